@@ -152,6 +152,9 @@ func AsError(err error) *Error {
 	return NewError(InternalError, "an internal error occurred; the server's log has the cause").Because(err)
 }
 
+// IsCode reports whether err is an *Error with the code; an error of another type is InternalError.
+func IsCode(err error, code Code) bool { return err != nil && AsError(err).Code == code }
+
 // Fault is a single fault in a document, an argument or a result.
 type Fault struct {
 	Pointer string `json:"pointer"` // JSON Pointer (RFC 6901) into the checked value; "" is the whole

@@ -61,7 +61,7 @@ func Shown(c Describer, p *toolkeep.Principal, t *toolkeep.Tool, visible func(*t
 // there reports whether a tool exists for the principal, in any state.
 func there(c Describer, p *toolkeep.Principal, id string, visible func(*toolkeep.Tool) bool) bool {
 	_, _, err := c.Describe(p, id, "", visible)
-	return err == nil || toolkeep.AsError(err).Code != toolkeep.ToolNotFound
+	return err == nil || !toolkeep.IsCode(err, toolkeep.ToolNotFound)
 }
 
 // related returns the manifest's object of that name without the missing tools.

@@ -139,7 +139,7 @@ func TestWritersFindACutFile(t *testing.T) {
 		if err := os.Truncate(filepath.Join(dir, vectorFileName("m", 2)), headBytes+8); err != nil {
 			t.Fatal(err)
 		}
-		if err := write(v); toolkeep.AsError(err).Code != toolkeep.IndexUnavailable || !errors.Is(err, mapped.ErrGone) {
+		if err := write(v); !toolkeep.IsCode(err, toolkeep.IndexUnavailable) || !errors.Is(err, mapped.ErrGone) {
 			t.Errorf("%s: %v", name, err)
 		}
 		// Nothing is found until put again, and earlier selections stay empty.

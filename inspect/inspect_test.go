@@ -110,7 +110,7 @@ func TestReadRefuses(t *testing.T) {
 			t.Errorf("%s: the message quotes the body: %s", name, e.Message)
 		}
 	}
-	if _, err := i.Inspect(tool(nil, ""), nil, nil); toolkeep.AsError(err).Code != toolkeep.InvalidResponse {
+	if _, err := i.Inspect(tool(nil, ""), nil, nil); !toolkeep.IsCode(err, toolkeep.InvalidResponse) {
 		t.Error(err)
 	}
 }

@@ -87,7 +87,7 @@ func TestCancelBeforeAndDuringTheRun(t *testing.T) {
 	go func() { h.work(); close(done) }()
 	<-started
 	mallory := &toolkeep.Principal{Subject: "mallory", Tenant: "acme"}
-	if _, _, err := h.pipeline.Cancel(ctx, mallory, res.InvocationID, ""); toolkeep.AsError(err).Code != toolkeep.ResourceNotFound {
+	if _, _, err := h.pipeline.Cancel(ctx, mallory, res.InvocationID, ""); !toolkeep.IsCode(err, toolkeep.ResourceNotFound) {
 		t.Errorf("another's call: %v", err)
 	}
 	if ok, _, err := h.pipeline.Cancel(ctx, alice, res.InvocationID, ""); !ok || err != nil {

@@ -199,7 +199,7 @@ func (l *Local) Read(ctx context.Context, p *toolkeep.Principal, rest string) (V
 				rest, at.scope, b.Expires.UTC().Format(time.RFC3339), rest).With("state", Expired).With("scope", string(at.scope))
 		}
 		if v.Bytes, err = l.c.Sealer.Open(b.Sealed, bind(it.Tenant, it.ID, b.meta)); err != nil {
-			if codeIs(err, toolkeep.SecretRetrievalFailed) { // the key service is unreachable
+			if toolkeep.IsCode(err, toolkeep.SecretRetrievalFailed) { // the key service is unreachable
 				return Value{}, err
 			}
 			return Value{}, unopened(rest, at.scope).Because(err)
@@ -246,7 +246,7 @@ func (l *Local) Look(ctx context.Context, p *toolkeep.Principal, rest string) (S
 		}
 		plain, err := l.c.Sealer.Open(b.Sealed, bind(it.Tenant, it.ID, b.meta))
 		clear(plain)
-		if codeIs(err, toolkeep.SecretRetrievalFailed) { // the key service is unreachable
+		if toolkeep.IsCode(err, toolkeep.SecretRetrievalFailed) { // the key service is unreachable
 			return Status{}, err
 		}
 		if err != nil {

@@ -2,7 +2,6 @@ package secret
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"os"
 	"path"
@@ -148,7 +147,7 @@ func (r *Resolver) Look(ctx context.Context, p *toolkeep.Principal, ref string) 
 		_, err = r.readOwn(p, scheme, rest, false)
 	}
 	st := Status{State: Ready, Scope: Server, Store: scheme}
-	if codeIs(err, toolkeep.SecretNotFound) {
+	if toolkeep.IsCode(err, toolkeep.SecretNotFound) {
 		st.State, err = Missing, nil
 	}
 	return st, err
@@ -262,9 +261,4 @@ func refuse(code toolkeep.Code, format string, args ...any) *toolkeep.Error {
 	e := toolkeep.NewError(code, format, args...)
 	e.NothingSent = true
 	return e
-}
-
-func codeIs(err error, code toolkeep.Code) bool {
-	var e *toolkeep.Error
-	return errors.As(err, &e) && e.Code == code
 }

@@ -96,7 +96,7 @@ func (r *Resolver) glance(ctx context.Context, p *toolkeep.Principal, ref string
 			return st, true
 		case err == nil:
 			return st, true
-		case !codeIs(err, toolkeep.SecretRetrievalFailed) && !codeIs(err, toolkeep.Cancelled):
+		case !toolkeep.IsCode(err, toolkeep.SecretRetrievalFailed) && !toolkeep.IsCode(err, toolkeep.Cancelled):
 			return Status{State: Missing, Store: scheme}, true // the principal may not have it
 		}
 	}

@@ -165,7 +165,7 @@ func TestGRPCDrain(t *testing.T) {
 	}()
 	waitUntil(t, "new calls are refused", func() bool {
 		_, err := c.Invoke(context.Background(), nil, &toolkeep.Call{Tool: "std.echo"})
-		return err != nil && toolkeep.AsError(err).Code == toolkeep.Draining
+		return err != nil && toolkeep.IsCode(err, toolkeep.Draining)
 	})
 	g.openAll()
 	if o := <-under; o.err != nil || o.res.State != toolkeep.CallSucceeded {

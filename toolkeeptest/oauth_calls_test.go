@@ -173,7 +173,7 @@ func TestIssuerIsDown(t *testing.T) {
 	if a := as(t, k, unknown).says("/all", "", initialize).want(t, 503); a.header.Get("Retry-After") == "" || a.header.Get("WWW-Authenticate") != "" {
 		t.Errorf("%s", a)
 	}
-	if _, err := overGRPC(t, k, unknown, "std.echo"); toolkeep.AsError(err).Code != toolkeep.RegistryUnavailable {
+	if _, err := overGRPC(t, k, unknown, "std.echo"); !toolkeep.IsCode(err, toolkeep.RegistryUnavailable) {
 		t.Errorf("gRPC: %v", err)
 	}
 	waitUntil(t, "health says that the issuer is down", func() bool { whole, p := part(k); return whole == "DEGRADED" && p == "DOWN" })

@@ -163,7 +163,7 @@ func (s *server) compare(ctx context.Context, p *toolkeep.Principal) (Definition
 // failed records why the definitions are stale, and returns the error that may be
 // shown.
 func (d *definitions) failed(err error) error {
-	if toolkeep.AsError(err).Code == toolkeep.LoginRequired {
+	if toolkeep.IsCode(err, toolkeep.LoginRequired) {
 		// The whole tenant sees this error; the login URL is for one principal.
 		err = toolkeep.NewError(toolkeep.LoginRequired, "a principal has to log in")
 	}
@@ -197,7 +197,7 @@ func (s *server) reread(ctx context.Context, sess *session, all bool) error {
 		select {
 		case <-r.done:
 			// A cancelled read proves nothing.
-			if (r.all || !all) && (r.err == nil || toolkeep.AsError(r.err).Code != toolkeep.Cancelled) {
+			if (r.all || !all) && (r.err == nil || !toolkeep.IsCode(r.err, toolkeep.Cancelled)) {
 				return r.err
 			}
 		case <-ctx.Done():

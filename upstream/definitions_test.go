@@ -48,7 +48,7 @@ func TestCompareKeepsNothing(t *testing.T) {
 	if !slices.Equal(told, []string{"definitions", "verify echo"}) {
 		t.Error(told)
 	}
-	if _, err := s.Compare(t.Context(), alice(), "none"); toolkeep.AsError(err).Code != toolkeep.MCPUnavailable {
+	if _, err := s.Compare(t.Context(), alice(), "none"); !toolkeep.IsCode(err, toolkeep.MCPUnavailable) {
 		t.Error(err)
 	}
 }

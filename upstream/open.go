@@ -49,8 +49,7 @@ func (s *server) open(ctx context.Context, p sessionSelector, st *tenantState, w
 			sess.proc.within(s.config.StopGrace)
 		}
 		sess.shut()
-		var refused *toolkeep.Error
-		if p.older && errors.As(err, &refused) && refused.Code == toolkeep.MCPError && ctx.Err() == nil {
+		if p.older && toolkeep.IsCode(err, toolkeep.MCPError) && ctx.Err() == nil {
 			p.older = false // it has no initialize
 			continue
 		}

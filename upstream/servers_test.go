@@ -148,7 +148,7 @@ func TestServersOfTenants(t *testing.T) {
 		t.Error("there is a server of no name")
 	}
 	fails(t, s, &Request{Principal: alice(), Server: "none", Method: mcp.MethodListTools}, toolkeep.MCPUnavailable)
-	if err := s.Restart(alice(), "none"); toolkeep.AsError(err).Code != toolkeep.ResourceNotFound {
+	if err := s.Restart(alice(), "none"); !toolkeep.IsCode(err, toolkeep.ResourceNotFound) {
 		t.Error(err)
 	}
 	if n := len(s.Status(alice())); n != 1 {
@@ -570,7 +570,7 @@ func TestStopRefusesAndDrains(t *testing.T) {
 	go func() { _ = s.Stop(ctx); close(stopped) }()
 	eventually(t, "new calls are refused", func() bool {
 		_, err := s.Do(t.Context(), toolCall(alice(), "echo", ""))
-		return err != nil && toolkeep.AsError(err).Code == toolkeep.Draining
+		return err != nil && toolkeep.IsCode(err, toolkeep.Draining)
 	})
 	if got := <-done; got != "ok" {
 		t.Error(got)
@@ -579,7 +579,7 @@ func TestStopRefusesAndDrains(t *testing.T) {
 	if err := s.Stop(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if _, err := s.Bind(t.Context(), r); toolkeep.AsError(err).Code != toolkeep.Draining {
+	if _, err := s.Bind(t.Context(), r); !toolkeep.IsCode(err, toolkeep.Draining) {
 		t.Error(err)
 	}
 	s.Set([]Spec{stdioSpec(t, "")}) // no effect

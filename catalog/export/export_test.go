@@ -85,7 +85,7 @@ func TestDocuments(t *testing.T) {
 			t.Errorf("%s of nothing: %s %v", form, empty.Document, err)
 		}
 	}
-	if _, err := Export(nil, Options{Form: "cohere"}); toolkeep.AsError(err).Code != toolkeep.InvalidParameters {
+	if _, err := Export(nil, Options{Form: "cohere"}); !toolkeep.IsCode(err, toolkeep.InvalidParameters) {
 		t.Errorf("an unknown form: %v", err)
 	}
 }

@@ -139,7 +139,7 @@ func TestOpenAPIFromURL(t *testing.T) {
 		t.Fatalf("%+v, %v", plan, err)
 	}
 	for _, r := range []imports.Request{{Location: "/etc/passwd"}, {Location: "file:///etc/passwd"}, {}} {
-		if _, _, err := newImports(f).OpenAPI(t.Context(), publisher, r); err == nil || toolkeep.AsError(err).Code != toolkeep.ImportFailed {
+		if _, _, err := newImports(f).OpenAPI(t.Context(), publisher, r); err == nil || !toolkeep.IsCode(err, toolkeep.ImportFailed) {
 			t.Errorf("%q: %v", r.Location, err)
 		}
 	}
@@ -217,7 +217,7 @@ func TestPublishPartlyWithoutStore(t *testing.T) {
 func TestPublishWhole(t *testing.T) {
 	f := &fakeCatalog{}
 	b := &imports.Batch{Entries: []imports.Entry{entry("demo.a", "1.0.0", ""), entry("demo.bad", "1.0.0", "bad")}}
-	if err := newImports(f).Publish(t.Context(), publisher, b); err == nil || toolkeep.AsError(err).Code != toolkeep.InvalidManifest || b.Entries[0].Published != nil {
+	if err := newImports(f).Publish(t.Context(), publisher, b); err == nil || !toolkeep.IsCode(err, toolkeep.InvalidManifest) || b.Entries[0].Published != nil {
 		t.Errorf("%v, %+v", err, b.Entries)
 	}
 }

@@ -118,7 +118,7 @@ func TestReindex(t *testing.T) {
 func TestReindexWithoutStore(t *testing.T) {
 	s, store, _, _ := newSearch(t)
 	_ = store.Close()
-	if _, err := s.Reindex(t.Context(), ann, nil, false); err == nil || toolkeep.AsError(err).Code != toolkeep.RecordUnavailable {
+	if _, err := s.Reindex(t.Context(), ann, nil, false); err == nil || !toolkeep.IsCode(err, toolkeep.RecordUnavailable) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -232,7 +232,7 @@ func (o *opening) oldFault(ctx context.Context) (fault, err error) {
 // unlessAway drops the error of a Vault that does not answer: the node starts and is
 // degraded.
 func (o *opening) unlessAway(err error) error {
-	if err != nil && o.transit != nil && toolkeep.AsError(err).Code == toolkeep.SecretRetrievalFailed {
+	if err != nil && o.transit != nil && toolkeep.IsCode(err, toolkeep.SecretRetrievalFailed) {
 		o.Log.Warn("Vault does not answer; whether it opens what the store holds is not known", "error", err)
 		return nil
 	}

@@ -228,7 +228,7 @@ func (s *Servers) retire(ctx context.Context, c comparison, id, version string) 
 		}
 		err := s.setState(ctx, c.by, id, v.Tool.Version, catalog.StateChange{State: toolkeep.Removed, Now: true, Successor: version,
 			Reason: "the MCP server " + c.id.name + " changed this tool"})
-		if err != nil && !is(err, toolkeep.ToolRemoved) {
+		if err != nil && !toolkeep.IsCode(err, toolkeep.ToolRemoved) {
 			return err
 		}
 	}
@@ -237,7 +237,7 @@ func (s *Servers) retire(ctx context.Context, c comparison, id, version string) 
 
 func (s *Servers) block(ctx context.Context, by *toolkeep.Principal, id string, cause toolkeep.Cause, reason string) error {
 	err := s.setState(ctx, by, id, "", catalog.StateChange{State: toolkeep.Blocked, Cause: cause, Reason: reason})
-	if is(err, toolkeep.ToolRemoved) {
+	if toolkeep.IsCode(err, toolkeep.ToolRemoved) {
 		return nil
 	}
 	return err
@@ -248,16 +248,11 @@ func (s *Servers) block(ctx context.Context, by *toolkeep.Principal, id string, 
 // are now.
 func (s *Servers) setState(ctx context.Context, by *toolkeep.Principal, id, version string, ch catalog.StateChange) (err error) {
 	for range 3 {
-		if _, err = s.c.Catalog.SetState(ctx, by, id, version, ch); !is(err, toolkeep.StateConflict) {
+		if _, err = s.c.Catalog.SetState(ctx, by, id, version, ch); !toolkeep.IsCode(err, toolkeep.StateConflict) {
 			break
 		}
 	}
 	return err
-}
-
-func is(err error, code toolkeep.Code) bool {
-	var e *toolkeep.Error
-	return errors.As(err, &e) && e.Code == code
 }
 
 // Refresh reads what a server offers now, and holds and releases its tools as that wants.

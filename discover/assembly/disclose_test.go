@@ -466,7 +466,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		"phase": {Phase: "lunch"}, "format": {Format: "html"}, "small": {Budget: MinBudget - 1}, "large": {Budget: MaxBudget + 1}, "negative": {Budget: -1},
 		"many": {Chosen: make([]string, MaxChosen+1)},
 	} {
-		if _, err := Build(r); err == nil || toolkeep.AsError(err).Code != toolkeep.InvalidParameters {
+		if _, err := Build(r); err == nil || !toolkeep.IsCode(err, toolkeep.InvalidParameters) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -59,7 +59,7 @@ func TestCutWhileInUse(t *testing.T) {
 						continue
 					}
 				}
-				if err := ask(); toolkeep.AsError(err).Code != toolkeep.EmbeddingFailed || !errors.Is(err, mapped.ErrGone) ||
+				if err := ask(); !toolkeep.IsCode(err, toolkeep.EmbeddingFailed) || !errors.Is(err, mapped.ErrGone) ||
 					!strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "models install") {
 					t.Errorf("%v", err)
 				}

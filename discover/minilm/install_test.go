@@ -147,7 +147,7 @@ func TestEmbedAfterTheEnd(t *testing.T) {
 	m := open(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := m.Embed(ctx, []string{"x"}); err == nil || toolkeep.AsError(err).Code != toolkeep.Cancelled {
+	if _, err := m.Embed(ctx, []string{"x"}); err == nil || !toolkeep.IsCode(err, toolkeep.Cancelled) {
 		t.Errorf("%v", err)
 	}
 	for range 2 {
@@ -155,7 +155,7 @@ func TestEmbedAfterTheEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := m.Embed(t.Context(), []string{"x"}); err == nil || toolkeep.AsError(err).Code != toolkeep.EmbeddingFailed {
+	if _, err := m.Embed(t.Context(), []string{"x"}); err == nil || !toolkeep.IsCode(err, toolkeep.EmbeddingFailed) {
 		t.Errorf("%v", err)
 	}
 }

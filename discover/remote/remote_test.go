@@ -120,16 +120,16 @@ func TestEmbedFails(t *testing.T) {
 		}
 	}
 	e := service(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "")
-	if _, err := e.Embed(t.Context(), []string{"x"}); err == nil || toolkeep.AsError(err).Code != toolkeep.EmbeddingFailed {
+	if _, err := e.Embed(t.Context(), []string{"x"}); err == nil || !toolkeep.IsCode(err, toolkeep.EmbeddingFailed) {
 		t.Errorf("%v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := e.Embed(ctx, []string{"x"}); err == nil || toolkeep.AsError(err).Code != toolkeep.Cancelled {
+	if _, err := e.Embed(ctx, []string{"x"}); err == nil || !toolkeep.IsCode(err, toolkeep.Cancelled) {
 		t.Errorf("%v", err)
 	}
 	e.c.Key = func(context.Context) (string, error) { return "", errors.New("locked") }
-	if _, err := e.Embed(t.Context(), []string{"x"}); err == nil || toolkeep.AsError(err).Code != toolkeep.EmbeddingFailed {
+	if _, err := e.Embed(t.Context(), []string{"x"}); err == nil || !toolkeep.IsCode(err, toolkeep.EmbeddingFailed) {
 		t.Errorf("%v", err)
 	}
 }
@@ -147,7 +147,7 @@ func TestConfig(t *testing.T) {
 	} {
 		c := good
 		change(&c)
-		if _, err := New(c); err == nil || toolkeep.AsError(err).Code != toolkeep.InvalidManifest || strings.Contains(err.Error(), "u:p") {
+		if _, err := New(c); err == nil || !toolkeep.IsCode(err, toolkeep.InvalidManifest) || strings.Contains(err.Error(), "u:p") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -533,12 +533,12 @@ func TestFeedback(t *testing.T) {
 		t.Errorf("%d events", n)
 	}
 	for _, f := range []Feedback{{Retrieval: "x", Tool: "a.one"}, {Session: "x", Query: "do it", Tool: "a.one"}, {Query: "do it", Tool: "a.one"}, {Session: "s", Query: "do", Tool: "a.one"}} {
-		if _, _, err := u.Feedback(t.Context(), ann, f); toolkeep.AsError(err).Code != toolkeep.ResourceNotFound {
+		if _, _, err := u.Feedback(t.Context(), ann, f); !toolkeep.IsCode(err, toolkeep.ResourceNotFound) {
 			t.Errorf("%+v: %v", f, err)
 		}
 	}
 	for _, p := range []*toolkeep.Principal{{Subject: "ben", Tenant: "t"}, {Subject: "ann", Tenant: "u"}} {
-		if _, _, err := u.Feedback(t.Context(), p, Feedback{Retrieval: id, Tool: "a.one"}); toolkeep.AsError(err).Code != toolkeep.ResourceNotFound {
+		if _, _, err := u.Feedback(t.Context(), p, Feedback{Retrieval: id, Tool: "a.one"}); !toolkeep.IsCode(err, toolkeep.ResourceNotFound) {
 			t.Errorf("%+v: %v", p, err)
 		}
 	}

@@ -543,7 +543,7 @@ func TestLargeFolder(t *testing.T) {
 	}
 	x := execution(list, map[string]any{"path": "big", "limit": json.Number("1000")})
 	x.MaxBytes = 5000
-	if _, err := w.e.Execute(t.Context(), x); toolkeep.AsError(err).Code != toolkeep.ResultTooLarge {
+	if _, err := w.e.Execute(t.Context(), x); !toolkeep.IsCode(err, toolkeep.ResultTooLarge) {
 		t.Errorf("over the limit of bytes: %v", err)
 	}
 }

@@ -287,7 +287,7 @@ func TestRedirectWaits(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	x := execution(t, manifest(t, base, get), `{}`)
-	if _, err := e.Execute(ctx, x); toolkeep.AsError(err).Code != toolkeep.UpstreamTimeout {
+	if _, err := e.Execute(ctx, x); !toolkeep.IsCode(err, toolkeep.UpstreamTimeout) {
 		t.Errorf("past the deadline: %v", err)
 	}
 }
@@ -434,7 +434,7 @@ func TestStreamWithoutEnd(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		x := execution(t, manifest(t, feed(t, "data: 1\n\n", left), get), `{}`)
 		x.Caller = progressFunc(func(toolkeep.Progress) { cancel() })
-		if _, err := e.Execute(ctx, x); toolkeep.AsError(err).Code != toolkeep.Cancelled {
+		if _, err := e.Execute(ctx, x); !toolkeep.IsCode(err, toolkeep.Cancelled) {
 			t.Error(err)
 		}
 		<-left

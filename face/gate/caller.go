@@ -96,5 +96,5 @@ func (g *Gate) Still(p *toolkeep.Principal) bool {
 		return true
 	}
 	_, err := r.Refresh(p)
-	return err == nil || toolkeep.AsError(err).Code != toolkeep.Unauthenticated
+	return err == nil || !toolkeep.IsCode(err, toolkeep.Unauthenticated)
 }

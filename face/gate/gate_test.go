@@ -312,7 +312,7 @@ func TestReadBody(t *testing.T) {
 	}
 	short := httptest.NewRequest("POST", "/", strings.NewReader("{}"))
 	short.ContentLength = 5
-	if _, err := ReadBody(short, 10, true); err == nil || toolkeep.AsError(err).Code != toolkeep.MalformedRequest {
+	if _, err := ReadBody(short, 10, true); err == nil || !toolkeep.IsCode(err, toolkeep.MalformedRequest) {
 		t.Error(err)
 	}
 	slow := httptest.NewRequest("POST", "/", io.MultiReader(strings.NewReader("{"), failing{os.ErrDeadlineExceeded}))

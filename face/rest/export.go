@@ -87,7 +87,7 @@ func (a *API) exportTools(_ context.Context, p *toolkeep.Principal, in *exportIn
 		for {
 			list, total := a.c.Catalog.List(p, filter, sees)
 			for _, s := range list {
-				if err := add(s.ToolID); err != nil && toolkeep.AsError(err).Code != toolkeep.ToolNotFound { // gone since
+				if err := add(s.ToolID); err != nil && !toolkeep.IsCode(err, toolkeep.ToolNotFound) { // gone since
 					return nil, err
 				}
 			}

@@ -179,7 +179,7 @@ func (x *execution) follow(ctx context.Context, p *toolkeep.Principal, res *tool
 	begun := false
 	for v, err := range x.s.c.Calls.Watch(ctx, p, res.InvocationID) {
 		if err != nil {
-			if !begun && toolkeep.AsError(err).Code == toolkeep.ResourceNotFound {
+			if !begun && toolkeep.IsCode(err, toolkeep.ResourceNotFound) {
 				return res, nil
 			}
 			return nil, err

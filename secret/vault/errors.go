@@ -24,11 +24,6 @@ func status(err error) int {
 	return 0
 }
 
-func isCode(err error, code toolkeep.Code) bool {
-	var e *toolkeep.Error
-	return errors.As(err, &e) && e.Code == code
-}
-
 // failed converts a request's error for the caller. what is the operation, such as "read vault://secret/shop".
 func failed(ctx context.Context, what string, err error, secrets ...string) *toolkeep.Error {
 	var known *toolkeep.Error

@@ -55,7 +55,7 @@ func (s *Store) Replace(ctx context.Context, p *toolkeep.Principal, rest string,
 	answer, err := s.client.do(ctx, "replace "+r.String(), put(ctx, m.apiPath(r.path),
 		map[string]any{"options": map[string]any{"cas": cas}, "data": data}))
 	clear(answer)
-	if isCode(err, toolkeep.SecretNotFound) { // 400: the version check failed
+	if toolkeep.IsCode(err, toolkeep.SecretNotFound) { // 400: the version check failed
 		return nil
 	}
 	return err

@@ -111,7 +111,7 @@ func (s *Store) Look(ctx context.Context, p *toolkeep.Principal, rest string) (s
 	case errors.Is(err, errExpired):
 		st.State = "expired"
 		return st, nil
-	case isCode(err, toolkeep.SecretNotFound):
+	case toolkeep.IsCode(err, toolkeep.SecretNotFound):
 		return st, nil
 	case err == nil:
 		st.State = "ready"
@@ -202,7 +202,7 @@ func (s *Store) fetch(ctx context.Context, r reference, m mount) ([]byte, error)
 		params["ttl"] = []string{r.ttl}
 	}
 	b, err := s.client.do(ctx, "read "+r.String(), get(ctx, m.apiPath(r.path), params))
-	if isCode(err, toolkeep.SecretNotFound) {
+	if toolkeep.IsCode(err, toolkeep.SecretNotFound) {
 		s.mounts.forget(m)
 	}
 	return b, err

@@ -188,13 +188,8 @@ func TestSlowDiscovery(t *testing.T) {
 	w.mcp.set(func() { w.mcp.meta["authorization_servers"] = []string{w.as.issuer()} })
 	wait(t, "the slow try has ended", func() bool {
 		_, err := w.call(w.nodes[0], w.ref("t", "agent"))
-		return isCode(err, toolkeep.LoginRequired)
+		return toolkeep.IsCode(err, toolkeep.LoginRequired)
 	})
-}
-
-func isCode(err error, code toolkeep.Code) bool {
-	var e *toolkeep.Error
-	return errors.As(err, &e) && e.Code == code
 }
 
 // The three kinds of registration, and client authentication with a secret.

@@ -182,14 +182,13 @@ func (l *Logins) callback(w http.ResponseWriter, r *http.Request) {
 	}
 	// The code works only once, so finish even if the browser disconnects.
 	err = l.finish(context.WithoutCancel(r.Context()), id, g, revision, answer{code: q.Get("code"), issuer: q.Get("iss"), denied: q.Get("error")})
-	var own *toolkeep.Error
 	switch {
 	case err == nil:
 		http.SetCookie(w, l.cookie(id, "", -1))
 		l.c.Log.Info("a principal logged in at an MCP server", "server", g.Server, "tenant", g.Tenant, "agent_id", g.Subject)
 		show(w, http.StatusOK, pageData{Title: "You are logged in at " + g.Server, Lines: []string{g.Subject + " can call its tools now. This window can be closed."}})
 		return
-	case errors.Is(err, errOver), errors.As(err, &own) && own.Code == toolkeep.RecordUnavailable:
+	case errors.Is(err, errOver), toolkeep.IsCode(err, toolkeep.RecordUnavailable):
 		l.fail(w, err)
 		return
 	}

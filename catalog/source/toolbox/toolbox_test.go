@@ -237,7 +237,7 @@ func TestBad(t *testing.T) {
 	for name, data := range map[string]string{
 		"no YAML": "a: [", "a list": "[1]", "no tools": "sources: {}", "two of a name": "kind: tools\nname: a\ntype: x\n---\nkind: tools\nname: a\ntype: x",
 		"no name": "kind: tools\ntype: x", "tools is a list": "tools: [1]"} {
-		if _, err := Read(Options{Name: "x", Data: []byte(data)}); toolkeep.AsError(err) == nil || toolkeep.AsError(err).Code != toolkeep.ImportFailed {
+		if _, err := Read(Options{Name: "x", Data: []byte(data)}); toolkeep.AsError(err) == nil || !toolkeep.IsCode(err, toolkeep.ImportFailed) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
