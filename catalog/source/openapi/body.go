@@ -244,11 +244,7 @@ func (d *document) oneBody(c bodyWay) (*requestBody, string) {
 		reason = d.multipart(b, c.media)
 	case lineTypes[media]:
 		if item := c.media.get("itemSchema"); item != nil {
-			list := newObject(c.media.src, c.media.line)
-			list.res = c.media.res
-			list.set("type", "array")
-			list.set("items", item)
-			b.schema = list
+			b.schema = c.media.arrayOf(item)
 		}
 		if b.schema == nil {
 			b.schema = made{"type": "array"}

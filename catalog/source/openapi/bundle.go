@@ -1,7 +1,8 @@
 package openapi
 
 import (
-	"sort"
+	"maps"
+	"slices"
 	"strconv"
 
 	"github.com/toolkeep/toolkeep"
@@ -303,7 +304,7 @@ func (r *renderer) value(v any, level int, isSchema, same bool) any {
 
 func (r *renderer) object(v map[string]any, level int, isSchema, same bool) any {
 	out := make(map[string]any, len(v))
-	for _, k := range sortedKeys(v) {
+	for _, k := range slices.Sorted(maps.Keys(v)) {
 		if !isSchema {
 			out[k] = r.value(v[k], level+1, true, same)
 		} else if e, keep := r.keyword(k, v[k], level, same); keep {
@@ -371,13 +372,4 @@ func (r *renderer) prose(s string) string {
 		return s
 	}
 	return toolkeep.ClipBytes(s, r.s.prose)
-}
-
-func sortedKeys(m map[string]any) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	sort.Strings(keys)
-	return keys
 }

@@ -9,13 +9,14 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"path"
 	"path/filepath"
-	"sort"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -169,11 +170,7 @@ func (s *files) fetch(loc string) (*file, string) {
 
 // digest covers the document and every file it reached, by location.
 func (s *files) digest() string {
-	locs := make([]string, 0, len(s.byLoc))
-	for loc := range s.byLoc {
-		locs = append(locs, loc)
-	}
-	sort.Strings(locs)
+	locs := slices.Sorted(maps.Keys(s.byLoc))
 	if len(locs) == 1 {
 		sum := s.byLoc[locs[0]].sum
 		return "sha256:" + hex.EncodeToString(sum[:])

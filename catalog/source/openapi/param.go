@@ -241,8 +241,7 @@ func (d *document) swaggerParameter(p *param) string {
 
 // swaggerSchema builds a schema from the keywords of a parameter.
 func swaggerSchema(o *object) *object {
-	s := newObject(o.src, o.line)
-	s.res = o.res
+	s := o.empty()
 	for _, k := range swaggerKeywords {
 		if o.has(k) {
 			s.set(k, o.vals[k])

@@ -291,11 +291,7 @@ func (d *document) multipartList(b *requestBody, media *object) string {
 	}
 	parts = append(slices.Clip(parts), root.get("items"))
 	if item := media.get("itemSchema"); item != nil {
-		list := newObject(media.src, media.line)
-		list.res = media.res
-		list.set("type", "array")
-		list.set("items", item)
-		b.schema, parts = list, []any{item}
+		b.schema, parts = media.arrayOf(item), []any{item}
 	}
 	for _, p := range parts {
 		if s, _ := d.object(p, "schema"); d.isFile(s) {
@@ -311,8 +307,7 @@ func (d *document) withFiles(v any, files map[string]made, depth int) any {
 	if o == nil || depth > maxLook {
 		return v
 	}
-	out := newObject(o.src, o.line)
-	out.res = o.res
+	out := o.empty()
 	for _, k := range o.keys {
 		switch val := o.vals[k].(type) {
 		case *object:
@@ -356,8 +351,7 @@ func (d *document) fileOr(v any, file made) any {
 		return file
 	}
 	whole, _ := d.object(v, "schema")
-	out := newObject(whole.src, whole.line)
-	out.res = whole.res
+	out := whole.empty()
 	for _, k := range whole.keys {
 		out.set(k, whole.vals[k])
 	}

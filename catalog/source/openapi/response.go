@@ -202,45 +202,16 @@ func (d *document) pageable(op *operation, a *answer) {
 	if next == "" {
 		return // a single page
 	}
-	list, reason := d.listProperty(a.schema, item)
-	if reason == "" && list.text("type") != "array" {
-		reason = "is no list"
-	}
-	if reason != "" {
+	s, _ := d.object(a.schema, "its schema")
+	list := d.property(s, item)
+	if list.text("type") != "array" {
+		reason := "is no list"
+		if list == nil {
+			reason = "is not in the schema of its answer"
+		}
 		d.warn("%s: its pages are not fetched: the list %q of x-ms-pageable %s", op.label(), toolkeep.Clip(item, 60), reason)
 		return
 	}
 	a.pages = map[string]any{"kind": "url", "items": canon.Pointer(item), "next": canon.Pointer(next)}
 	a.schema, a.items = list.get("items"), true
-}
-
-// listProperty finds the schema of a property, directly or in allOf.
-func (d *document) listProperty(schema any, name string) (*object, string) {
-	s, reason := d.object(schema, "its schema")
-	if reason != "" {
-		return nil, "cannot be found: " + reason
-	}
-	if props, reason := d.object(s.get("properties"), "properties"); reason == "" && props.has(name) {
-		return d.object(props.get(name), "its schema")
-	}
-	all, _ := s.get("allOf").([]any)
-	for _, part := range all[:min(len(all), 16)] {
-		if found, reason := d.direct(part, name); reason == "" {
-			return found, ""
-		}
-	}
-	return nil, "is not in the schema of its answer"
-}
-
-// direct finds a property of the schema itself.
-func (d *document) direct(schema any, name string) (*object, string) {
-	s, reason := d.object(schema, "its schema")
-	if reason != "" {
-		return nil, reason
-	}
-	props, reason := d.object(s.get("properties"), "properties")
-	if reason != "" || !props.has(name) {
-		return nil, "is not in it"
-	}
-	return d.object(props.get(name), "its schema")
 }

@@ -2,9 +2,9 @@ package openapi
 
 import (
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
-	"sort"
 	"strings"
 
 	"github.com/toolkeep/toolkeep"
@@ -41,12 +41,7 @@ func (d *document) schemes() *object {
 // their credential.
 func (d *document) knownSchemes() error {
 	known := d.schemes()
-	names := make([]string, 0, len(d.opt.Auth))
-	for name := range d.opt.Auth {
-		names = append(names, name)
-	}
-	sort.Strings(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(d.opt.Auth)) {
 		if known.has(name) {
 			continue
 		}
@@ -173,7 +168,8 @@ func (d *document) scheme(name string, scopes any) (map[string]any, secretPlace,
 	switch kind := o.text("type"); kind {
 	case "apiKey":
 		if strings.EqualFold(o.text("x-amazon-apigateway-authtype"), "awsSigv4") {
-			return signed(entry), none, ""
+			entry["type"] = "aws_sigv4" // fit adds the rest
+			return entry, none, ""
 		}
 		place = secretPlace{o.text("in"), o.text("name")}
 		switch {
@@ -216,12 +212,6 @@ func (d *document) scheme(name string, scopes any) (map[string]any, secretPlace,
 		entry["scopes"] = list
 	}
 	return entry, place, ""
-}
-
-// signed marks an entry as an AWS signature; scoped adds the rest.
-func signed(entry map[string]any) map[string]any {
-	entry["type"] = "aws_sigv4"
-	return entry
 }
 
 // fit adapts the credentials to the server: AWS signatures get the service and region from its

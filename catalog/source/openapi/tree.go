@@ -32,6 +32,21 @@ func newObject(src *file, line int) *object {
 	return &object{vals: make(map[string]any), src: src, line: line}
 }
 
+// arrayOf returns the schema of a list of items, made at the place of o.
+func (o *object) arrayOf(item any) *object {
+	list := o.empty()
+	list.set("type", "array")
+	list.set("items", item)
+	return list
+}
+
+// empty returns an object without keys at the place of o.
+func (o *object) empty() *object {
+	out := newObject(o.src, o.line)
+	out.res = o.res
+	return out
+}
+
 func (o *object) get(key string) any {
 	if o == nil {
 		return nil

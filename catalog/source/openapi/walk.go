@@ -3,7 +3,8 @@ package openapi
 import (
 	"context"
 	"fmt"
-	"sort"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/toolkeep/toolkeep"
@@ -55,13 +56,8 @@ func (d *document) warn(format string, args ...any) {
 
 // allWarnings returns the warnings of the files, by location, and then those of the document.
 func (d *document) allWarnings() []string {
-	locs := make([]string, 0, len(d.files.byLoc))
-	for loc := range d.files.byLoc {
-		locs = append(locs, loc)
-	}
-	sort.Strings(locs)
 	var all []string
-	for _, loc := range locs {
+	for _, loc := range slices.Sorted(maps.Keys(d.files.byLoc)) {
 		all = append(all, d.files.byLoc[loc].warnings...)
 	}
 	if over := len(all) - maxWarnings; over > 0 {
@@ -126,8 +122,6 @@ const maxPath = 2000 // bytes of a path template
 // operation is one operation of the document.
 type operation struct {
 	method, path string
-	key          string  // the method as written
-	node         any     // the operation, possibly a reference
 	item         *object // its path item
 	op           *object // the operation resolved
 	name         string  // second half of the tool id
@@ -203,9 +197,9 @@ func (d *document) pathOperations(path string, v any) []*operation {
 	for _, key := range item.keys {
 		switch {
 		case methods[key] != "":
-			ops = append(ops, d.newOperation(path, methods[key], key, item, item.vals[key]))
+			ops = append(ops, d.newOperation(path, methods[key], item, item.vals[key]))
 		case key == "query" && d.dialect >= v32:
-			ops = append(ops, d.newOperation(path, "QUERY", key, item, item.vals[key]))
+			ops = append(ops, d.newOperation(path, "QUERY", item, item.vals[key]))
 		case key == "additionalOperations" && d.dialect >= v32:
 			ops = append(ops, d.additional(path, item, item.vals[key])...)
 		}
@@ -221,7 +215,7 @@ func (d *document) additional(path string, item *object, v any) []*operation {
 	}
 	var ops []*operation
 	for _, method := range more.keys {
-		op := d.newOperation(path, method, method, item, more.vals[method])
+		op := d.newOperation(path, method, item, more.vals[method])
 		if !isToken(method) {
 			op.bad = "the method is not an HTTP method name"
 		} else if method == "CONNECT" {
@@ -287,9 +281,7 @@ func flatten(layers []*object) *object {
 	if len(layers) == 1 && layers[0].ref() == "" {
 		return layers[0]
 	}
-	top := layers[0]
-	flat := newObject(top.src, top.line)
-	flat.res = top.res
+	flat := layers[0].empty()
 	for _, l := range layers {
 		for _, k := range l.keys {
 			if k != "$ref" && !flat.has(k) {
@@ -300,8 +292,8 @@ func flatten(layers []*object) *object {
 	return flat
 }
 
-func (d *document) newOperation(path, method, key string, item *object, v any) *operation {
-	op := &operation{method: method, path: path, key: key, node: v, item: item}
+func (d *document) newOperation(path, method string, item *object, v any) *operation {
+	op := &operation{method: method, path: path, item: item}
 	o, ok := v.(*object)
 	if !ok {
 		op.bad = "the operation is not a mapping"
