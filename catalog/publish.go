@@ -81,8 +81,8 @@ func (c *Catalog) Publish(ctx context.Context, p *toolkeep.Principal, manifests 
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(mayOpenNetwork(p, tools), mayUseFiles(p, tools), mayUseSecrets(p, tools), mayUseServers(p, tools)); err != nil {
-		return nil, toolkeep.AsError(err)
+	if err := mayUse(p, tools); err != nil {
+		return nil, err
 	}
 	if !c.running() {
 		return nil, unreadable(errors.New("catalog: Publish without Start"))
@@ -152,59 +152,49 @@ func (c *Catalog) mayShare(p *toolkeep.Principal) error {
 		With("reason", "RBAC_DENIED")
 }
 
-// mayOpenNetwork guards permissions.network: its hosts bypass the SSRF guard, so it needs more than the right to
-// publish.
-func mayOpenNetwork(p *toolkeep.Principal, tools []*toolkeep.Tool) error {
-	if p.May(toolkeep.PermNetwork) {
-		return nil
-	}
-	for _, t := range tools {
-		if n := t.Manifest.Permissions; n != nil && len(n.Network) > 0 {
-			return denied(toolkeep.PermNetwork, "publish "+t.ID+", which opens "+n.Network[0].Host+" to itself under permissions.network")
+// guards are what a manifest uses that needs more than the right to publish: hosts of permissions.network bypass the
+// SSRF guard, folders of permissions.filesystem are the operator's, a named secret is exposed to a server of the
+// publisher's choice, and tools of MCP servers are pinned and reviewed. uses returns "" for a manifest without it.
+var guards = []struct {
+	permission string
+	uses       func(*toolkeep.Manifest) string
+}{
+	{toolkeep.PermNetwork, func(m *toolkeep.Manifest) string {
+		if m.Permissions == nil || len(m.Permissions.Network) == 0 {
+			return ""
 		}
-	}
-	return nil
+		return "opens " + m.Permissions.Network[0].Host + " to itself under permissions.network"
+	}},
+	{toolkeep.PermFiles, func(m *toolkeep.Manifest) string {
+		if m.Permissions == nil || len(m.Permissions.Filesystem) == 0 {
+			return ""
+		}
+		return "uses the folder " + m.Permissions.Filesystem[0].Path + " of the server under permissions.filesystem"
+	}},
+	{toolkeep.PermSecrets, func(m *toolkeep.Manifest) string {
+		if !slices.ContainsFunc(m.Auth, func(s toolkeep.AuthSpec) bool { return s.Secret != "" || s.Settings["also"] != nil }) {
+			return ""
+		}
+		return "uses a secret of the server"
+	}},
+	{toolkeep.PermServers, func(m *toolkeep.Manifest) string {
+		if m.Execution.Kind != "mcp" {
+			return ""
+		}
+		return "is a tool of an MCP server"
+	}},
 }
 
-// mayUseFiles guards permissions.filesystem: the operator opens folders to tools, and the publisher chooses which
-// callers reach them.
-func mayUseFiles(p *toolkeep.Principal, tools []*toolkeep.Tool) error {
-	if p.May(toolkeep.PermFiles) {
-		return nil
-	}
-	for _, t := range tools {
-		if n := t.Manifest.Permissions; n != nil && len(n.Filesystem) > 0 {
-			return denied(toolkeep.PermFiles, "publish "+t.ID+", which uses the folder "+n.Filesystem[0].Path+" of the server under permissions.filesystem")
+// mayUse refuses the first tool that uses what the principal may not.
+func mayUse(p *toolkeep.Principal, tools []*toolkeep.Tool) error {
+	for _, g := range guards {
+		if p.May(g.permission) {
+			continue
 		}
-	}
-	return nil
-}
-
-// mayUseSecrets guards auth.secret: naming a secret together with a server of one's choice exposes it to that
-// server, so it needs more than the right to publish.
-func mayUseSecrets(p *toolkeep.Principal, tools []*toolkeep.Tool) error {
-	if p.May(toolkeep.PermSecrets) {
-		return nil
-	}
-	for _, t := range tools {
-		for _, s := range t.Manifest.Auth {
-			if s.Secret != "" || s.Settings["also"] != nil {
-				return denied(toolkeep.PermSecrets, "publish "+t.ID+", which uses a secret of the server")
+		for _, t := range tools {
+			if what := g.uses(t.Manifest); what != "" {
+				return denied(g.permission, "publish "+t.ID+", which "+what)
 			}
-		}
-	}
-	return nil
-}
-
-// mayUseServers guards tools of MCP servers: their definitions are pinned and reviewed, and a hand-written one
-// would bypass that.
-func mayUseServers(p *toolkeep.Principal, tools []*toolkeep.Tool) error {
-	if p.May(toolkeep.PermServers) {
-		return nil
-	}
-	for _, t := range tools {
-		if t.Manifest.Execution.Kind == "mcp" {
-			return denied(toolkeep.PermServers, "publish "+t.ID+", which is a tool of an MCP server")
 		}
 	}
 	return nil
