@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -113,7 +114,7 @@ func (c *check) describesObject(v any) {
 		if !isRef || !strings.HasPrefix(ref, "#") {
 			return
 		}
-		target, _ := lookup(v, ref[1:])
+		target, _ := atFragment(v, ref[1:])
 		node, ok = target.(map[string]any)
 	}
 }
@@ -123,12 +124,7 @@ func admitsObject(t any) bool {
 	case string:
 		return t == "object"
 	case []any:
-		for _, e := range t {
-			if e == "object" {
-				return true
-			}
-		}
-		return false
+		return slices.Contains(t, any("object"))
 	}
 	return true
 }
@@ -136,26 +132,11 @@ func admitsObject(t any) bool {
 func (c *check) pointers(at string, v any) {
 	list, _ := v.([]any)
 	for i, e := range list {
-		if s, ok := e.(string); ok && !isPointer(s) {
+		s, ok := e.(string)
+		if _, valid := canon.Tokens(s); ok && !valid {
 			c.fault(at+"/"+strconv.Itoa(i), "json-pointer", "%q is not a JSON Pointer: it is empty or begins with /, and ~ stands only in ~0 and ~1", toolkeep.ClipBytes(s, 200))
 		}
 	}
-}
-
-// isPointer reports whether s is an RFC 6901 JSON Pointer.
-func isPointer(s string) bool {
-	if s == "" {
-		return true
-	}
-	if s[0] != '/' {
-		return false
-	}
-	for i := 0; i < len(s); i++ {
-		if s[i] == '~' && (i+1 == len(s) || s[i+1] != '0' && s[i+1] != '1') {
-			return false
-		}
-	}
-	return true
 }
 
 func (c *check) transform(program string) {
@@ -233,7 +214,7 @@ func (c *check) cache(root map[string]any) {
 
 func (c *check) references(root map[string]any) {
 	if r := text(root, "compatibility_range"); r != "" {
-		if _, err := semver.NewConstraint(r); err != nil {
+		if !isRange(r) {
 			c.fault("/compatibility_range", "range", "%q is not a version range such as ^1.2 or >=1 <3", toolkeep.ClipBytes(r, 200))
 		}
 	}

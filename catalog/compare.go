@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -134,7 +135,7 @@ func (c *comparer) schemas(a, b map[string]any) {
 }
 
 func (c *comparer) effects(a, b *toolkeep.Manifest) {
-	if x, y := orDefault(a.SideEffects, "writes"), orDefault(b.SideEffects, "writes"); x != y {
+	if x, y := cmp.Or(a.SideEffects, "writes"), cmp.Or(b.SideEffects, "writes"); x != y {
 		if y == "writes" {
 			c.add("/side_effects", KindBreaking, "the tool now writes; it declared %s before", x)
 		} else {
@@ -148,16 +149,9 @@ func (c *comparer) effects(a, b *toolkeep.Manifest) {
 			c.add("/idempotent", KindAdditive, "the tool is no longer idempotent, so failed calls are tried again less often")
 		}
 	}
-	if x, y := orDefault(a.Risk, "low"), orDefault(b.Risk, "low"); x != y {
+	if x, y := cmp.Or(a.Risk, "low"), cmp.Or(b.Risk, "low"); x != y {
 		c.add("/risk", KindAdditive, "risk went from %s to %s", x, y)
 	}
-}
-
-func orDefault(s, d string) string {
-	if s == "" {
-		return d
-	}
-	return s
 }
 
 func (c *comparer) access(a, b *toolkeep.Manifest) {
@@ -244,7 +238,7 @@ func (c *comparer) rest(a, b map[string]any) {
 		}
 		before, had := a[name]
 		after, has := b[name]
-		pointer := "/" + escape(name)
+		pointer := canon.Pointer(name)
 		switch {
 		case had && !has:
 			c.add(pointer, KindPatch, "%s was taken out", name)

@@ -354,12 +354,12 @@ func (s *schemaComparer) properties(pointer string, a, b map[string]any) {
 	y, _ := b["properties"].(map[string]any)
 	for _, name := range slices.Sorted(maps.Keys(x)) {
 		if _, ok := y[name]; !ok {
-			at := pointer + "/properties/" + escape(name)
+			at := pointer + "/properties" + canon.Pointer(name)
 			s.add(at, KindBreaking, "%s was removed", subject(at))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(y)) {
-		at := pointer + "/properties/" + escape(name)
+		at := pointer + "/properties" + canon.Pointer(name)
 		before, had := x[name]
 		needed := s.new.requires(b, name, s.dir)
 		was := s.old.requires(a, name, s.dir)
@@ -404,7 +404,7 @@ func (s *schemaComparer) bareRequired(pointer string, a, b, x, y map[string]any)
 		if inX || inY {
 			continue
 		}
-		s.required(pointer+"/properties/"+escape(name), slices.Contains(requiredNames(a), name), slices.Contains(requiredNames(b), name))
+		s.required(pointer+"/properties"+canon.Pointer(name), slices.Contains(requiredNames(a), name), slices.Contains(requiredNames(b), name))
 	}
 }
 
@@ -440,7 +440,7 @@ func (s *schemaComparer) closed(pointer string, a, b map[string]any) {
 	x, _ := a["patternProperties"].(map[string]any)
 	y, _ := b["patternProperties"].(map[string]any)
 	for _, p := range slices.Sorted(maps.Keys(x)) {
-		at := pointer + "/patternProperties/" + escape(p)
+		at := pointer + "/patternProperties" + canon.Pointer(p)
 		after, ok := y[p]
 		switch {
 		case ok:
@@ -455,7 +455,7 @@ func (s *schemaComparer) closed(pointer string, a, b map[string]any) {
 		if _, ok := x[p]; ok {
 			continue
 		}
-		at := pointer + "/patternProperties/" + escape(p)
+		at := pointer + "/patternProperties" + canon.Pointer(p)
 		if orTrue(a, "additionalProperties") == false {
 			s.widened(at, "properties named by a pattern were added")
 		} else {
@@ -509,7 +509,7 @@ func (s *schemaComparer) opaque(pointer string, a, b map[string]any) {
 		if had == has && sameTree(before, after) {
 			continue
 		}
-		at := pointer + "/" + escape(k)
+		at := pointer + canon.Pointer(k)
 		switch {
 		case had && !has:
 			if s.dir == output || k == "if" || k == "then" || k == "else" {

@@ -3,6 +3,7 @@ package catalog
 import (
 	"encoding/json"
 	"math/big"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -97,7 +98,7 @@ func (d *schemaDoc) target(m map[string]any) (any, bool) {
 	if !strings.HasPrefix(ref, "#") {
 		return nil, false
 	}
-	return lookup(d.root, ref[1:])
+	return atFragment(d.root, ref[1:])
 }
 
 // join adds the constraints of from to those of into.
@@ -315,3 +316,11 @@ func divides(by, v any) bool {
 }
 
 func written(v any) string { return string(canon.Append(nil, v)) }
+
+// atFragment resolves the fragment of a reference within one document: a JSON Pointer, percent-encoded or not.
+func atFragment(root any, fragment string) (any, bool) {
+	if decoded, err := url.PathUnescape(fragment); err == nil {
+		fragment = decoded
+	}
+	return canon.Lookup(root, fragment)
+}
