@@ -66,6 +66,17 @@ func CheckNamespace(s string) error {
 	return toolkeep.NewError(toolkeep.ImportFailed, "%q is no namespace: write a lower-case letter and up to 31 lower-case letters, digits and hyphens after it, such as shop or hotel-api", s)
 }
 
+// Auth returns the auth of a manifest with one entry.
+func Auth(a *toolkeep.AuthSpec) []any {
+	auth := map[string]any{"type": a.Type, "secret": a.Secret}
+	for k, v := range map[string]string{"in": a.In, "name": a.Name, "prefix": a.Prefix} {
+		if v != "" {
+			auth[k] = v
+		}
+	}
+	return []any{auth}
+}
+
 // Settle completes a manifest without version and source: it keeps the published version if nothing
 // changed, else it gets the next one according to the change (catalog.Compare). about becomes the
 // manifest's source.

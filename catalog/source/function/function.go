@@ -369,14 +369,8 @@ func (r *reader) http(m map[string]any, name string) {
 		port = p
 	}
 	m["permissions"] = map[string]any{"network": []any{map[string]any{"host": r.target.Hostname(), "port": port}}}
-	if a := r.o.Auth; a != nil {
-		auth := map[string]any{"type": a.Type, "secret": a.Secret}
-		for k, v := range map[string]string{"in": a.In, "name": a.Name, "prefix": a.Prefix} {
-			if v != "" {
-				auth[k] = v
-			}
-		}
-		m["auth"] = []any{auth}
+	if r.o.Auth != nil {
+		m["auth"] = source.Auth(r.o.Auth)
 	}
 }
 

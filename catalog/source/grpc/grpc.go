@@ -311,14 +311,8 @@ func (o *Options) tool(m method, files whole, host string, port int, plan *sourc
 		manifest["tags"] = []any{"deprecated"}
 		plan.Warnings = append(plan.Warnings, m.origin()+" is marked as deprecated")
 	}
-	if a := o.Auth; a != nil {
-		auth := map[string]any{"type": a.Type, "secret": a.Secret}
-		for k, v := range map[string]string{"in": a.In, "name": a.Name, "prefix": a.Prefix} {
-			if v != "" {
-				auth[k] = v
-			}
-		}
-		manifest["auth"] = []any{auth}
+	if o.Auth != nil {
+		manifest["auth"] = source.Auth(o.Auth)
 	}
 	t, err := source.Settle(manifest, toolkeep.SourceSpec{Type: "grpc", URI: "grpc://" + o.Target, Digest: canon.Digest(descriptors),
 		Metadata: map[string]any{"service": string(m.d.Parent().FullName()), "method": string(m.d.Name())}}, o.Previous)
