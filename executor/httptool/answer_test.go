@@ -23,6 +23,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/egress"
 	"github.com/toolkeep/toolkeep/executor/executortest"
 )
 
@@ -470,7 +471,7 @@ func over2(t testing.TB, h http.HandlerFunc) (*httptest.Server, *Executor) {
 	t.Cleanup(s.Close)
 	roots := x509.NewCertPool()
 	roots.AddCert(s.Certificate())
-	e := New(Config{RootCAs: roots})
+	e := New(Config{Egress: egress.PoolConfig{RootCAs: roots}})
 	t.Cleanup(e.Close)
 	return s, e
 }

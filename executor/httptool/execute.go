@@ -3,7 +3,6 @@ package httptool
 import (
 	"bytes"
 	"context"
-	"crypto/x509"
 	"io"
 	"maps"
 	"net/http"
@@ -28,8 +27,6 @@ type Config struct {
 	Pool *egress.Pool
 	// Egress configures the created pool.
 	Egress egress.PoolConfig
-	// RootCAs are the created pool's trusted authorities; nil means Egress's.
-	RootCAs *x509.CertPool
 	// Clock returns the time, for Retry-After dates; nil is time.Now.
 	Clock func() time.Time
 }
@@ -49,11 +46,7 @@ var _ toolkeep.Executor = (*Executor)(nil)
 func New(c Config) *Executor {
 	e := &Executor{pool: c.Pool, clock: c.Clock}
 	if e.pool == nil {
-		if c.RootCAs != nil {
-			c.Egress.RootCAs = c.RootCAs
-		}
-		e.pool = egress.NewPool(c.Egress)
-		e.ownPool = true
+		e.pool, e.ownPool = egress.NewPool(c.Egress), true
 	}
 	if e.clock == nil {
 		e.clock = time.Now

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/egress"
 	"github.com/toolkeep/toolkeep/executor/executortest"
 )
 
@@ -454,7 +455,7 @@ func TestTLS(t *testing.T) {
 	s := newServer(true)
 	roots := x509.NewCertPool()
 	roots.AddCert(s.Certificate())
-	e := New(Config{RootCAs: roots})
+	e := New(Config{Egress: egress.PoolConfig{RootCAs: roots}})
 	defer e.Close()
 	m := manifest(t, s.URL, `{"method":"GET","server":"SERVER","path":"/"}`)
 	out, err := execute(t, e, m, `{}`)
@@ -492,7 +493,7 @@ func TestCancelOverHTTP2(t *testing.T) {
 	defer s.Close()
 	roots := x509.NewCertPool()
 	roots.AddCert(s.Certificate())
-	e := New(Config{RootCAs: roots})
+	e := New(Config{Egress: egress.PoolConfig{RootCAs: roots}})
 	defer e.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-started; cancel() }()

@@ -76,7 +76,7 @@ func TestHeaderLimit(t *testing.T) {
 		defer s.Close()
 		roots := x509.NewCertPool()
 		roots.AddCert(s.Certificate())
-		e := New(Config{RootCAs: roots, Egress: egress.PoolConfig{MaxHeaderBytes: 8 << 10}})
+		e := New(Config{Egress: egress.PoolConfig{RootCAs: roots, MaxHeaderBytes: 8 << 10}})
 		defer e.Close()
 		_, err := execute(t, e, manifest(t, s.URL, `{"method":"GET","server":"SERVER","path":"/"}`), `{}`)
 		if err == nil || err.Code != toolkeep.InvalidResponse || !strings.Contains(err.Message, "headers") || !strings.Contains(err.Message, "egress.max_header") {

@@ -213,19 +213,14 @@ func (t *pager) begin() *request {
 	r := t.first
 	if t.p.sizeParam != "" {
 		if n, err := strconv.ParseInt(query.Get(t.p.sizeParam), 10, 64); err == nil && n > 0 {
-			t.p = t.sized(n)
+			sized := *t.p
+			sized.size, t.p = n, &sized
 		} else if !query.Has(t.p.sizeParam) {
 			r = r.withQuery(t.p.sizeParam, strconv.FormatInt(t.p.size, 10))
 			t.first = r
 		}
 	}
 	return r
-}
-
-func (t *pager) sized(n int64) *pagination {
-	p := *t.p
-	p.size = n
-	return &p
 }
 
 // withQuery returns the request with one query parameter replaced.
@@ -266,8 +261,7 @@ func (t *pager) read(resp *http.Response) (tree any, wire int64, err *toolkeep.E
 		return nil, 0, t.a.unreadable(status, rerr)
 	}
 	t.left -= int64(len(body))
-	tree, perr := canon.Parse(bytes.TrimPrefix(body, []byte("\ufeff")), canon.Limits{
-		Bytes: defaultMaxBytes, Depth: answerDepth, Properties: answerElements, Elements: answerElements})
+	tree, perr := canon.Parse(bytes.TrimPrefix(body, []byte("\ufeff")), eventLimits)
 	if perr != nil {
 		return nil, 0, t.bad(status, "is not JSON: %s", toolkeep.AsError(perr).Message)
 	}

@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/egress"
 )
 
 // TestSigningVectors compares signatures with those that AWS publishes: the Signature
@@ -267,7 +268,7 @@ func TestClientCertificate(t *testing.T) {
 	roots := x509.NewCertPool()
 	roots.AddCert(s.Certificate())
 	roots.AddCert(other.Certificate())
-	e := New(Config{RootCAs: roots})
+	e := New(Config{Egress: egress.PoolConfig{RootCAs: roots}})
 	t.Cleanup(e.Close)
 	call := func(path, pem string) (string, *toolkeep.Error) {
 		m := manifest(t, s.URL, `{"method":"GET","server":"SERVER","path":"`+path+`"}`, func(m *toolkeep.Manifest) {
