@@ -23,16 +23,13 @@ func cleaned(v *redact.Cleaner, method string, a *Answer, err error) (*Answer, e
 	if err != nil {
 		return nil, cleanedError(v, err)
 	}
-	if result := v.CleanJSON(a.Result); !same(result, a.Result) {
+	if result := v.CleanJSON(a.Result); !bytes.Equal(result, a.Result) {
 		own := *a
 		own.Result = result
 		return &own, nil
 	}
 	return a, nil
 }
-
-// same reports whether redaction changed nothing.
-func same(a, b []byte) bool { return bytes.Equal(a, b) }
 
 // cleanedError returns err itself if there is nothing to redact.
 func cleanedError(v *redact.Cleaner, err error) error {
@@ -101,7 +98,7 @@ func (g guard) Ask(ctx context.Context, method string, params []byte) ([]byte, e
 // Notify implements Peer. A progress notification keeps the caller's own token.
 func (g guard) Notify(method string, params []byte) {
 	clean := g.view.CleanJSON(params)
-	if method == mcp.NotificationProgress && !same(clean, params) {
+	if method == mcp.NotificationProgress && !bytes.Equal(clean, params) {
 		if token := mcp.Get(params, mcp.MetaProgressToken); token != nil {
 			clean = mcp.Set(clean, token, mcp.MetaProgressToken)
 		}

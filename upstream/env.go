@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,15 +64,8 @@ func (s *server) prepare(ctx context.Context, k key, who *toolkeep.Principal) (*
 	if e.dir == "" {
 		e.dir = work
 	}
-	path := os.Getenv("PATH")
-	if path == "" {
-		path = "/usr/local/bin:/usr/bin:/bin"
-	}
-	lang := os.Getenv("LANG")
-	if lang == "" {
-		lang = "C.UTF-8"
-	}
-	vars := map[string]string{"PATH": path, "HOME": home, "TMPDIR": tmp, "LANG": lang, "TERM": "dumb"}
+	vars := map[string]string{"HOME": home, "TMPDIR": tmp, "TERM": "dumb",
+		"PATH": cmp.Or(os.Getenv("PATH"), "/usr/local/bin:/usr/bin:/bin"), "LANG": cmp.Or(os.Getenv("LANG"), "C.UTF-8")}
 	for name, v := range s.spec.Env {
 		value, secret, err := s.resolve(ctx, principalOf(k, who), v)
 		if err != nil {

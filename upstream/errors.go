@@ -110,23 +110,17 @@ func refused(name string, send *transport.SendError) *toolkeep.Error {
 
 // busy returns E3802.
 func busy(name string, most int) *toolkeep.Error {
-	e := toolkeep.NewError(toolkeep.ConcurrencyLimitExceeded, "the MCP server %s has all of its %d sessions in use", name, most).
-		With("server", name).After(time.Second)
-	e.NothingSent = true
-	return e
+	return unsentError(toolkeep.NewError(toolkeep.ConcurrencyLimitExceeded, "the MCP server %s has all of its %d sessions in use", name, most).
+		With("server", name).After(time.Second))
 }
 
 func greedy(name string, most int) *toolkeep.Error {
-	e := toolkeep.NewError(toolkeep.ConcurrencyLimitExceeded, "you have %d sessions of the MCP server %s in use, which is half of its max_sessions and as many as one principal may have", most, name).
-		With("server", name).After(time.Second)
-	e.NothingSent = true
-	return e
+	return unsentError(toolkeep.NewError(toolkeep.ConcurrencyLimitExceeded, "you have %d sessions of the MCP server %s in use, which is half of its max_sessions and as many as one principal may have", most, name).
+		With("server", name).After(time.Second))
 }
 
 func draining() *toolkeep.Error {
-	e := toolkeep.NewError(toolkeep.Draining, "this node is shutting down; send the call again").After(time.Second)
-	e.NothingSent = true
-	return e
+	return unsentError(toolkeep.NewError(toolkeep.Draining, "this node is shutting down; send the call again").After(time.Second))
 }
 
 // unsentError marks an error as raised before anything was sent.

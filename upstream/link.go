@@ -380,14 +380,12 @@ func (l *link) cancelled(f *pendingRequest, why error) {
 	l.post(&mcp.Message{Method: mcp.NotificationCancelled, Params: params})
 }
 
-// post queues a message without a waiting caller; false means it was dropped.
-func (l *link) post(m *mcp.Message) bool {
+// post queues a message without a waiting caller, or drops and counts it.
+func (l *link) post(m *mcp.Message) {
 	select {
 	case l.out <- m:
-		return true
 	default:
 		l.stray.Add(1)
-		return false
 	}
 }
 

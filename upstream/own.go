@@ -77,7 +77,7 @@ func (s *server) taken(sess *session, tools [][]byte) (shown [][]byte, withheld 
 	like := s.likeKnown(sess, view)
 	for i, def := range tools {
 		clean := view.CleanJSON(def)
-		if same(clean, def) {
+		if bytes.Equal(clean, def) {
 			continue
 		}
 		if shown == nil {
@@ -166,7 +166,7 @@ func inStructure(view *redact.Cleaner, def []byte) bool {
 		}
 	}
 	raw := canon.Append(nil, bare)
-	return !same(view.CleanJSON(raw), raw)
+	return !bytes.Equal(view.CleanJSON(raw), raw)
 }
 
 // withoutTexts drops a schema's annotations. Properties with the same names are schemas
