@@ -44,10 +44,17 @@ var (
 		"for one customer", "including archived ones", "sorted by the time of the last change", "in the region that the account belongs to", "unless it is locked"}
 )
 
+var generatedTools = map[int][]*toolkeep.Tool{} // by number
+
 // generated returns n tools like those of large services: one to ten sentences, two to a dozen
 // parameters, a result schema, sometimes examples, errors and relationships.
+//
+// They are made once and shared: no test changes a tool.
 func generated(t testing.TB, n int) []*toolkeep.Tool {
 	t.Helper()
+	if tools := generatedTools[n]; tools != nil {
+		return slices.Clone(tools)
+	}
 	r := rand.New(rand.NewPCG(1, 2))
 	tools := make([]*toolkeep.Tool, n)
 	id := func(i int) string {
@@ -94,7 +101,8 @@ func generated(t testing.TB, n int) []*toolkeep.Tool {
 		}
 		tools[i] = made(t, m)
 	}
-	return tools
+	generatedTools[n] = tools
+	return slices.Clone(tools)
 }
 
 // indexed puts tools into a real index.
