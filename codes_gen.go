@@ -11,11 +11,11 @@ const (
 	RegistryUnavailable Code = "E3003"
 	// ToolVersionNotFound (refusal): the tool exists but not in that exact version
 	ToolVersionNotFound Code = "E3004"
-	// VersionConflict (refusal): no version satisfies the asked range
+	// VersionConflict (refusal): no version satisfies the requested range
 	VersionConflict Code = "E3005"
 	// ToolDeprecated (warning): a warning and never a failure: deprecated or sunset version was executed
 	ToolDeprecated Code = "E3006"
-	// DuplicateTool (refusal): same id and version registered with another content
+	// DuplicateTool (refusal): the same id and version exist with other content
 	DuplicateTool Code = "E3007"
 	// InvalidManifest (refusal): manifest or configuration fails its JSON Schema; details name every bad field
 	InvalidManifest Code = "E3008"
@@ -31,7 +31,7 @@ const (
 	ResourceNotFound Code = "E3013"
 	// AlreadyDecided (refusal): the approval or job is in a final state
 	AlreadyDecided Code = "E3014"
-	// APIVersionUnsupported (refusal): the client asked for an API version past its end
+	// APIVersionUnsupported (refusal): the client requested an API version that is no longer supported
 	APIVersionUnsupported Code = "E3099"
 	// NoToolMatches (refusal): no visible tool scored above the threshold
 	NoToolMatches Code = "E3101"
@@ -41,9 +41,9 @@ const (
 	CapabilityAmbiguous Code = "E3103"
 	// IndexUnavailable (refusal): the search index cannot answer
 	IndexUnavailable Code = "E3104"
-	// PermissionDenied (refusal): role check failed; details.reason is RBAC_DENIED
+	// PermissionDenied (refusal): no role of the caller allows this; details.reason is RBAC_DENIED
 	PermissionDenied Code = "E3201"
-	// PolicyDenied (refusal): attribute policy said no; details.reason is ABAC_DENIED with the policy's own reason
+	// PolicyDenied (refusal): an attribute policy denied the call; details.reason is ABAC_DENIED with the policy's own reason
 	PolicyDenied Code = "E3202"
 	// FilesystemDenied (refusal): a path is outside what token and policy and parent sandbox allow
 	FilesystemDenied Code = "E3203"
@@ -65,7 +65,7 @@ const (
 	TokenMissing Code = "E3211"
 	// ApprovalDenied (refusal): a person refused the call; details.reason is ESCALATION_DENIED
 	ApprovalDenied Code = "E3212"
-	// ApprovalExpired (refusal): nobody decided within the approval policy's last deadline
+	// ApprovalExpired (refusal): no decision was made within the approval policy's last deadline
 	ApprovalExpired Code = "E3213"
 	// Unauthenticated (refusal): no valid identity on the request
 	Unauthenticated Code = "E3214"
@@ -101,19 +101,19 @@ const (
 	ReplayDetected Code = "E3406"
 	// LoginRequired (refusal): the upstream needs this principal's OAuth consent; details.url starts it
 	LoginRequired Code = "E3407"
-	// NetworkError (result): DNS or connect or reset
+	// NetworkError (result): DNS resolution or connecting failed or the connection was reset
 	NetworkError Code = "E3501"
 	// UpstreamTimeout (result): the upstream did not answer within the attempt's limit, or answered HTTP 408
 	UpstreamTimeout Code = "E3502"
-	// TLSError (result): certificate or handshake
+	// TLSError (result): the TLS certificate or handshake was refused
 	TLSError Code = "E3503"
-	// InvalidResponse (result): the upstream answered something that cannot be parsed as what it declared
+	// InvalidResponse (result): the upstream's answer cannot be parsed as the content type that it declared
 	InvalidResponse Code = "E3504"
 	// DestinationForbidden (refusal): the resolved address is in a forbidden range (SSRF guard)
 	DestinationForbidden Code = "E3505"
-	// UpstreamClientError (result): HTTP 4xx other than 401 and 403 and 408 and 429; class is VALIDATION_ERROR for 400 and 404 and 409 and 422; the upstream status and redacted body ride in details
+	// UpstreamClientError (result): the upstream answered HTTP 4xx other than 401 and 403 and 408 and 429; class is VALIDATION_ERROR for 400 and 404 and 409 and 422; the upstream's status and redacted body are in details
 	UpstreamClientError Code = "E3510"
-	// UpstreamServerError (result): HTTP 5xx
+	// UpstreamServerError (result): the upstream answered HTTP 5xx
 	UpstreamServerError Code = "E3520"
 	// GRPCError (result): a gRPC upstream's status; retryable as gRPC defines
 	GRPCError Code = "E3530"
@@ -125,7 +125,7 @@ const (
 	DBConnectionFailed Code = "E3601"
 	// QueryFailed (result): the database refused the statement
 	QueryFailed Code = "E3602"
-	// DBTimeout (result): statement over its limit; it was cancelled on the server
+	// DBTimeout (result): the statement exceeded its time limit and was cancelled on the database server
 	DBTimeout Code = "E3603"
 	// StatementForbidden (refusal): a read-only tool tried to write or sent several statements
 	StatementForbidden Code = "E3610"
@@ -135,11 +135,11 @@ const (
 	CacheUnavailable Code = "E3701"
 	// CacheCorrupt (internal): internal: entry dropped and tool executed again
 	CacheCorrupt Code = "E3702"
-	// TransformationFailed (result): the result could not be brought into the asked form
+	// TransformationFailed (result): the result could not be transformed as the tool declares
 	TransformationFailed Code = "E3703"
 	// HandleExpired (refusal): an asynchronous result was not fetched within its lifetime
 	HandleExpired Code = "E3704"
-	// ResultTooLarge (result): result over the hard limit
+	// ResultTooLarge (result): the result is over the hard limit
 	ResultTooLarge Code = "E3710"
 	// UnsafeHTML (result): HTML result refused by policy
 	UnsafeHTML Code = "E3712"
@@ -147,15 +147,15 @@ const (
 	UnsafeXML Code = "E3713"
 	// ResultSchemaViolation (result): strict result does not match the tool's result schema; details list the fields
 	ResultSchemaViolation Code = "E3720"
-	// ResultCoercionFailed (result): a result field cannot be brought to its declared type
+	// ResultCoercionFailed (result): a result field cannot be converted to its declared type
 	ResultCoercionFailed Code = "E3721"
 	// ResultRejected (result): a sanitising rule with action reject matched
 	ResultRejected Code = "E3722"
-	// ResultSchemaMissing (refusal): strict results were asked of a tool without a result schema
+	// ResultSchemaMissing (refusal): strict results were requested from a tool without a result schema
 	ResultSchemaMissing Code = "E3723"
 	// RateLimitExceeded (refusal): agent or tool or tenant or global limit, or an upstream 429 after its retries; retry_after_s is set
 	RateLimitExceeded Code = "E3801"
-	// ConcurrencyLimitExceeded (refusal): bulkhead or the agent's concurrent calls are full
+	// ConcurrencyLimitExceeded (refusal): the bulkhead is full or the agent has too many concurrent calls
 	ConcurrencyLimitExceeded Code = "E3802"
 	// AuthFailuresLimited (refusal): too many refusals for this agent or address
 	AuthFailuresLimited Code = "E3810"
@@ -175,17 +175,17 @@ const (
 	CompositionCycle Code = "E3906"
 	// CompositionTooLarge (refusal): more than 100 invocations in one composition
 	CompositionTooLarge Code = "E3907"
-	// IdempotencyConflict (refusal): same key with another request
+	// IdempotencyConflict (refusal): the idempotency key was used for another request
 	IdempotencyConflict Code = "E3908"
-	// OutcomeUnknown (result): the server died after a writing call was sent; it is not repeated by itself
+	// OutcomeUnknown (result): the server died after a writing call was sent; it is not repeated automatically
 	OutcomeUnknown Code = "E3909"
 	// DeadlineUnreachable (refusal): the queue is longer than the call's deadline; refused at once
 	DeadlineUnreachable Code = "E3910"
-	// Preempted (refusal): a low-priority call gave way before anything was sent
+	// Preempted (refusal): a call with a higher priority displaced this one before anything was sent
 	Preempted Code = "E3911"
-	// Draining (refusal): this node is shutting down; another takes the call
+	// Draining (refusal): this node is shutting down; send the call to another node
 	Draining Code = "E3912"
-	// SandboxCreateFailed (refusal): the sandbox could not be made
+	// SandboxCreateFailed (refusal): the sandbox could not be created
 	SandboxCreateFailed Code = "E3920"
 	// ResourceRequestDenied (refusal): the tool asks for more than its parent sandbox has
 	ResourceRequestDenied Code = "E3921"
@@ -193,13 +193,13 @@ const (
 	ResourceExhausted Code = "E3922"
 	// SandboxCrashed (result): the sandbox itself died
 	SandboxCrashed Code = "E3923"
-	// ExitNonzero (result): the tool's process failed; exit code and the end of stderr ride in details
+	// ExitNonzero (result): the tool's process failed; the exit code and the end of stderr are in details
 	ExitNonzero Code = "E3924"
-	// SandboxUnavailable (refusal): this host cannot give the isolation that the tool demands
+	// SandboxUnavailable (refusal): this host cannot provide the isolation that the tool requires
 	SandboxUnavailable Code = "E3925"
-	// ParentSandboxUnknown (refusal): the parent sandbox of the request is not known
+	// ParentSandboxUnknown (refusal): the parent sandbox of the request does not exist
 	ParentSandboxUnknown Code = "E3926"
-	// DocumentNotFound (refusal): document bridge
+	// DocumentNotFound (refusal): the document does not exist (document bridge)
 	DocumentNotFound Code = "E3940"
 	// DocumentUnavailable (refusal): document server down and no cached copy
 	DocumentUnavailable Code = "E3941"
@@ -225,9 +225,9 @@ const (
 	ArchivePending Code = "E3967"
 	// ToolNotEnabled (refusal): an agent run asked for a tool outside its allow-list
 	ToolNotEnabled Code = "E3980"
-	// MaxIterationsReached (refusal): agent run guard
+	// MaxIterationsReached (refusal): the agent run reached its limit of iterations
 	MaxIterationsReached Code = "E3981"
-	// MaxToolCallsReached (refusal): agent run guard
+	// MaxToolCallsReached (refusal): the agent run reached its limit of tool calls
 	MaxToolCallsReached Code = "E3982"
 	// SideEffectsDenied (refusal): the run allows no tools that write (or read)
 	SideEffectsDenied Code = "E3984"
@@ -235,7 +235,7 @@ const (
 	ModelError Code = "E3985"
 	// ModelRefused (result): the model declined or the context does not fit; details.reason says which
 	ModelRefused Code = "E3986"
-	// InternalError (refusal): a bug: logged with its stack and never shown with one
+	// InternalError (refusal): a bug: the log has its stack trace and the answer has none
 	InternalError Code = "E3999"
 )
 
@@ -244,9 +244,9 @@ var codeTable = [...]CodeInfo{
 	{Code: CapabilityNotFound, Name: "capability_not_found", BC2: "tool_not_found", BC6: "NOT_FOUND", Class: "VALIDATION_ERROR", Kind: "refusal", Retryable: false, HTTP: 404, GRPC: "NOT_FOUND", When: "no tool offers the capability asked for"},
 	{Code: RegistryUnavailable, Name: "registry_unavailable", BC2: "internal_error", BC6: "FAILURE", Class: "PROVIDER_ERROR", Kind: "refusal", Retryable: true, HTTP: 503, GRPC: "UNAVAILABLE", When: "the store is down and no cached definition younger than its limit is held"},
 	{Code: ToolVersionNotFound, Name: "tool_version_not_found", BC2: "tool_version_not_found", BC6: "NOT_FOUND", Class: "VALIDATION_ERROR", Kind: "refusal", Retryable: false, HTTP: 404, GRPC: "NOT_FOUND", When: "the tool exists but not in that exact version"},
-	{Code: VersionConflict, Name: "version_conflict", BC2: "tool_version_not_found", BC6: "NOT_FOUND", Class: "VALIDATION_ERROR", Kind: "refusal", Retryable: false, HTTP: 409, GRPC: "FAILED_PRECONDITION", When: "no version satisfies the asked range"},
+	{Code: VersionConflict, Name: "version_conflict", BC2: "tool_version_not_found", BC6: "NOT_FOUND", Class: "VALIDATION_ERROR", Kind: "refusal", Retryable: false, HTTP: 409, GRPC: "FAILED_PRECONDITION", When: "no version satisfies the requested range"},
 	{Code: ToolDeprecated, Name: "tool_deprecated", BC2: "invalid_parameters", BC6: "SUCCESS", Class: "VALIDATION_ERROR", Kind: "warning", Retryable: false, HTTP: 200, GRPC: "OK", When: "a warning and never a failure: deprecated or sunset version was executed"},
-	{Code: DuplicateTool, Name: "duplicate_tool", BC2: "invalid_parameters", BC6: "VALIDATION_ERROR", Class: "VALIDATION_ERROR", Kind: "refusal", Retryable: false, HTTP: 409, GRPC: "ALREADY_EXISTS", When: "same id and version registered with another content"},
+	{Code: DuplicateTool, Name: "duplicate_tool", BC2: "invalid_parameters", BC6: "VALIDATION_ERROR", Class: "VALIDATION_ERROR", Kind: "refusal", Retryable: false, HTTP: 409, GRPC: "ALREADY_EXISTS", When: "the same id and version exist with other content"},
 	{Code: InvalidManifest, Name: "invalid_manifest", BC2: "invalid_parameters", BC6: "VALIDATION_ERROR", Class: "VALIDATION_ERROR", Kind: "refusal", Retryable: false, HTTP: 422, GRPC: "INVALID_ARGUMENT", When: "manifest or configuration fails its JSON Schema; details name every bad field"},
 	{Code: ToolRemoved, Name: "tool_removed", BC2: "tool_version_not_found", BC6: "NOT_FOUND", Class: "VALIDATION_ERROR", Kind: "refusal", Retryable: false, HTTP: 410, GRPC: "NOT_FOUND", When: "the version was removed; details name the version to move to"},
 	{Code: ToolBlocked, Name: "tool_blocked", BC2: "permission_denied", BC6: "UNAUTHORIZED", Class: "POLICY_DENIED", Kind: "refusal", Retryable: false, HTTP: 403, GRPC: "PERMISSION_DENIED", When: "the version is blocked by an administrator"},
@@ -254,13 +254,13 @@ var codeTable = [...]CodeInfo{
 	{Code: DefinitionChanged, Name: "definition_changed", BC2: "permission_denied", BC6: "UNAUTHORIZED", Class: "POLICY_DENIED", Kind: "refusal", Retryable: false, HTTP: 409, GRPC: "FAILED_PRECONDITION", When: "an upstream tool no longer matches its pinned digest and waits for review"},
 	{Code: ResourceNotFound, Name: "resource_not_found", BC2: "invalid_parameters", BC6: "VALIDATION_ERROR", Class: "VALIDATION_ERROR", Kind: "refusal", Retryable: false, HTTP: 404, GRPC: "NOT_FOUND", When: "no such invocation or run or approval or workflow or blob visible to the caller"},
 	{Code: AlreadyDecided, Name: "already_decided", BC2: "invalid_parameters", BC6: "VALIDATION_ERROR", Class: "VALIDATION_ERROR", Kind: "refusal", Retryable: false, HTTP: 409, GRPC: "FAILED_PRECONDITION", When: "the approval or job is in a final state"},
-	{Code: APIVersionUnsupported, Name: "api_version_unsupported", BC2: "invalid_parameters", BC6: "VALIDATION_ERROR", Class: "VALIDATION_ERROR", Kind: "refusal", Retryable: false, HTTP: 400, GRPC: "UNIMPLEMENTED", When: "the client asked for an API version past its end"},
+	{Code: APIVersionUnsupported, Name: "api_version_unsupported", BC2: "invalid_parameters", BC6: "VALIDATION_ERROR", Class: "VALIDATION_ERROR", Kind: "refusal", Retryable: false, HTTP: 400, GRPC: "UNIMPLEMENTED", When: "the client requested an API version that is no longer supported"},
 	{Code: NoToolMatches, Name: "no_tool_matches", BC2: "tool_not_found", BC6: "NOT_FOUND", Class: "VALIDATION_ERROR", Kind: "refusal", Retryable: false, HTTP: 404, GRPC: "NOT_FOUND", When: "no visible tool scored above the threshold"},
 	{Code: EmbeddingFailed, Name: "embedding_failed", BC2: "internal_error", BC6: "FAILURE", Class: "PROVIDER_ERROR", Kind: "refusal", Retryable: true, HTTP: 503, GRPC: "UNAVAILABLE", When: "the embedding model failed; keyword search still answered where possible"},
 	{Code: CapabilityAmbiguous, Name: "capability_ambiguous", BC2: "invalid_parameters", BC6: "VALIDATION_ERROR", Class: "VALIDATION_ERROR", Kind: "refusal", Retryable: false, HTTP: 409, GRPC: "FAILED_PRECONDITION", When: "several tools match and the caller must name one; details list them"},
 	{Code: IndexUnavailable, Name: "index_unavailable", BC2: "internal_error", BC6: "FAILURE", Class: "PROVIDER_ERROR", Kind: "refusal", Retryable: true, HTTP: 503, GRPC: "UNAVAILABLE", When: "the search index cannot answer"},
-	{Code: PermissionDenied, Name: "permission_denied", BC2: "permission_denied", BC6: "UNAUTHORIZED", Class: "POLICY_DENIED", Kind: "refusal", Retryable: false, HTTP: 403, GRPC: "PERMISSION_DENIED", When: "role check failed; details.reason is RBAC_DENIED"},
-	{Code: PolicyDenied, Name: "policy_denied", BC2: "permission_denied", BC6: "UNAUTHORIZED", Class: "POLICY_DENIED", Kind: "refusal", Retryable: false, HTTP: 403, GRPC: "PERMISSION_DENIED", When: "attribute policy said no; details.reason is ABAC_DENIED with the policy's own reason"},
+	{Code: PermissionDenied, Name: "permission_denied", BC2: "permission_denied", BC6: "UNAUTHORIZED", Class: "POLICY_DENIED", Kind: "refusal", Retryable: false, HTTP: 403, GRPC: "PERMISSION_DENIED", When: "no role of the caller allows this; details.reason is RBAC_DENIED"},
+	{Code: PolicyDenied, Name: "policy_denied", BC2: "permission_denied", BC6: "UNAUTHORIZED", Class: "POLICY_DENIED", Kind: "refusal", Retryable: false, HTTP: 403, GRPC: "PERMISSION_DENIED", When: "an attribute policy denied the call; details.reason is ABAC_DENIED with the policy's own reason"},
 	{Code: FilesystemDenied, Name: "filesystem_denied", BC2: "permission_denied", BC6: "UNAUTHORIZED", Class: "POLICY_DENIED", Kind: "refusal", Retryable: false, HTTP: 403, GRPC: "PERMISSION_DENIED", When: "a path is outside what token and policy and parent sandbox allow"},
 	{Code: NetworkDenied, Name: "network_denied", BC2: "permission_denied", BC6: "UNAUTHORIZED", Class: "POLICY_DENIED", Kind: "refusal", Retryable: false, HTTP: 403, GRPC: "PERMISSION_DENIED", When: "a host or port is outside what token and policy and parent sandbox allow"},
 	{Code: CredentialDenied, Name: "credential_denied", BC2: "permission_denied", BC6: "UNAUTHORIZED", Class: "POLICY_DENIED", Kind: "refusal", Retryable: false, HTTP: 403, GRPC: "PERMISSION_DENIED", When: "a secret is outside what token and policy allow"},
@@ -271,7 +271,7 @@ var codeTable = [...]CodeInfo{
 	{Code: TokenExpired, Name: "token_expired", BC2: "permission_denied", BC6: "UNAUTHORIZED", Class: "AUTH_REQUIRED", Kind: "refusal", Retryable: false, HTTP: 401, GRPC: "UNAUTHENTICATED", When: "capability token is past exp or before nbf"},
 	{Code: TokenMissing, Name: "token_missing", BC2: "permission_denied", BC6: "UNAUTHORIZED", Class: "AUTH_REQUIRED", Kind: "refusal", Retryable: false, HTTP: 401, GRPC: "UNAUTHENTICATED", When: "the mode needs a capability token and none was sent"},
 	{Code: ApprovalDenied, Name: "approval_denied", BC2: "permission_denied", BC6: "UNAUTHORIZED", Class: "POLICY_DENIED", Kind: "refusal", Retryable: false, HTTP: 403, GRPC: "PERMISSION_DENIED", When: "a person refused the call; details.reason is ESCALATION_DENIED"},
-	{Code: ApprovalExpired, Name: "approval_expired", BC2: "permission_denied", BC6: "UNAUTHORIZED", Class: "POLICY_DENIED", Kind: "refusal", Retryable: false, HTTP: 403, GRPC: "PERMISSION_DENIED", When: "nobody decided within the approval policy's last deadline"},
+	{Code: ApprovalExpired, Name: "approval_expired", BC2: "permission_denied", BC6: "UNAUTHORIZED", Class: "POLICY_DENIED", Kind: "refusal", Retryable: false, HTTP: 403, GRPC: "PERMISSION_DENIED", When: "no decision was made within the approval policy's last deadline"},
 	{Code: Unauthenticated, Name: "unauthenticated", BC2: "permission_denied", BC6: "UNAUTHORIZED", Class: "AUTH_REQUIRED", Kind: "refusal", Retryable: false, HTTP: 401, GRPC: "UNAUTHENTICATED", When: "no valid identity on the request"},
 	{Code: TokenScopeMismatch, Name: "token_scope_mismatch", BC2: "permission_denied", BC6: "UNAUTHORIZED", Class: "POLICY_DENIED", Kind: "refusal", Retryable: false, HTTP: 403, GRPC: "PERMISSION_DENIED", When: "capability token is for another tool or version or agent or tenant or operation"},
 	{Code: ApprovalUnavailable, Name: "approval_unavailable", BC2: "permission_denied", BC6: "UNAUTHORIZED", Class: "POLICY_DENIED", Kind: "refusal", Retryable: true, HTTP: 503, GRPC: "UNAVAILABLE", When: "the call needs a person and no approval service can be reached or is configured; details.reason is ESCALATION_ERROR"},
@@ -289,34 +289,34 @@ var codeTable = [...]CodeInfo{
 	{Code: TimestampInvalid, Name: "timestamp_invalid", BC2: "permission_denied", BC6: "UNAUTHORIZED", Class: "AUTH_REQUIRED", Kind: "refusal", Retryable: false, HTTP: 401, GRPC: "UNAUTHENTICATED", When: "request time is absent or more than 30 s away"},
 	{Code: ReplayDetected, Name: "replay_detected", BC2: "permission_denied", BC6: "UNAUTHORIZED", Class: "AUTH_REQUIRED", Kind: "refusal", Retryable: false, HTTP: 409, GRPC: "ALREADY_EXISTS", When: "a signed request was seen before within 24 h"},
 	{Code: LoginRequired, Name: "login_required", BC2: "external_api_error", BC6: "FAILURE", Class: "AUTH_REQUIRED", Kind: "refusal", Retryable: false, HTTP: 424, GRPC: "FAILED_PRECONDITION", When: "the upstream needs this principal's OAuth consent; details.url starts it"},
-	{Code: NetworkError, Name: "network_error", BC2: "external_api_error", BC6: "FAILURE", Class: "NETWORK_ERROR", Kind: "result", Retryable: true, HTTP: 502, GRPC: "UNAVAILABLE", When: "DNS or connect or reset"},
+	{Code: NetworkError, Name: "network_error", BC2: "external_api_error", BC6: "FAILURE", Class: "NETWORK_ERROR", Kind: "result", Retryable: true, HTTP: 502, GRPC: "UNAVAILABLE", When: "DNS resolution or connecting failed or the connection was reset"},
 	{Code: UpstreamTimeout, Name: "upstream_timeout", BC2: "timeout", BC6: "TIMEOUT", Class: "TIMEOUT", Kind: "result", Retryable: true, HTTP: 504, GRPC: "DEADLINE_EXCEEDED", When: "the upstream did not answer within the attempt's limit, or answered HTTP 408"},
-	{Code: TLSError, Name: "tls_error", BC2: "external_api_error", BC6: "FAILURE", Class: "NETWORK_ERROR", Kind: "result", Retryable: false, HTTP: 502, GRPC: "UNAVAILABLE", When: "certificate or handshake"},
-	{Code: InvalidResponse, Name: "invalid_response", BC2: "external_api_error", BC6: "FAILURE", Class: "PROVIDER_ERROR", Kind: "result", Retryable: false, HTTP: 502, GRPC: "INTERNAL", When: "the upstream answered something that cannot be parsed as what it declared"},
+	{Code: TLSError, Name: "tls_error", BC2: "external_api_error", BC6: "FAILURE", Class: "NETWORK_ERROR", Kind: "result", Retryable: false, HTTP: 502, GRPC: "UNAVAILABLE", When: "the TLS certificate or handshake was refused"},
+	{Code: InvalidResponse, Name: "invalid_response", BC2: "external_api_error", BC6: "FAILURE", Class: "PROVIDER_ERROR", Kind: "result", Retryable: false, HTTP: 502, GRPC: "INTERNAL", When: "the upstream's answer cannot be parsed as the content type that it declared"},
 	{Code: DestinationForbidden, Name: "destination_forbidden", BC2: "permission_denied", BC6: "UNAUTHORIZED", Class: "POLICY_DENIED", Kind: "refusal", Retryable: false, HTTP: 403, GRPC: "PERMISSION_DENIED", When: "the resolved address is in a forbidden range (SSRF guard)"},
-	{Code: UpstreamClientError, Name: "upstream_client_error", BC2: "external_api_error", BC6: "FAILURE", Class: "PROVIDER_ERROR", Kind: "result", Retryable: false, HTTP: 502, GRPC: "FAILED_PRECONDITION", When: "HTTP 4xx other than 401 and 403 and 408 and 429; class is VALIDATION_ERROR for 400 and 404 and 409 and 422; the upstream status and redacted body ride in details"},
-	{Code: UpstreamServerError, Name: "upstream_server_error", BC2: "external_api_error", BC6: "FAILURE", Class: "PROVIDER_ERROR", Kind: "result", Retryable: true, HTTP: 502, GRPC: "UNAVAILABLE", When: "HTTP 5xx"},
+	{Code: UpstreamClientError, Name: "upstream_client_error", BC2: "external_api_error", BC6: "FAILURE", Class: "PROVIDER_ERROR", Kind: "result", Retryable: false, HTTP: 502, GRPC: "FAILED_PRECONDITION", When: "the upstream answered HTTP 4xx other than 401 and 403 and 408 and 429; class is VALIDATION_ERROR for 400 and 404 and 409 and 422; the upstream's status and redacted body are in details"},
+	{Code: UpstreamServerError, Name: "upstream_server_error", BC2: "external_api_error", BC6: "FAILURE", Class: "PROVIDER_ERROR", Kind: "result", Retryable: true, HTTP: 502, GRPC: "UNAVAILABLE", When: "the upstream answered HTTP 5xx"},
 	{Code: GRPCError, Name: "grpc_error", BC2: "external_api_error", BC6: "FAILURE", Class: "PROVIDER_ERROR", Kind: "result", Retryable: false, HTTP: 502, GRPC: "INTERNAL", When: "a gRPC upstream's status; retryable as gRPC defines"},
 	{Code: MCPError, Name: "mcp_error", BC2: "external_api_error", BC6: "FAILURE", Class: "PROVIDER_ERROR", Kind: "result", Retryable: false, HTTP: 502, GRPC: "INTERNAL", When: "a JSON-RPC error or broken frame from an MCP upstream"},
 	{Code: MCPUnavailable, Name: "mcp_unavailable", BC2: "external_api_error", BC6: "FAILURE", Class: "NETWORK_ERROR", Kind: "result", Retryable: true, HTTP: 503, GRPC: "UNAVAILABLE", When: "an MCP upstream process or endpoint is down"},
 	{Code: DBConnectionFailed, Name: "db_connection_failed", BC2: "external_api_error", BC6: "FAILURE", Class: "NETWORK_ERROR", Kind: "result", Retryable: true, HTTP: 503, GRPC: "UNAVAILABLE", When: "cannot connect to the tool's database"},
 	{Code: QueryFailed, Name: "query_failed", BC2: "external_api_error", BC6: "FAILURE", Class: "PROVIDER_ERROR", Kind: "result", Retryable: false, HTTP: 502, GRPC: "INTERNAL", When: "the database refused the statement"},
-	{Code: DBTimeout, Name: "db_timeout", BC2: "timeout", BC6: "TIMEOUT", Class: "TIMEOUT", Kind: "result", Retryable: true, HTTP: 504, GRPC: "DEADLINE_EXCEEDED", When: "statement over its limit; it was cancelled on the server"},
+	{Code: DBTimeout, Name: "db_timeout", BC2: "timeout", BC6: "TIMEOUT", Class: "TIMEOUT", Kind: "result", Retryable: true, HTTP: 504, GRPC: "DEADLINE_EXCEEDED", When: "the statement exceeded its time limit and was cancelled on the database server"},
 	{Code: StatementForbidden, Name: "statement_forbidden", BC2: "permission_denied", BC6: "UNAUTHORIZED", Class: "POLICY_DENIED", Kind: "refusal", Retryable: false, HTTP: 403, GRPC: "PERMISSION_DENIED", When: "a read-only tool tried to write or sent several statements"},
 	{Code: DBDeadlock, Name: "db_deadlock", BC2: "external_api_error", BC6: "FAILURE", Class: "PROVIDER_ERROR", Kind: "result", Retryable: true, HTTP: 409, GRPC: "ABORTED", When: "deadlock or serialisation failure after the retries"},
 	{Code: CacheUnavailable, Name: "cache_unavailable", BC2: "internal_error", BC6: "SUCCESS", Class: "UNKNOWN", Kind: "internal", Retryable: true, HTTP: 200, GRPC: "OK", When: "internal: logged and counted while the call goes on without cache"},
 	{Code: CacheCorrupt, Name: "cache_corrupt", BC2: "internal_error", BC6: "SUCCESS", Class: "UNKNOWN", Kind: "internal", Retryable: true, HTTP: 200, GRPC: "OK", When: "internal: entry dropped and tool executed again"},
-	{Code: TransformationFailed, Name: "transformation_failed", BC2: "tool_execution_error", BC6: "FAILURE", Class: "UNKNOWN", Kind: "result", Retryable: false, HTTP: 502, GRPC: "INTERNAL", When: "the result could not be brought into the asked form"},
+	{Code: TransformationFailed, Name: "transformation_failed", BC2: "tool_execution_error", BC6: "FAILURE", Class: "UNKNOWN", Kind: "result", Retryable: false, HTTP: 502, GRPC: "INTERNAL", When: "the result could not be transformed as the tool declares"},
 	{Code: HandleExpired, Name: "handle_expired", BC2: "tool_execution_error", BC6: "FAILURE", Class: "VALIDATION_ERROR", Kind: "refusal", Retryable: false, HTTP: 410, GRPC: "NOT_FOUND", When: "an asynchronous result was not fetched within its lifetime"},
-	{Code: ResultTooLarge, Name: "result_too_large", BC2: "tool_execution_error", BC6: "FAILURE", Class: "PROVIDER_ERROR", Kind: "result", Retryable: false, HTTP: 502, GRPC: "RESOURCE_EXHAUSTED", When: "result over the hard limit"},
+	{Code: ResultTooLarge, Name: "result_too_large", BC2: "tool_execution_error", BC6: "FAILURE", Class: "PROVIDER_ERROR", Kind: "result", Retryable: false, HTTP: 502, GRPC: "RESOURCE_EXHAUSTED", When: "the result is over the hard limit"},
 	{Code: UnsafeHTML, Name: "unsafe_html", BC2: "tool_execution_error", BC6: "FAILURE", Class: "PROVIDER_ERROR", Kind: "result", Retryable: false, HTTP: 502, GRPC: "DATA_LOSS", When: "HTML result refused by policy"},
 	{Code: UnsafeXML, Name: "unsafe_xml", BC2: "tool_execution_error", BC6: "FAILURE", Class: "PROVIDER_ERROR", Kind: "result", Retryable: false, HTTP: 502, GRPC: "DATA_LOSS", When: "XML result with external entities or a DTD"},
 	{Code: ResultSchemaViolation, Name: "result_schema_violation", BC2: "tool_execution_error", BC6: "FAILURE", Class: "PROVIDER_ERROR", Kind: "result", Retryable: false, HTTP: 502, GRPC: "DATA_LOSS", When: "strict result does not match the tool's result schema; details list the fields"},
-	{Code: ResultCoercionFailed, Name: "result_coercion_failed", BC2: "tool_execution_error", BC6: "FAILURE", Class: "PROVIDER_ERROR", Kind: "result", Retryable: false, HTTP: 502, GRPC: "DATA_LOSS", When: "a result field cannot be brought to its declared type"},
+	{Code: ResultCoercionFailed, Name: "result_coercion_failed", BC2: "tool_execution_error", BC6: "FAILURE", Class: "PROVIDER_ERROR", Kind: "result", Retryable: false, HTTP: 502, GRPC: "DATA_LOSS", When: "a result field cannot be converted to its declared type"},
 	{Code: ResultRejected, Name: "result_rejected", BC2: "tool_execution_error", BC6: "FAILURE", Class: "POLICY_DENIED", Kind: "result", Retryable: false, HTTP: 502, GRPC: "DATA_LOSS", When: "a sanitising rule with action reject matched"},
-	{Code: ResultSchemaMissing, Name: "result_schema_missing", BC2: "tool_execution_error", BC6: "FAILURE", Class: "PROVIDER_ERROR", Kind: "refusal", Retryable: false, HTTP: 502, GRPC: "FAILED_PRECONDITION", When: "strict results were asked of a tool without a result schema"},
+	{Code: ResultSchemaMissing, Name: "result_schema_missing", BC2: "tool_execution_error", BC6: "FAILURE", Class: "PROVIDER_ERROR", Kind: "refusal", Retryable: false, HTTP: 502, GRPC: "FAILED_PRECONDITION", When: "strict results were requested from a tool without a result schema"},
 	{Code: RateLimitExceeded, Name: "rate_limit_exceeded", BC2: "rate_limit_exceeded", BC6: "FAILURE", Class: "RATE_LIMIT", Kind: "refusal", Retryable: true, HTTP: 429, GRPC: "RESOURCE_EXHAUSTED", When: "agent or tool or tenant or global limit, or an upstream 429 after its retries; retry_after_s is set"},
-	{Code: ConcurrencyLimitExceeded, Name: "concurrency_limit_exceeded", BC2: "resource_exhausted", BC6: "FAILURE", Class: "RATE_LIMIT", Kind: "refusal", Retryable: true, HTTP: 429, GRPC: "RESOURCE_EXHAUSTED", When: "bulkhead or the agent's concurrent calls are full"},
+	{Code: ConcurrencyLimitExceeded, Name: "concurrency_limit_exceeded", BC2: "resource_exhausted", BC6: "FAILURE", Class: "RATE_LIMIT", Kind: "refusal", Retryable: true, HTTP: 429, GRPC: "RESOURCE_EXHAUSTED", When: "the bulkhead is full or the agent has too many concurrent calls"},
 	{Code: AuthFailuresLimited, Name: "auth_failures_limited", BC2: "rate_limit_exceeded", BC6: "FAILURE", Class: "RATE_LIMIT", Kind: "refusal", Retryable: true, HTTP: 429, GRPC: "RESOURCE_EXHAUSTED", When: "too many refusals for this agent or address"},
 	{Code: Backpressure, Name: "backpressure", BC2: "resource_exhausted", BC6: "FAILURE", Class: "RATE_LIMIT", Kind: "refusal", Retryable: true, HTTP: 503, GRPC: "UNAVAILABLE", When: "the server sheds load; retry_after_s is set"},
 	{Code: BudgetExceeded, Name: "budget_exceeded", BC2: "resource_exhausted", BC6: "FAILURE", Class: "POLICY_DENIED", Kind: "refusal", Retryable: false, HTTP: 402, GRPC: "RESOURCE_EXHAUSTED", When: "cost or token budget is spent"},
@@ -326,19 +326,19 @@ var codeTable = [...]CodeInfo{
 	{Code: FallbackFailed, Name: "fallback_failed", BC2: "tool_execution_error", BC6: "FAILURE", Class: "PROVIDER_ERROR", Kind: "result", Retryable: false, HTTP: 502, GRPC: "INTERNAL", When: "primary and fallback tool both failed; details carry both"},
 	{Code: CompositionCycle, Name: "composition_cycle", BC2: "invalid_parameters", BC6: "VALIDATION_ERROR", Class: "VALIDATION_ERROR", Kind: "refusal", Retryable: false, HTTP: 422, GRPC: "INVALID_ARGUMENT", When: "a workflow or a chain of tools calls itself"},
 	{Code: CompositionTooLarge, Name: "composition_too_large", BC2: "invalid_parameters", BC6: "VALIDATION_ERROR", Class: "VALIDATION_ERROR", Kind: "refusal", Retryable: false, HTTP: 422, GRPC: "INVALID_ARGUMENT", When: "more than 100 invocations in one composition"},
-	{Code: IdempotencyConflict, Name: "idempotency_conflict", BC2: "idempotency_conflict", BC6: "VALIDATION_ERROR", Class: "VALIDATION_ERROR", Kind: "refusal", Retryable: false, HTTP: 409, GRPC: "ALREADY_EXISTS", When: "same key with another request"},
-	{Code: OutcomeUnknown, Name: "outcome_unknown", BC2: "internal_error", BC6: "FAILURE", Class: "UNKNOWN", Kind: "result", Retryable: false, HTTP: 500, GRPC: "INTERNAL", When: "the server died after a writing call was sent; it is not repeated by itself"},
+	{Code: IdempotencyConflict, Name: "idempotency_conflict", BC2: "idempotency_conflict", BC6: "VALIDATION_ERROR", Class: "VALIDATION_ERROR", Kind: "refusal", Retryable: false, HTTP: 409, GRPC: "ALREADY_EXISTS", When: "the idempotency key was used for another request"},
+	{Code: OutcomeUnknown, Name: "outcome_unknown", BC2: "internal_error", BC6: "FAILURE", Class: "UNKNOWN", Kind: "result", Retryable: false, HTTP: 500, GRPC: "INTERNAL", When: "the server died after a writing call was sent; it is not repeated automatically"},
 	{Code: DeadlineUnreachable, Name: "deadline_unreachable", BC2: "resource_exhausted", BC6: "FAILURE", Class: "RATE_LIMIT", Kind: "refusal", Retryable: true, HTTP: 503, GRPC: "RESOURCE_EXHAUSTED", When: "the queue is longer than the call's deadline; refused at once"},
-	{Code: Preempted, Name: "preempted", BC2: "internal_error", BC6: "FAILURE", Class: "UNKNOWN", Kind: "refusal", Retryable: true, HTTP: 503, GRPC: "ABORTED", When: "a low-priority call gave way before anything was sent"},
-	{Code: Draining, Name: "draining", BC2: "resource_exhausted", BC6: "FAILURE", Class: "RATE_LIMIT", Kind: "refusal", Retryable: true, HTTP: 503, GRPC: "UNAVAILABLE", When: "this node is shutting down; another takes the call"},
-	{Code: SandboxCreateFailed, Name: "sandbox_create_failed", BC2: "sandbox_failure", BC6: "FAILURE", Class: "SANDBOX_ERROR", Kind: "refusal", Retryable: true, HTTP: 503, GRPC: "UNAVAILABLE", When: "the sandbox could not be made"},
+	{Code: Preempted, Name: "preempted", BC2: "internal_error", BC6: "FAILURE", Class: "UNKNOWN", Kind: "refusal", Retryable: true, HTTP: 503, GRPC: "ABORTED", When: "a call with a higher priority displaced this one before anything was sent"},
+	{Code: Draining, Name: "draining", BC2: "resource_exhausted", BC6: "FAILURE", Class: "RATE_LIMIT", Kind: "refusal", Retryable: true, HTTP: 503, GRPC: "UNAVAILABLE", When: "this node is shutting down; send the call to another node"},
+	{Code: SandboxCreateFailed, Name: "sandbox_create_failed", BC2: "sandbox_failure", BC6: "FAILURE", Class: "SANDBOX_ERROR", Kind: "refusal", Retryable: true, HTTP: 503, GRPC: "UNAVAILABLE", When: "the sandbox could not be created"},
 	{Code: ResourceRequestDenied, Name: "resource_request_denied", BC2: "permission_denied", BC6: "UNAUTHORIZED", Class: "SANDBOX_ERROR", Kind: "refusal", Retryable: false, HTTP: 403, GRPC: "PERMISSION_DENIED", When: "the tool asks for more than its parent sandbox has"},
 	{Code: ResourceExhausted, Name: "resource_exhausted", BC2: "resource_exhausted", BC6: "FAILURE", Class: "SANDBOX_ERROR", Kind: "result", Retryable: false, HTTP: 507, GRPC: "RESOURCE_EXHAUSTED", When: "memory or processes or disk or output over the sandbox limit"},
 	{Code: SandboxCrashed, Name: "sandbox_crashed", BC2: "sandbox_failure", BC6: "FAILURE", Class: "SANDBOX_ERROR", Kind: "result", Retryable: true, HTTP: 500, GRPC: "INTERNAL", When: "the sandbox itself died"},
-	{Code: ExitNonzero, Name: "exit_nonzero", BC2: "tool_execution_error", BC6: "FAILURE", Class: "SANDBOX_ERROR", Kind: "result", Retryable: false, HTTP: 502, GRPC: "ABORTED", When: "the tool's process failed; exit code and the end of stderr ride in details"},
-	{Code: SandboxUnavailable, Name: "sandbox_unavailable", BC2: "sandbox_failure", BC6: "FAILURE", Class: "SANDBOX_ERROR", Kind: "refusal", Retryable: false, HTTP: 503, GRPC: "FAILED_PRECONDITION", When: "this host cannot give the isolation that the tool demands"},
-	{Code: ParentSandboxUnknown, Name: "parent_sandbox_unknown", BC2: "sandbox_failure", BC6: "FAILURE", Class: "SANDBOX_ERROR", Kind: "refusal", Retryable: false, HTTP: 404, GRPC: "NOT_FOUND", When: "the parent sandbox of the request is not known"},
-	{Code: DocumentNotFound, Name: "document_not_found", BC2: "document_not_found", BC6: "FAILURE", Class: "PROVIDER_ERROR", Kind: "refusal", Retryable: false, HTTP: 404, GRPC: "NOT_FOUND", When: "document bridge"},
+	{Code: ExitNonzero, Name: "exit_nonzero", BC2: "tool_execution_error", BC6: "FAILURE", Class: "SANDBOX_ERROR", Kind: "result", Retryable: false, HTTP: 502, GRPC: "ABORTED", When: "the tool's process failed; the exit code and the end of stderr are in details"},
+	{Code: SandboxUnavailable, Name: "sandbox_unavailable", BC2: "sandbox_failure", BC6: "FAILURE", Class: "SANDBOX_ERROR", Kind: "refusal", Retryable: false, HTTP: 503, GRPC: "FAILED_PRECONDITION", When: "this host cannot provide the isolation that the tool requires"},
+	{Code: ParentSandboxUnknown, Name: "parent_sandbox_unknown", BC2: "sandbox_failure", BC6: "FAILURE", Class: "SANDBOX_ERROR", Kind: "refusal", Retryable: false, HTTP: 404, GRPC: "NOT_FOUND", When: "the parent sandbox of the request does not exist"},
+	{Code: DocumentNotFound, Name: "document_not_found", BC2: "document_not_found", BC6: "FAILURE", Class: "PROVIDER_ERROR", Kind: "refusal", Retryable: false, HTTP: 404, GRPC: "NOT_FOUND", When: "the document does not exist (document bridge)"},
 	{Code: DocumentUnavailable, Name: "document_unavailable", BC2: "document_unavailable", BC6: "FAILURE", Class: "PROVIDER_ERROR", Kind: "refusal", Retryable: true, HTTP: 503, GRPC: "UNAVAILABLE", When: "document server down and no cached copy"},
 	{Code: DocumentDenied, Name: "document_denied", BC2: "permission_denied", BC6: "UNAUTHORIZED", Class: "POLICY_DENIED", Kind: "refusal", Retryable: false, HTTP: 403, GRPC: "PERMISSION_DENIED", When: "policy denied the document"},
 	{Code: DocumentVersionConflict, Name: "document_version_conflict", BC2: "document_version_conflict", BC6: "FAILURE", Class: "VALIDATION_ERROR", Kind: "refusal", Retryable: false, HTTP: 409, GRPC: "FAILED_PRECONDITION", When: "the pinned version is gone"},
@@ -351,12 +351,12 @@ var codeTable = [...]CodeInfo{
 	{Code: CheckpointExpired, Name: "checkpoint_expired", BC2: "resume_failed", BC6: "FAILURE", Class: "VALIDATION_ERROR", Kind: "refusal", Retryable: false, HTTP: 410, GRPC: "NOT_FOUND", When: "a micro checkpoint is past its lifetime"},
 	{Code: ArchivePending, Name: "archive_pending", BC2: "resume_failed", BC6: "FAILURE", Class: "PROVIDER_ERROR", Kind: "refusal", Retryable: true, HTTP: 503, GRPC: "UNAVAILABLE", When: "a cold checkpoint is being brought back"},
 	{Code: ToolNotEnabled, Name: "tool_not_enabled", BC2: "permission_denied", BC6: "UNAUTHORIZED", Class: "POLICY_DENIED", Kind: "refusal", Retryable: false, HTTP: 403, GRPC: "PERMISSION_DENIED", When: "an agent run asked for a tool outside its allow-list"},
-	{Code: MaxIterationsReached, Name: "max_iterations_reached", BC2: "permission_denied", BC6: "UNAUTHORIZED", Class: "POLICY_DENIED", Kind: "refusal", Retryable: false, HTTP: 409, GRPC: "RESOURCE_EXHAUSTED", When: "agent run guard"},
-	{Code: MaxToolCallsReached, Name: "max_tool_calls_reached", BC2: "permission_denied", BC6: "UNAUTHORIZED", Class: "POLICY_DENIED", Kind: "refusal", Retryable: false, HTTP: 409, GRPC: "RESOURCE_EXHAUSTED", When: "agent run guard"},
+	{Code: MaxIterationsReached, Name: "max_iterations_reached", BC2: "permission_denied", BC6: "UNAUTHORIZED", Class: "POLICY_DENIED", Kind: "refusal", Retryable: false, HTTP: 409, GRPC: "RESOURCE_EXHAUSTED", When: "the agent run reached its limit of iterations"},
+	{Code: MaxToolCallsReached, Name: "max_tool_calls_reached", BC2: "permission_denied", BC6: "UNAUTHORIZED", Class: "POLICY_DENIED", Kind: "refusal", Retryable: false, HTTP: 409, GRPC: "RESOURCE_EXHAUSTED", When: "the agent run reached its limit of tool calls"},
 	{Code: SideEffectsDenied, Name: "side_effects_denied", BC2: "permission_denied", BC6: "UNAUTHORIZED", Class: "POLICY_DENIED", Kind: "refusal", Retryable: false, HTTP: 403, GRPC: "PERMISSION_DENIED", When: "the run allows no tools that write (or read)"},
 	{Code: ModelError, Name: "model_error", BC2: "external_api_error", BC6: "FAILURE", Class: "PROVIDER_ERROR", Kind: "result", Retryable: false, HTTP: 502, GRPC: "UNAVAILABLE", When: "the model provider failed"},
 	{Code: ModelRefused, Name: "model_refused", BC2: "external_api_error", BC6: "FAILURE", Class: "PROVIDER_ERROR", Kind: "result", Retryable: false, HTTP: 502, GRPC: "FAILED_PRECONDITION", When: "the model declined or the context does not fit; details.reason says which"},
-	{Code: InternalError, Name: "internal_error", BC2: "internal_error", BC6: "FAILURE", Class: "UNKNOWN", Kind: "refusal", Retryable: false, HTTP: 500, GRPC: "INTERNAL", When: "a bug: logged with its stack and never shown with one"},
+	{Code: InternalError, Name: "internal_error", BC2: "internal_error", BC6: "FAILURE", Class: "UNKNOWN", Kind: "refusal", Retryable: false, HTTP: 500, GRPC: "INTERNAL", When: "a bug: the log has its stack trace and the answer has none"},
 }
 
 var codeIndex = map[Code]int{
