@@ -82,7 +82,7 @@ type MCP struct {
 	SetsFile     string        `key:"mcp.sets_file" help:"YAML file with the sets of tools at /mcp/sets/{name}"`
 	Origins      []string      `key:"mcp.origins" help:"web origins, such as https://app.example, whose pages may use /mcp from a browser; * is any; none but the server's own by default"`
 	StdioTenants []string      `key:"mcp.stdio_tenants" help:"tenants besides default whose administrators may add MCP servers by stdio, * for all; such a program runs as the server's user and can read what the server can, other tenants' secrets included"`
-	SessionIdle  time.Duration `key:"mcp.session_idle" default:"30m" min:"1s" max:"7d" help:"an MCP session without a request or an open stream for so long ends"`
+	SessionIdle  time.Duration `key:"mcp.session_idle" default:"30m" min:"1s" max:"7d" help:"an MCP session without a request or an open stream for this long ends"`
 	Sessions     int           `key:"mcp.sessions" default:"10000" min:"1" max:"1000000" help:"MCP sessions at once"`
 }
 
@@ -112,7 +112,7 @@ func (t TLS) Enabled() bool { return t.Cert != "" && t.Key != "" }
 
 // Access configures authentication and roles.
 type Access struct {
-	Method    string `key:"access.method" choices:",api_key,oauth" help:"how callers authenticate: api_key, or oauth, which needs oauth.issuer and takes API keys too; this or oauth.issuer must be set where the server listens beyond loopback"`
+	Method    string `key:"access.method" choices:",api_key,oauth" help:"how callers authenticate: api_key, or oauth, which needs oauth.issuer and accepts API keys too; this or oauth.issuer must be set where the server listens beyond loopback"`
 	Mode      string `key:"access.mode" env:"L03_PERMISSION_MANAGER_MODE" default:"rbac" choices:"rbac" help:"which checks must pass besides risk: rbac (roles); attribute policies (abac) and capability tokens are not in this build"`
 	RolesFile string `key:"access.roles_file" help:"YAML file with roles besides the built-in ones; in this file they may stand under roles"`
 	Roles     []byte // YAML under roles in the configuration file, nil if absent
@@ -120,13 +120,13 @@ type Access struct {
 
 // OAuth configures the issuer whose access tokens are accepted besides API keys.
 type OAuth struct {
-	Issuer         string   `key:"oauth.issuer" help:"URL of the authorization server whose access tokens are taken beside API keys, as the tokens' iss says it; empty takes none"`
+	Issuer         string   `key:"oauth.issuer" help:"URL of the authorization server whose access tokens are accepted besides API keys, as in the tokens' iss; empty accepts none"`
 	Audience       []string `key:"oauth.audience" help:"values of aud of which a token must have one; by default the server's public URL or an MCP endpoint below it"`
 	JWKSURL        string   `key:"oauth.jwks_url" help:"where the issuer's keys are; empty is what its metadata says"`
 	SubjectClaim   string   `key:"oauth.subject_claim" default:"sub" help:"claim that names the caller"`
 	TenantClaim    string   `key:"oauth.tenant_claim" default:"tenant" help:"claim that names the caller's tenant"`
 	DefaultTenant  string   `key:"oauth.default_tenant" help:"tenant of tokens without that claim, such as default; empty refuses them"`
-	WorkspaceClaim string   `key:"oauth.workspace_claim" help:"claim that names the caller's workspace, whose secrets come before the tenant's own; empty takes none from tokens"`
+	WorkspaceClaim string   `key:"oauth.workspace_claim" help:"claim that names the caller's workspace, whose secrets come before the tenant's own; empty reads none from tokens"`
 	Scopes         []string `key:"oauth.scopes" help:"role of each scope, as scope=role, such as tools:call=agent; other scopes grant nothing"`
 }
 
@@ -157,7 +157,7 @@ type Log struct {
 type Limits struct {
 	AgentPerMinute     int `key:"limits.agent_per_minute" env:"L03_RATE_LIMITER_PER_AGENT_RPM" default:"100" development:"10000" min:"-1" max:"100000000" help:"requests of one agent a minute; -1 is no limit, 0 the default"`
 	AgentToolPerMinute int `key:"limits.agent_tool_per_minute" env:"L03_RATE_LIMITER_PER_TOOL_RPM" default:"10" development:"1000" min:"-1" max:"100000000" help:"calls of one agent on one tool a minute; -1 is no limit, 0 the default"`
-	GlobalPerMinute    int `key:"limits.global_per_minute" env:"L03_RATE_LIMITER_GLOBAL_RPM" default:"10000" development:"1000000" min:"-1" max:"100000000" help:"requests of all a minute; -1 is no limit, 0 the default"`
+	GlobalPerMinute    int `key:"limits.global_per_minute" env:"L03_RATE_LIMITER_GLOBAL_RPM" default:"10000" development:"1000000" min:"-1" max:"100000000" help:"requests of all agents together a minute; -1 is no limit, 0 the default"`
 	AgentConcurrent    int `key:"limits.agent_concurrent" default:"4" min:"-1" max:"100000" help:"calls of one agent at once; -1 is no limit, 0 the default"`
 }
 
@@ -167,8 +167,8 @@ type Calls struct {
 	WaitLimit      time.Duration `key:"calls.wait_limit" default:"24h" min:"1s" max:"30d" help:"longest that an asynchronous call may wait and run"`
 	ResultLifetime time.Duration `key:"calls.result_lifetime" default:"24h" min:"1m" max:"365d" help:"how long the answer of an asynchronous call can be fetched (then E3704)"`
 	Workers        int           `key:"calls.workers" default:"8" min:"1" max:"10000" help:"asynchronous calls that run at once"`
-	Poll           time.Duration `key:"calls.poll" default:"100ms" min:"1ms" max:"1m" help:"pause between looks at the queue; new calls are noticed at once, this is for those that become due"`
-	Lease          time.Duration `key:"calls.lease" default:"10s" min:"3s" max:"1h" help:"a worker that does not renew its lease for so long is taken for dead; renewed at a third of it"`
+	Poll           time.Duration `key:"calls.poll" default:"100ms" min:"1ms" max:"1m" help:"pause between reads of the queue; new calls are noticed at once, the pause is for calls that become due"`
+	Lease          time.Duration `key:"calls.lease" default:"10s" min:"3s" max:"1h" help:"a worker that does not renew its lease for this long counts as dead; leases are renewed after a third of it"`
 	MaxResult      int64         `key:"calls.max_result" kind:"size" default:"100MB" min:"1KiB" max:"4GiB" help:"largest raw result of a tool; past it the call fails (E3710)"`
 }
 
@@ -182,9 +182,9 @@ type Cache struct {
 
 // Catalog configures tool versions.
 type Catalog struct {
-	StaleFor     time.Duration `key:"catalog.stale_for" default:"300s" max:"1d" help:"how long reading calls are served from the definitions that the node knows while the store is down; then they are E3003 and the node is not ready"`
+	StaleFor     time.Duration `key:"catalog.stale_for" default:"300s" max:"1d" help:"how long reading calls are served from the definitions in the node's memory while the store is down; then they are E3003 and the node is not ready"`
 	KeepActive   int           `key:"catalog.keep_active" default:"5" min:"1" max:"1000" help:"versions of a tool kept active; the oldest beyond becomes deprecated"`
-	RemovalAfter time.Duration `key:"catalog.removal_after" default:"90d" max:"3650d" help:"between a version's deprecation and its earliest removal"`
+	RemovalAfter time.Duration `key:"catalog.removal_after" default:"90d" max:"3650d" help:"time between a version's deprecation and its earliest removal"`
 }
 
 // Store configures the database.
@@ -204,30 +204,30 @@ type Store struct {
 type Secrets struct {
 	SealKey       string   `key:"secrets.seal_key" help:"file of the keys that seal secrets, logins and arguments of waiting calls, made if absent; empty is in the data directory, nodes that share a store need the same"`
 	SealKeys      string   `key:"secrets.seal_keys" env:"TOOLKEEP_SEAL_KEY" secret:"true" help:"the keys themselves instead of that file, 32 bytes each as base64 or hex; the first one seals, those after it, separated by spaces, still open"`
-	LastKnownGood bool     `key:"secrets.last_known_good" default:"false" help:"let what a store of secrets gave within the last 24 hours serve, with a warning, while it cannot be reached; it is kept sealed in memory"`
+	LastKnownGood bool     `key:"secrets.last_known_good" default:"false" help:"while a secret store cannot be reached, use the value that it returned within the last 24 hours, with a warning; the value is kept sealed in memory"`
 	Env           []string `key:"secrets.env" help:"patterns of environment variables that env:// references may name, such as SHOP_*"`
 	Dirs          []string `key:"secrets.dirs" help:"absolute folders below which file:// references may read, besides secrets in the data directory"`
 }
 
 // Search configures tool search.
 type Search struct {
-	Model                string        `key:"search.model" default:"auto" choices:"auto,all-MiniLM-L6-v2,none" help:"embedding model that search compares meanings with; auto takes all-MiniLM-L6-v2 where it is installed (toolkeep models), and words alone where it is not"`
+	Model                string        `key:"search.model" default:"auto" choices:"auto,all-MiniLM-L6-v2,none" help:"embedding model that search compares meanings with; auto uses all-MiniLM-L6-v2 if it is installed (toolkeep models), else only words"`
 	ModelsDir            string        `key:"search.models_dir" help:"folder of installed models; default models in the data directory"`
-	EmbeddingsURL        string        `key:"search.embeddings_url" help:"base address of an OpenAI-compatible service that embeds instead of the own model, such as http://127.0.0.1:11434/v1 of Ollama"`
+	EmbeddingsURL        string        `key:"search.embeddings_url" help:"base address of an OpenAI-compatible service that embeds instead of the built-in model, such as http://127.0.0.1:11434/v1 of Ollama"`
 	EmbeddingsModel      string        `key:"search.embeddings_model" help:"the service's name of the model"`
 	EmbeddingsDimensions int           `key:"search.embeddings_dimensions" default:"0" max:"8192" help:"how many numbers its vectors have"`
 	EmbeddingsKey        string        `key:"search.embeddings_key" help:"reference of the service's API key, such as env://TOOLKEEP_SECRET_EMBEDDINGS"`
-	Vectors              string        `key:"search.vectors" default:"memory" choices:"memory,pgvector" help:"what keeps the vectors of tools and compares them: memory, with files in the data directory, or pgvector, a PostgreSQL whose vectors nodes share"`
+	Vectors              string        `key:"search.vectors" default:"memory" choices:"memory,pgvector" help:"where the vectors of tools are stored and compared: memory, with files in the data directory, or pgvector, a PostgreSQL whose vectors nodes share"`
 	VectorsDSN           string        `key:"search.vectors_dsn" secret:"true" help:"PostgreSQL of search.vectors: pgvector, as a URL or keywords; empty is store.dsn"`
-	SemanticWeight       float64       `key:"search.semantic_weight" default:"0.4" max:"1" help:"how much likeness of meaning counts in a score, beside search.keyword_weight"`
+	SemanticWeight       float64       `key:"search.semantic_weight" default:"0.4" max:"1" help:"how much similarity of meaning counts in a score, beside search.keyword_weight"`
 	KeywordWeight        float64       `key:"search.keyword_weight" default:"0.3" max:"1" help:"how much the fit of the words counts in a score"`
 	HistoryWeight        float64       `key:"search.history_weight" default:"0.2" max:"1" help:"how much it counts that the conversation or the user called a tool before; three times as much in the strategy session"`
 	SuccessWeight        float64       `key:"search.success_weight" default:"0.1" max:"1" help:"how much the share of a tool's calls that succeeded counts in a score"`
 	ComplexityWeight     float64       `key:"search.complexity_weight" default:"0.1" max:"1" help:"what a tool of complexity high loses of its score; one of medium loses half of it"`
-	Threshold            float64       `key:"search.threshold" default:"0" max:"1" help:"what a tool must have in common with the question to be found: the cosine of their meanings or the share of the question's words, whichever is more; 0 leaves nothing out"`
-	History              string        `key:"search.history" default:"on" choices:"on,off" help:"whether questions are kept and learned from; off records searches without what was asked"`
+	Threshold            float64       `key:"search.threshold" default:"0" max:"1" help:"how similar a tool must be to the query to be found: the cosine of their meanings or the share of the query's words, the larger of the two; 0 leaves nothing out"`
+	History              string        `key:"search.history" default:"on" choices:"on,off" help:"whether queries are stored and learned from; off records searches without their text"`
 	HistoryKeep          time.Duration `key:"search.history_keep" default:"30d" min:"1d" max:"365d" help:"for how long calls and searches count in what is learned; all nodes of a store need the same"`
-	Learning             string        `key:"search.learning" default:"on" choices:"on,observe,off" help:"weights that are learned from which tools were chosen: on uses them, observe computes and shows them, off does neither"`
+	Learning             string        `key:"search.learning" default:"on" choices:"on,observe,off" help:"whether weights are learned from which tools were chosen: on uses them, observe computes and shows them, off does neither"`
 	Budgets              SearchBudgets
 	Context              SearchContext
 	Cache                SearchCache
@@ -235,7 +235,7 @@ type Search struct {
 
 // SearchBudgets holds the token limit of a context in each phase.
 type SearchBudgets struct {
-	InitialPlanning      int `key:"search.budgets.initial_planning" default:"3000" min:"500" max:"100000" help:"tokens at most of a context in the phase initial_planning, where the request names none"`
+	InitialPlanning      int `key:"search.budgets.initial_planning" default:"3000" min:"500" max:"100000" help:"most tokens of a context in the phase initial_planning, if the request sets no limit"`
 	ToolSelection        int `key:"search.budgets.tool_selection" default:"5000" min:"500" max:"100000" help:"the same for tool_selection"`
 	ExecutionPreparation int `key:"search.budgets.execution_preparation" default:"4000" min:"500" max:"100000" help:"the same for execution_preparation"`
 	ErrorRecovery        int `key:"search.budgets.error_recovery" default:"5000" min:"500" max:"100000" help:"the same for error_recovery"`
@@ -249,11 +249,11 @@ type SearchContext struct {
 
 // SearchCache bounds the search cache.
 type SearchCache struct {
-	Enabled       bool          `key:"search.cache.enabled" default:"true" help:"give answers of search again while nothing that they were made from has changed"`
-	Entries       int           `key:"search.cache.entries" default:"20000" min:"1" max:"10000000" help:"most answers kept in the process"`
+	Enabled       bool          `key:"search.cache.enabled" default:"true" help:"reuse search results while nothing that they were made from has changed"`
+	Entries       int           `key:"search.cache.entries" default:"20000" min:"1" max:"10000000" help:"most results kept in the process"`
 	Bytes         int64         `key:"search.cache.bytes" kind:"size" default:"100MiB" min:"64KiB" max:"1TiB" help:"most bytes of them"`
 	TTL           time.Duration `key:"search.cache.ttl" default:"5m" min:"1s" max:"1d" help:"how long they are kept there"`
-	SharedEntries int           `key:"search.cache.shared_entries" default:"20000" min:"1" max:"100000000" help:"most answers kept in Redis, where redis.url names one; one takes 1 KiB or so and 100 KiB at most, all together 2 GB"`
+	SharedEntries int           `key:"search.cache.shared_entries" default:"20000" min:"1" max:"100000000" help:"most results kept in Redis, if redis.url is set; one takes 1 KiB or so and 100 KiB at most, all together 2 GB"`
 	SharedTTL     time.Duration `key:"search.cache.shared_ttl" default:"1h" min:"1s" max:"7d" help:"how long they are kept there"`
 	Wait          time.Duration `key:"search.cache.wait" default:"50ms" min:"1ms" max:"5s" help:"how long a search waits for Redis, once to read and once to write; after a failure Redis is left alone for a second"`
 }
@@ -265,24 +265,24 @@ type Redis struct {
 	Password   string        `key:"redis.password" help:"secret reference of its password, such as env://TOOLKEEP_SECRET_REDIS; asked for at each connection"`
 	CAFile     string        `key:"redis.ca_file" help:"PEM file of the authorities of its certificate; empty is the system's"`
 	ServerName string        `key:"redis.server_name" help:"name in its certificate, where the URL has another"`
-	ClientCert string        `key:"redis.client_cert" help:"PEM file with the certificate that it is shown"`
+	ClientCert string        `key:"redis.client_cert" help:"PEM file with the client certificate for Redis"`
 	ClientKey  string        `key:"redis.client_key" help:"PEM file with its private key"`
 	Prefix     string        `key:"redis.prefix" default:"toolkeep:" help:"stands before every key; deployments that share a database each need their own"`
 	MaxConns   int           `key:"redis.max_conns" default:"16" min:"1" max:"1000" help:"connections of this node to it"`
-	Timeout    time.Duration `key:"redis.timeout" default:"1s" min:"10ms" max:"1m" help:"longest for connecting to it, and for an answer where nothing shorter is said"`
+	Timeout    time.Duration `key:"redis.timeout" default:"1s" min:"10ms" max:"1m" help:"time limit of connecting to it, and of an answer where no shorter limit applies"`
 }
 
 // Egress configures outbound connections of tools.
 type Egress struct {
-	Proxy          string        `key:"egress.proxy" secret:"true" help:"proxy that HTTP and gRPC tools, MCP servers and documents to import are reached through: http://, https:// or socks5:// with host and port, and user:password@ where it wants them; HTTP_PROXY and its like are not read"`
+	Proxy          string        `key:"egress.proxy" secret:"true" help:"proxy that HTTP and gRPC tools, MCP servers and documents to import are reached through: http://, https:// or socks5:// with host and port, and user:password@ if it requires them; HTTP_PROXY and its like are not read"`
 	ProxyBypass    []string      `key:"egress.proxy_bypass" help:"hosts, .domains, addresses and ranges such as 10.0.0.0/8, each with :port if need be, that are reached without the proxy"`
-	ProxyNames     string        `key:"egress.proxy_names" default:"checked" choices:"checked,trusted" help:"checked resolves each name here before the proxy is asked for it, and refuses inner addresses; trusted leaves names to the proxy, for hosts whose DNS does not know the outside"`
+	ProxyNames     string        `key:"egress.proxy_names" default:"checked" choices:"checked,trusted" help:"checked resolves each name here before the proxy is asked for it, and refuses inner addresses; trusted leaves names to the proxy, for hosts whose DNS cannot resolve external names"`
 	CAFiles        []string      `key:"egress.ca_files" help:"PEM files of authorities that are trusted besides the system's for them"`
 	TLSMin         string        `key:"egress.tls_min" default:"1.2" choices:"1.2,1.3" help:"oldest version of TLS towards tools' servers"`
 	MaxConns       int           `key:"egress.max_conns" default:"256" min:"1" max:"100000" help:"connections to one host for one tenant and allow-list; requests beyond them wait"`
 	IdleConns      int           `key:"egress.idle_conns" default:"32" min:"1" max:"100000" help:"of them kept while idle"`
 	IdleTimeout    time.Duration `key:"egress.idle_timeout" default:"90s" min:"1s" max:"1h" help:"how long an idle connection is kept"`
-	ConnectTimeout time.Duration `key:"egress.connect_timeout" default:"10s" min:"100ms" max:"5m" help:"longest for finding the name and connecting, and again for TLS"`
+	ConnectTimeout time.Duration `key:"egress.connect_timeout" default:"10s" min:"100ms" max:"5m" help:"time limit of resolving the name and connecting, and again of the TLS handshake"`
 	MaxHeader      int64         `key:"egress.max_header" kind:"size" default:"256KiB" min:"4KiB" max:"16MiB" help:"most bytes of the headers of a tool's answer"`
 }
 
@@ -293,11 +293,11 @@ type Files struct {
 
 // Context configures the service that supplies agents' contexts for tools.
 type Context struct {
-	URL      string        `key:"context.url" help:"service that is asked GET {url}/api/v1/context/agent/{agent}/tool/{tool} for what an agent adds to a tool, such as https://sessions.example; empty asks none"`
+	URL      string        `key:"context.url" help:"service that is called with GET {url}/api/v1/context/agent/{agent}/tool/{tool} for what an agent adds to a tool, such as https://sessions.example; empty asks none"`
 	Token    string        `key:"context.token" help:"secret reference of the bearer token for that service, such as env://TOOLKEEP_SECRET_SESSIONS; empty sends none"`
-	Required bool          `key:"context.required" default:"true" help:"refuse calls (E3206) while that service gives no answer; false lets them go on with what the store says"`
+	Required bool          `key:"context.required" default:"true" help:"refuse calls (E3206) while that service does not answer; false executes them with the stored contexts"`
 	Timeout  time.Duration `key:"context.timeout" default:"500ms" min:"10ms" max:"30s" help:"how long that service may take"`
-	TTL      time.Duration `key:"context.ttl" default:"5m" min:"1s" max:"1h" help:"how long its answer holds; that it has none holds for 30s at most"`
+	TTL      time.Duration `key:"context.ttl" default:"5m" min:"1s" max:"1h" help:"how long its answer is cached; the answer that there is no context is cached for at most 30s"`
 }
 
 // Vault configures the server of vault:// references. Package secret/vault checks the
@@ -307,7 +307,7 @@ type Vault struct {
 	Namespace      string        `key:"vault.namespace" help:"namespace of all requests"`
 	CAFile         string        `key:"vault.ca_file" help:"PEM file of the authorities of Vault's certificate; empty is the system's"`
 	ServerName     string        `key:"vault.server_name" help:"name in Vault's certificate, where the address has another"`
-	ClientCert     string        `key:"vault.client_cert" help:"PEM file with the certificate that Vault is shown"`
+	ClientCert     string        `key:"vault.client_cert" help:"PEM file with the client certificate for Vault"`
 	ClientKey      string        `key:"vault.client_key" help:"PEM file with its private key"`
 	Auth           string        `key:"vault.auth" default:"token" choices:"token,approle,kubernetes,aws-iam,aws-ec2,gcp-iam,gcp-gce,azure" help:"how the server logs in to Vault: token, approle, kubernetes, aws-iam, aws-ec2, gcp-iam, gcp-gce or azure"`
 	AuthMount      string        `key:"vault.auth_mount" help:"where that method is mounted below auth/; empty is its usual name"`
@@ -316,16 +316,16 @@ type Vault struct {
 	TokenFile      string        `key:"vault.token_file" help:"file with that token, read again when it changes"`
 	SecretID       string        `key:"vault.secret_id" secret:"true" help:"secret id for approle; better in vault.secret_id_file"`
 	SecretIDFile   string        `key:"vault.secret_id_file" help:"file with the secret id, read at each login"`
-	Wrapped        bool          `key:"vault.secret_id_wrapped" default:"false" help:"what is there is a response-wrapping token of the secret id"`
+	Wrapped        bool          `key:"vault.secret_id_wrapped" default:"false" help:"the configured secret id is a response-wrapping token"`
 	JWTFile        string        `key:"vault.jwt_file" help:"file with the token for kubernetes; empty is the pod's service account"`
 	ServiceAccount string        `key:"vault.service_account" help:"e-mail of the service account for gcp-iam"`
 	Region         string        `key:"vault.region" help:"region for aws-iam and aws-ec2; empty is us-east-1"`
-	ServerID       string        `key:"vault.server_id" help:"what Vault's aws method wants in iam_server_id_header_value, for aws-iam; empty for none"`
+	ServerID       string        `key:"vault.server_id" help:"value that Vault's aws method requires in iam_server_id_header_value, for aws-iam; empty for none"`
 	Resource       string        `key:"vault.resource" help:"resource of the token for azure; empty is the management API"`
 	Paths          []string      `key:"vault.paths" help:"prefixes of API paths that tools may read, such as secret/data/{tenant}/; {tenant}, {workspace} and {subject} are the caller's; empty opens nothing"`
 	Prefix         string        `key:"vault.prefix" default:"secret/tool-execution" help:"stands before vault://./ references; it opens nothing by itself"`
 	Mounts         []string      `key:"vault.mounts" help:"version of KV mounts where the login may not ask for it, such as secret=2; 0 for other engines"`
-	Timeout        time.Duration `key:"vault.timeout" default:"2s" min:"10ms" max:"1m" help:"longest for one attempt of a request to Vault; there are three"`
+	Timeout        time.Duration `key:"vault.timeout" default:"2s" min:"10ms" max:"1m" help:"time limit of one attempt of a request to Vault; there are three attempts"`
 	TransitKey     string        `key:"vault.transit_key" help:"key of Vault's transit engine that seals instead of secrets.seal_key; empty is none"`
 	TransitMount   string        `key:"vault.transit_mount" default:"transit" help:"where that engine is mounted"`
 }
@@ -337,7 +337,7 @@ func (v Vault) Enabled() bool { return v.Address != "" }
 type SQL struct {
 	SQLiteRoots []string      `key:"sql.sqlite_roots" help:"absolute folders below which tools of kind sql may open SQLite files, {tenant} is the caller's tenant; none by default"`
 	SocketDirs  []string      `key:"sql.socket_dirs" help:"absolute folders in which tools of kind sql may open the Unix sockets of databases, {tenant} is the caller's tenant; none by default"`
-	MaxConns    int           `key:"sql.max_conns" default:"64" min:"1" max:"10000" help:"connections to all databases of tools; an idle one gives way to one that is needed"`
+	MaxConns    int           `key:"sql.max_conns" default:"64" min:"1" max:"10000" help:"connections to all databases of tools; an idle one is closed when another is needed"`
 	PoolConns   int           `key:"sql.pool_conns" default:"8" min:"1" max:"1000" help:"of them with the same connection, login and tenant"`
 	Wait        time.Duration `key:"sql.wait" default:"5s" min:"10ms" max:"5m" help:"how long a call waits for one of them (then E3601)"`
 	IdleTimeout time.Duration `key:"sql.idle_timeout" default:"60s" min:"1s" max:"1h" help:"how long an idle connection to a database is kept"`

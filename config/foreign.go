@@ -34,7 +34,7 @@ var foreignSettings = foreign([]setting{
 	// Platform 3.3.1 registry
 	{key: "registry.postgresql_connection_string", secret: true, means: "store.dsn"},
 	{key: "registry.ollama_base_url", refuse: never("this server speaks to Ollama in its OpenAI form: leave the setting out, and set search.embeddings_url to its address with /v1, such as http://127.0.0.1:11434/v1"), help: "refused unless empty: search.embeddings_url takes Ollama's address with /v1"},
-	{key: "registry.embedding_model", refuse: never("leave the setting out, and name the model with search.embeddings_model, or the own one with search.model"), help: "refused unless empty: search.model and search.embeddings_model name the model"},
+	{key: "registry.embedding_model", refuse: never("leave the setting out, and name the model with search.embeddings_model, or the built-in one with search.model"), help: "refused unless empty: search.model and search.embeddings_model name the model"},
 	{key: "registry.embedding_dimensions", kind: whole, least: 1, help: "belongs to embeddings"},
 	{key: "registry.semantic_search_threshold", kind: decimal, help: "belongs to embeddings"},
 	{key: "registry.version_retention_policy.max_versions_per_tool", kind: whole, means: "catalog.keep_active"},

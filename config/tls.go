@@ -66,7 +66,7 @@ func authorities(path string, now time.Time) (*x509.CertPool, error) {
 		case err != nil:
 			return nil, fmt.Errorf("%s: certificate %d cannot be read: %w", path, n, err)
 		case !cert.BasicConstraintsValid || !cert.IsCA:
-			return nil, fmt.Errorf("%s: certificate %d (%s) is no authority's; name the one that signs the clients' certificates", path, n, cert.Subject)
+			return nil, fmt.Errorf("%s: certificate %d (%s) is not an authority's; name the one that signs the clients' certificates", path, n, cert.Subject)
 		case now.After(cert.NotAfter):
 			ended = append(ended, fmt.Sprintf("%s on %s", cert.Subject, cert.NotAfter.Format(time.DateOnly)))
 		}
@@ -76,7 +76,7 @@ func authorities(path string, now time.Time) (*x509.CertPool, error) {
 	case n == 0:
 		return nil, fmt.Errorf("%s holds no PEM certificate", path)
 	case len(ended) == n:
-		return nil, errors.New(path + ": every authority has ended: " + strings.Join(ended, ", "))
+		return nil, errors.New(path + ": every certificate in it has expired: " + strings.Join(ended, ", "))
 	}
 	return pool, nil
 }
