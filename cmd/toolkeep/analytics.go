@@ -19,10 +19,10 @@ func (a *app) analyticsCmd() *cobra.Command {
 	groups := []string{"tool", "user", "strategy"}
 	c := &cobra.Command{
 		Use:   "analytics",
-		Short: "How tools are found and how they do in your tenant",
-		Long: `How tools are found and how they do in your tenant, from one day to another (UTC), by default the last 30.
-FOUND counts the searches that offered the tool, that the user made, or that followed the strategy; CHOSEN
-those of them after which a call followed; PLACE is where the tool that was called first stood.`,
+		Short: "Show how tools are found, chosen and called in your tenant",
+		Long: `Show how tools are found, chosen and called in your tenant, from one day to another (UTC), by default the last 30
+days. FOUND counts the searches that returned the tool, that the user made, or that used the strategy. CHOSEN counts
+those that a call of a found tool followed. PLACE is the mean rank of the tool that was called first.`,
 		Example: "  toolkeep analytics\n  toolkeep analytics --by strategy --from 2026-11-01 --to 2026-11-07\n  toolkeep analytics forget --user billing-agent",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -46,9 +46,9 @@ those of them after which a call followed; PLACE is where the tool that was call
 	}
 	f := c.Flags()
 	f.StringVar(&from, "from", "", "first day, such as 2026-11-01")
-	f.StringVar(&to, "to", "", "last day; today if it is left out")
+	f.StringVar(&to, "to", "", "last day; default today")
 	f.StringVar(&by, "by", "tool", "tool, user or strategy")
-	f.IntVar(&limit, "limit", 50, "lines, at most 1000")
+	f.IntVar(&limit, "limit", 50, "most lines, at most 1000")
 	_ = c.RegisterFlagCompletionFunc("by", cobra.FixedCompletions(groups, cobra.ShellCompDirectiveNoFileComp))
 	c.AddCommand(a.analyticsForgetCmd(), a.analyticsLearnCmd(), a.analyticsResetCmd())
 	return a.withJSON(c)
@@ -94,7 +94,7 @@ func (l analyticsLine) row(name string) []any {
 
 func (r *analyticsReport) print(w io.Writer, by string) error {
 	if len(r.Groups) == 0 {
-		_, err := fmt.Fprintf(w, "Nothing is known of %s to %s.\n", r.StartDate, r.EndDate)
+		_, err := fmt.Fprintf(w, "No calls or searches are recorded from %s to %s.\n", r.StartDate, r.EndDate)
 		return err
 	}
 	err := table(w, strings.ToUpper(by)+"|CALLS|WORKED|MEAN MS|P95 MS|FOUND|CHOSEN|PLACE", func(row func(...any)) {
@@ -124,9 +124,9 @@ type rankingState struct {
 
 func (r *rankingState) print(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Learning of weights is %s.", r.Mode)
+	fmt.Fprintf(&b, "The setting search.learning is %s.", r.Mode)
 	if r.Verdict != "" {
-		fmt.Fprintf(&b, " The newest: %s.", r.Verdict)
+		fmt.Fprintf(&b, " Last result: %s.", r.Verdict)
 	}
 	if len(r.Weights) > 0 {
 		b.WriteString(" Learned:")
@@ -143,10 +143,10 @@ func (a *app) analyticsForgetCmd() *cobra.Command {
 	var user string
 	c := &cobra.Command{
 		Use:   "forget --user SUBJECT",
-		Short: "Forget what is known of a user of your tenant",
-		Long: `Forget a user's conversations, questions, preferences and numbers, on every node. What the user's calls
-added to the numbers of tools stays, for it names nobody. The records of the calls and searches stay in the
-store for as long as store.keep_calls and store.keep_events say.`,
+		Short: "Delete the usage data of a user of your tenant",
+		Long: `Delete a user's conversations, queries, preferences and counts, on every node. What the user's calls added to
+the counts of tools stays, because it names no user. The records of calls and searches stay in the store for as
+long as store.keep_calls and store.keep_events say.`,
 		Example: "  toolkeep analytics forget --user billing-agent",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -162,10 +162,10 @@ store for as long as store.keep_calls and store.keep_events say.`,
 			return a.ask(cmd.Context(), http.MethodDelete, "/api/v1/tools/admin/analytics/users/"+url.PathEscape(user), nil, &answer, func(w io.Writer) error {
 				d := answer.Data
 				if !d.Known {
-					_, err := fmt.Fprintf(w, "Nothing was known of %s. Users are the subjects of credentials; `toolkeep analytics --by user` lists those that are known.\n", user)
+					_, err := fmt.Fprintf(w, "There is no usage data of %s. A user is the subject of a credential; `toolkeep analytics --by user` lists the users that have data.\n", user)
 					return err
 				}
-				_, err := fmt.Fprintf(w, "What was known of %s is forgotten: %d conversations, %d searches, %d questions that led to a tool, and numbers.\n", user, d.Conversations, d.Searches, d.Questions)
+				_, err := fmt.Fprintf(w, "The usage data of %s is deleted: %d conversations, %d searches, %d queries that led to a tool, and counts.\n", user, d.Conversations, d.Searches, d.Questions)
 				return err
 			})
 		},
@@ -176,9 +176,10 @@ store for as long as store.keep_calls and store.keep_events say.`,
 
 func (a *app) analyticsLearnCmd() *cobra.Command {
 	c := &cobra.Command{
-		Use:   "learn",
-		Short: "Learn the weights of your tenant's search from what was chosen, and keep them if they are better",
-		Args:  noArguments,
+		Use:     "learn",
+		Short:   "Learn the weights of your tenant's search from the chosen tools, and use them if they are better",
+		Example: "  toolkeep analytics learn\n  toolkeep analytics learn --json",
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var answer struct {
 				Data rankingState `json:"data"`
@@ -191,9 +192,10 @@ func (a *app) analyticsLearnCmd() *cobra.Command {
 
 func (a *app) analyticsResetCmd() *cobra.Command {
 	return &cobra.Command{
-		Use:   "reset",
-		Short: "Give up learned weights for those of the configuration",
-		Args:  noArguments,
+		Use:     "reset",
+		Short:   "Drop the learned weights and use those of the configuration",
+		Example: "  toolkeep analytics reset",
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cl, err := a.connect()
 			if err != nil {
@@ -202,7 +204,7 @@ func (a *app) analyticsResetCmd() *cobra.Command {
 			if _, err := cl.do(cmd.Context(), http.MethodDelete, "/api/v1/tools/admin/weights", nil); err != nil {
 				return err
 			}
-			_, err = fmt.Fprintln(a.stdout, "The weights of the configuration count again.")
+			_, err = fmt.Fprintln(a.stdout, "Search uses the weights of the configuration again.")
 			return err
 		},
 	}

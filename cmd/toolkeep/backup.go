@@ -23,7 +23,7 @@ func (a *app) backupCmd() *cobra.Command {
 	var secrets bool
 	c := &cobra.Command{
 		Use:   "backup FILE",
-		Short: "Copy everything that is kept into one archive, while the server runs or not",
+		Short: "Copy all stored data into one archive, while the server runs or not",
 		Long: `Copy everything that is kept into one archive: the database, the key that seals what lies sealed in it,
 blobs and the notes of the std.note tools. The server may run and goes on working; the copy is of one moment, and is
 checked before the archive is finished. FILE is a tar.gz that its owner alone may read; a FILE that is

@@ -32,8 +32,8 @@ func (a *app) blobGetCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "get ID",
 		Short: "Fetch the whole of a result that was cut",
-		Long: `Fetch the whole of a result that was cut. The id, or the address, is what call and invocations get
-name; whoever made the call may read it while it is kept. Without -o it is printed.`,
+		Long: `Fetch the whole of a result that was cut. call and invocations get print the id and the address; the caller
+can read the result until it expires. Without -o it is printed.`,
 		Example: "  toolkeep blobs get 5f6c1d2e -o result.json\n  toolkeep blobs get /api/v1/blobs/5f6c1d2e | jq .",
 		Args:    arguments(1, 1, "the id that the call named"),
 		RunE: func(cmd *cobra.Command, args []string) error {

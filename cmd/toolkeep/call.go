@@ -58,7 +58,7 @@ func (a *app) callCmd() *cobra.Command {
 		Short: "Call a tool and print its result",
 		Long: `Call a tool and print its result.
 
-Arguments are given as key=value (text; it is turned into a number or boolean where the tool wants
+Arguments are given as key=value (text; converted to a number or boolean where the tool requires
 one), key:=JSON (typed), key=@FILE (the file's text), a whole JSON object after --json, or - to read
 that object from standard input. A key given several times makes a list.
 
@@ -97,8 +97,8 @@ func (a *app) explainCmd() *cobra.Command {
 	var f callFlags
 	c := &cobra.Command{
 		Use:               "explain TOOL[@VERSION] [key=value… | --json '{…}' | -]",
-		Short:             "Say what would become of a call, step by step, without making it",
-		Long:              "Carries the call through every step without taking, claiming or sending anything, and goes on\nafter a refusal. Exit code 3 says that the call would be refused. Arguments are given as for call.",
+		Short:             "Show what a call would do, step by step, without making it",
+		Long:              "Run every step of the call without consuming, claiming or sending anything, and go on after a refusal.\nExit code 3 means that the call would be refused. Arguments are those of call.",
 		Example:           "  toolkeep explain std.hash text=hello\n  toolkeep explain std.hash text:=5 --json\n  TOOLKEEP_KEY=tk_… toolkeep explain bookshop.createOrder --json '{\"body\":{}}'",
 		Args:              arguments(1, -1, "the tool's id, such as std.hash"),
 		ValidArgsFunction: a.completeCall,
@@ -237,7 +237,7 @@ func argument(pair string) (string, any, error) {
 		return "", nil, usagef("%s is a JSON object: put --json before it", toolkeep.Clip(pair, 60))
 	}
 	if !ok || name == "" || name == ":" {
-		return "", nil, usagef("%q is no argument: write key=value, key:=JSON, key=@FILE or --json '{…}'", pair)
+		return "", nil, usagef("%q is not an argument: write key=value, key:=JSON, key=@FILE or --json '{…}'", pair)
 	}
 	if typed, isTyped := strings.CutSuffix(name, ":"); isTyped {
 		v, err := canon.Parse([]byte(value), canon.Limits{Bytes: maxInput})
@@ -255,7 +255,7 @@ func argument(pair string) (string, any, error) {
 			return "", nil, usagef("%s: %v; for text that begins with @ write '%s:=\"@…\"'", name, err, name)
 		}
 		if !utf8.Valid(raw) {
-			return "", nil, usagef("%s: %s is not UTF-8 text; tools take bytes as base64, where their description says so", name, path)
+			return "", nil, usagef("%s: %s is not UTF-8 text; tools accept bytes as base64, if their description says so", name, path)
 		}
 		return name, string(raw), nil
 	}
@@ -332,7 +332,7 @@ func (a *app) showCall(raw []byte, answer *callAnswer) error {
 		code := toolkeep.Code(answer.Error.ErrorCode)
 		exit, what := exitToolFailed, "the tool failed"
 		if code.Info().Kind == toolkeep.KindRefusal { // such as a waiting call that was cancelled
-			exit, what = exitCodeOf(code), "the call was not carried out to its end"
+			exit, what = exitCodeOf(code), "the call was not executed to its end"
 		}
 		fmt.Fprintf(a.stderr, "toolkeep: %s: %s %s: %s\n", what, code, answer.Error.Name, answer.Error.Message)
 		if len(answer.Error.Details) > 0 {
@@ -346,7 +346,7 @@ func (a *app) showCall(raw []byte, answer *callAnswer) error {
 		return nil
 	case answer.Status != "success":
 		fmt.Fprintf(a.stdout, "%s\n", answer.InvocationID)
-		fmt.Fprintf(a.stderr, "toolkeep: the call is %s; `toolkeep invocations get %s` shows what becomes of it\n", answer.Status, answer.InvocationID)
+		fmt.Fprintf(a.stderr, "toolkeep: the call is %s; `toolkeep invocations get %s` shows its end\n", answer.Status, answer.InvocationID)
 		return nil
 	}
 	if answer.Metadata.Truncated {

@@ -70,7 +70,7 @@ func readFile(name string) ([]byte, error) {
 // noArguments is for commands that take only flags.
 func noArguments(c *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return fmt.Errorf("%q is too much: %s takes flags only", args[0], c.CommandPath())
+		return fmt.Errorf("unexpected argument %q: %s accepts only flags", args[0], c.CommandPath())
 	}
 	return nil
 }
@@ -112,9 +112,9 @@ func arguments(least, most int, want string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		switch {
 		case len(args) < least:
-			return fmt.Errorf("what is missing: %s", want)
+			return fmt.Errorf("an argument is missing: %s", want)
 		case most >= 0 && len(args) > most:
-			return fmt.Errorf("%q is too much: %s takes %s", args[most], c.CommandPath(), want)
+			return fmt.Errorf("unexpected argument %q: %s accepts %s", args[most], c.CommandPath(), want)
 		}
 		return nil
 	}
@@ -129,7 +129,7 @@ func group(c *cobra.Command) *cobra.Command {
 			names = append(names, sub.Name())
 		}
 		if len(args) == 0 {
-			return explainUsage(c, fmt.Errorf("say what to do: %s %s", c.CommandPath(), strings.Join(names, "|")))
+			return explainUsage(c, fmt.Errorf("a subcommand is missing: %s %s", c.CommandPath(), strings.Join(names, "|")))
 		}
 		return explainUsage(c, fmt.Errorf("%s has no %q; it has %s", c.CommandPath(), args[0], strings.Join(names, ", ")))
 	}
@@ -249,13 +249,13 @@ func exitCodesTopic() *cobra.Command {
 		Use:   "exit-codes",
 		Short: "What the exit codes mean",
 		Long: `0  the command did what it says
-1  the tool was carried out and failed
+1  the tool was executed and failed, or the command did only a part of its work
 2  usage: an unknown flag, or arguments that the tool's schema refuses
 3  refused: not found, not allowed, over a limit, in conflict, cancelled or interrupted
 4  unavailable: no server answers, or it cannot serve now
 
-What was asked for is printed on standard output, everything else on standard error. With --json a
-refusal is printed on standard output too, as the problem document that REST gives.`,
+Results are printed on standard output, everything else on standard error. With --json a refusal is
+printed on standard output too, as the problem document of REST.`,
 	}
 }
 

@@ -212,7 +212,7 @@ func problemOf(resp *http.Response, raw []byte) error {
 	e := &refusedError{problem: raw}
 	if err := json.Unmarshal(raw, e); err != nil || e.Code == "" {
 		return &failure{code: exitUnavailable, err: fmt.Errorf(
-			"what answers at this address is no Toolkeep server: %s without a problem document; look at TOOLKEEP_URL", resp.Status)}
+			"the server at this address is not Toolkeep: it answered %s without a problem document; check TOOLKEEP_URL", resp.Status)}
 	}
 	return &failure{code: exitCodeOf(toolkeep.Code(e.Code)), err: e}
 }
@@ -256,7 +256,7 @@ func (a *app) ask(ctx context.Context, method, path string, body, v any, human f
 
 func decode(raw []byte, v any) error {
 	if err := json.Unmarshal(raw, v); err != nil {
-		return &failure{code: exitUnavailable, err: fmt.Errorf("the server's answer is not understood (versions may differ): %w", err)}
+		return &failure{code: exitUnavailable, err: fmt.Errorf("the server's answer cannot be read, perhaps because its version differs: %w", err)}
 	}
 	return nil
 }

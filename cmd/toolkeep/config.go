@@ -19,8 +19,8 @@ func (a *app) configCmd() *cobra.Command {
 	var f serveFlags
 	check := &cobra.Command{
 		Use:   "check",
-		Short: "Check the settings as serve would, and say everything that is wrong",
-		Long: `Check the settings as serve would, and say everything that is wrong. Settings come from flags, the
+		Short: "Check the settings as serve would, and report everything that is wrong",
+		Long: `Check the settings as serve would, and report everything that is wrong. Settings come from flags, the
 environment, the YAML file and the defaults, in this order; docs/configuration.md lists them.`,
 		Example: "  toolkeep config check --config toolkeep.yaml\n  toolkeep config check --set limits.agent_per_minute=1000 --json",
 		Args:    noArguments,
@@ -40,7 +40,7 @@ environment, the YAML file and the defaults, in this order; docs/configuration.m
 				for _, n := range c.Notes {
 					fmt.Fprintln(w, "note:", n)
 				}
-				_, err := fmt.Fprintln(w, "The settings are right.")
+				_, err := fmt.Fprintln(w, "The settings are valid.")
 				return err
 			})
 		},

@@ -55,7 +55,7 @@ func (a *app) contextSetCmd() *cobra.Command {
 		Short: "Set what an agent adds to a tool, in place of what was stored",
 		Long: "Set what an agent adds to a tool, in place of what was stored. It can only narrow: limits count where they are\n" +
 			"below the tool's own, and a credential fills context://NAME in the tool's definition if its permissions.credentials\n" +
-			"lists the reference. FILE has the JSON of the REST interface, - is standard input; without it the flags say all.",
+			"lists the reference. FILE has the JSON of the REST interface, - is standard input; without it the flags are the whole context.",
 		Example: `  toolkeep context set billing-agent shop.createOrder --credential api_token=env://TOOLKEEP_SECRET_BILLING
   toolkeep context set billing-agent '*' --timeout 5s --attempts 1 --per-minute 30 --fact project_id=p-7
   toolkeep context set billing-agent shop.createOrder context.json`,
@@ -120,11 +120,11 @@ func (a *app) contextBody(file, credentials, facts []string, timeout time.Durati
 	empty := len(d.Credentials)+len(d.Facts) == 0 && d.Config == contextConfig{}
 	switch {
 	case len(file) == 0 && empty:
-		return nil, usagef("say what the agent adds: a FILE, or --credential, --fact, --timeout, --attempts, --per-minute; `toolkeep context delete` removes it")
+		return nil, usagef("name what the agent adds: a FILE, or --credential, --fact, --timeout, --attempts, --per-minute; `toolkeep context delete` removes it")
 	case len(file) == 0:
 		return jsonv2.Marshal(d)
 	case !empty:
-		return nil, usagef("a FILE says all; leave the flags out")
+		return nil, usagef("a FILE is complete; leave the flags out")
 	case file[0] == "-":
 		raw, err := io.ReadAll(io.LimitReader(a.stdin, maxInput+1))
 		if err == nil && len(raw) > maxInput {
@@ -155,7 +155,7 @@ func (a *app) contextDone(args []string, done string) error {
 func (a *app) contextGetCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "get AGENT TOOL",
-		Short:   "Show what is stored of what an agent adds to a tool",
+		Short:   "Show what an agent adds to a tool, as stored",
 		Example: "  toolkeep context get billing-agent shop.createOrder\n  toolkeep context get billing-agent '*' --json",
 		Args:    arguments(2, 2, wantContext),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -187,7 +187,7 @@ func (a *app) contextGetCmd() *cobra.Command {
 func (a *app) contextDeleteCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "delete AGENT TOOL",
-		Short:   "Remove what is stored of what an agent adds to a tool",
+		Short:   "Remove what an agent adds to a tool from the store",
 		Example: "  toolkeep context delete billing-agent shop.createOrder",
 		Args:    arguments(2, 2, wantContext),
 		RunE: func(cmd *cobra.Command, args []string) error {

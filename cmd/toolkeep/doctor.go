@@ -24,12 +24,12 @@ func (a *app) doctorCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check the data directory, the store, the server and the machine, and say what to do",
-		Long: `Check the data directory, the store, the server and the machine, and say what to do. It takes the
-settings that serve takes, changes nothing, and does not disturb a server that runs. The whole database
+		Long: `Check the data directory, the store, the server and the machine, and say what to do. It accepts the
+settings of serve, changes nothing, and does not disturb a server that runs. The whole database
 file is read once (quick_check), which takes a while if it is large.
 
-A warn is worth a look; a fail keeps a server from working or starting. Exit code 0 means that nothing
-failed, 4 that something did.`,
+A warn deserves attention; a fail keeps a server from working or starting. Exit code 0 means that no check
+failed, 4 that one did.`,
 		Example: "  toolkeep doctor\n  toolkeep doctor --data /var/lib/toolkeep --config /etc/toolkeep.yaml\n  toolkeep doctor --json | jq '.checks[] | select(.state != \"ok\")'",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -30,13 +30,13 @@ func (a *app) exportCmd() *cobra.Command {
 	var strict bool
 	c := &cobra.Command{
 		Use:   "export --as FORM",
-		Short: "Write tools as the function schemas that a provider of models takes",
+		Short: "Write tools as function schemas for a provider of models",
 		Long: `Write the tools that your key may see as function schemas: the tools of OpenAI's Chat
 Completions (openai) or Responses (openai-responses), Anthropic's Messages (anthropic), Gemini's
 generateContent (gemini), MCP's tools/list (mcp), or the arguments of LangChain's StructuredTool
 (langchain). The names are those of the MCP face.
 
-Where a provider takes less than JSON Schema, what it refuses is taken out, and standard error says
+If a provider supports less than JSON Schema, the unsupported parts are removed, and standard error says
 what was lost and where. A tool that cannot be written at all is left out and named.`,
 		Example: `  toolkeep export --as openai --namespace bookshop -o tools.json
   toolkeep export --as anthropic --tool std.hash --tool std.echo
@@ -62,7 +62,7 @@ what was lost and where. A tool that cannot be written at all is left out and na
 	}
 	f := c.Flags()
 	f.StringVar(&form, "as", "", "form: "+formNames(export.Forms()))
-	f.BoolVar(&strict, "strict", false, "have OpenAI and Anthropic keep the model to the schemas, as far as they can")
+	f.BoolVar(&strict, "strict", false, "make OpenAI and Anthropic enforce the schemas, as far as they can")
 	f.StringVar(&set, "set", "", "only tools of this set")
 	f.StringVar(&namespace, "namespace", "", "only of this namespace")
 	f.StringVar(&category, "category", "", "only this category")

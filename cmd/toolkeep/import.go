@@ -76,7 +76,7 @@ func parseSecrets(o *openapi.Options, secrets []string) error {
 	for _, s := range secrets {
 		scheme, ref, ok := strings.Cut(s, "=")
 		if !ok || scheme == "" || !strings.Contains(ref, "://") {
-			return usagef("--secret %s=…: write SCHEME=env://NAME, or another reference (secret://, file://, vault://); a secret itself never stands on the command line", scheme)
+			return usagef("--secret %s=…: write SCHEME=env://NAME, or another reference (secret://, file://, vault://); never give the secret itself on the command line", scheme)
 		}
 		if o.Auth == nil {
 			o.Auth = map[string]string{}
@@ -275,7 +275,7 @@ func (a *app) readManifests(name string) ([][]byte, error) {
 		}
 		for i, doc := range docs {
 			if len(doc) == 0 || doc[0] != '{' {
-				return nil, unreadable(name, fmt.Sprintf("document %d of %d is no manifest: it is no object with fields", i+1, len(docs)))
+				return nil, unreadable(name, fmt.Sprintf("document %d of %d is not a manifest: it is not an object with fields", i+1, len(docs)))
 			}
 		}
 		return docs, nil
@@ -311,7 +311,7 @@ func (a *app) warnOfCache(manifests [][]byte) {
 			} `json:"cache"`
 		}
 		if json.Unmarshal(raw, &m) == nil && m.Cache != nil && m.Cache.Policy == nil && m.Cache.TTL != nil {
-			fmt.Fprintf(a.stderr, "toolkeep: warning: %s: cache has ttl_s and no policy, which is none then, so that no result is kept; say policy: ttl\n", m.ToolID)
+			fmt.Fprintf(a.stderr, "toolkeep: warning: %s: cache has ttl_s and no policy, which then is none, so no result is cached; write policy: ttl\n", m.ToolID)
 		}
 	}
 }
@@ -342,7 +342,7 @@ func (a *app) publishManifests(ctx context.Context, manifests [][]byte, choice i
 			for _, p := range done {
 				isNew := "yes"
 				if !p.Created {
-					isNew = "no, it was there"
+					isNew = "no, it exists"
 				}
 				row(p.ToolID, p.Version, p.Bump, isNew, toolkeep.Clip(p.Digest, 20))
 			}

@@ -24,12 +24,12 @@ func (a *app) importFunctionsCmd() *cobra.Command {
 		Use:   "functions FILE|-",
 		Short: "Turn the function schemas of OpenAI, Anthropic, Gemini, LangChain or MCP into tools",
 		Long: `Turn function schemas into tools: the lists of functions that programs give to a model, in the
-form of OpenAI, Anthropic, Gemini, LangChain or MCP (tools/list). A schema says what a function
-takes and not who carries it out, so say that beside:
+form of OpenAI, Anthropic, Gemini, LangChain or MCP (tools/list). A schema describes the arguments
+of a function and not what executes it, so name that too:
 
-  --url      an HTTP endpoint that takes the arguments as the JSON body of a POST. {name} in its
+  --url      an HTTP endpoint that accepts the arguments as the JSON body of a POST. {name} in its
              path stands for the function's name; without it the name is added at the end.
-  --builtin  NAME=TOOL, a function that the server itself has, such as now=std.clock_now.
+  --builtin  NAME=TOOL, a function that a built-in tool executes, such as now=std.clock_now.
 
 Imported again, unchanged functions keep their version. --dry-run prints the plan.`,
 		Example: `  toolkeep import functions tools.json --url https://api.example.com/functions --dry-run
@@ -42,7 +42,7 @@ Imported again, unchanged functions keep their version. --dry-run prints the pla
 			}
 			o.Form = function.Form(form)
 			if form != "" && !slices.Contains(function.Forms(), o.Form) {
-				return usagef("--as is one of %s, not %q; without it, each function is taken for what it looks like", formNames(function.Forms()), form)
+				return usagef("--as is one of %s, not %q; without it, the form of each function is detected", formNames(function.Forms()), form)
 			}
 			var err error
 			if o.Builtins, err = builtinTools(builtins); err != nil {
@@ -61,14 +61,14 @@ Imported again, unchanged functions keep their version. --dry-run prints the pla
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&form, "as", "", "form of the functions: "+formNames(function.Forms())+"; found out if absent")
+	f.StringVar(&form, "as", "", "form of the functions: "+formNames(function.Forms())+"; detected if absent")
 	f.StringVar(&o.Namespace, "namespace", "", "namespace of the tools; made from the file's name if absent")
-	f.StringVar(&o.URL, "url", "", "endpoint that carries the functions out")
+	f.StringVar(&o.URL, "url", "", "endpoint that executes the functions")
 	f.StringVar(&o.Method, "method", "POST", "method of its requests: POST, PUT or PATCH")
 	f.StringVar(&o.SideEffects, "effects", "writes", "what the functions behind --url do: none, reads or writes")
-	f.StringVar(&secret, "secret", "", "secret that the endpoint asks for, env://NAME, file:///PATH or another reference")
+	f.StringVar(&secret, "secret", "", "secret that the endpoint requires, env://NAME, file:///PATH or another reference")
 	f.StringVar(&auth, "auth", "bearer", "how it is sent: bearer, basic, header:NAME or query:NAME")
-	f.StringArrayVar(&builtins, "builtin", nil, "carry a function out by one of the server, `NAME=TOOL`; repeatable")
+	f.StringArrayVar(&builtins, "builtin", nil, "execute a function by a built-in tool, `NAME=TOOL`; repeatable")
 	importFlags(c, &choice)
 	return a.withJSON(c)
 }
@@ -140,7 +140,7 @@ func functionAuth(how, secret string) (*toolkeep.AuthSpec, error) {
 		return nil, nil
 	}
 	if !strings.Contains(secret, "://") {
-		return nil, usagef("--secret: write a reference such as env://NAME or file:///PATH; a secret itself never stands on the command line")
+		return nil, usagef("--secret: write a reference such as env://NAME or file:///PATH; never give the secret itself on the command line")
 	}
 	place, name, named := strings.Cut(how, ":")
 	switch {

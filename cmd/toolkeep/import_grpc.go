@@ -27,16 +27,16 @@ func (a *app) importGRPCCmd() *cobra.Command {
 		Use:   "grpc HOST:PORT",
 		Short: "Turn every method of a gRPC server into a tool",
 		Long: `Turn every method of a gRPC server into a tool. The methods come from the server's reflection, or
-from what is named instead:
+from one of these instead:
 
   --protoset  a FileDescriptorSet, as protoc --include_imports --descriptor_set_out=FILE and
               buf build -o FILE write it.
   --proto     .proto files below the folders of --import-path; nothing outside of them is read.
               Comments become descriptions, which reflection does not have.
 
-Calls go to HOST:PORT over TLS unless --plaintext is given. A secret never stands on the command
-line: --secret names where the server finds it for calls, --reflect-metadata where this command
-finds it for reflection. Imported again, unchanged methods keep their version.
+Calls go to HOST:PORT over TLS unless --plaintext is given. Secrets are never given on the
+command line: --secret names where the server finds the secret for calls, --reflect-metadata where this
+command finds it for reflection. Imported again, unchanged methods keep their version.
 
 Reflection goes through the proxy of the setting egress.proxy, as calls do, where this command is
 given it: by --config, --set or TOOLKEEP_EGRESS_PROXY.`,
@@ -77,8 +77,8 @@ given it: by --config, --set or TOOLKEEP_EGRESS_PROXY.`,
 	f.StringVar(&protoset, "protoset", "", "read a FileDescriptorSet from this file instead of reflection")
 	f.StringArrayVar(&o.Protos, "proto", nil, "read this .proto file below an import path instead of reflection; repeatable")
 	f.StringArrayVar(&o.ImportPaths, "import-path", nil, "folder of .proto files and what they import; repeatable")
-	f.StringArrayVar(&o.Services, "service", nil, "take services that match the pattern; repeatable")
-	f.StringArrayVar(&o.Methods, "method", nil, "take methods that match the pattern, Method or Service/Method; repeatable")
+	f.StringArrayVar(&o.Services, "service", nil, "import services that match the pattern; repeatable")
+	f.StringArrayVar(&o.Methods, "method", nil, "import methods that match the pattern, Method or Service/Method; repeatable")
 	f.BoolVar(&o.Plaintext, "plaintext", false, "connect without TLS")
 	f.StringVar(&o.ServerName, "server-name", "", "name that the server's certificate must have, if not HOST")
 	f.StringVar(&ca, "ca", "", "file of authorities in PEM form to trust instead of the system's")
@@ -88,7 +88,7 @@ given it: by --config, --set or TOOLKEEP_EGRESS_PROXY.`,
 	f.StringArrayVar(&reflected, "reflect-metadata", nil, "metadata for reflection, `NAME=env://VAR` or NAME=file:///PATH; repeatable")
 	f.StringVar(&secret, "secret", "", "secret that calls need, env://NAME, file:///PATH or another reference")
 	f.StringVar(&auth, "auth", "bearer", "how it is sent: bearer, basic, metadata:NAME or mtls")
-	f.DurationVar(&o.Deadline, "deadline", 0, "deadline of each call that the server is told; the call's own if absent")
+	f.DurationVar(&o.Deadline, "deadline", 0, "deadline of each call that is sent to the server; the call's own if absent")
 	f.IntVar(&o.MaxFrames, "max-frames", 0, "messages of a stream that are collected; 1000 if absent")
 	importFlags(c, &choice)
 	settings.addSettings(c)
@@ -179,7 +179,7 @@ func localSecret(ref string) (string, error) {
 		raw, err := readFile(rest)
 		return strings.TrimRight(string(raw), "\r\n"), err
 	}
-	return "", fmt.Errorf("write a reference, env://NAME or file:///PATH; a secret itself never stands on the command line")
+	return "", fmt.Errorf("write a reference, env://NAME or file:///PATH; never give the secret itself on the command line")
 }
 
 // grpcAuth parses where a secret goes. Without a secret nothing is sent.
@@ -191,7 +191,7 @@ func grpcAuth(how, secret string) (*toolkeep.AuthSpec, error) {
 		return nil, nil
 	}
 	if !strings.Contains(secret, "://") {
-		return nil, usagef("--secret: write a reference such as env://NAME or file:///PATH; a secret itself never stands on the command line")
+		return nil, usagef("--secret: write a reference such as env://NAME or file:///PATH; never give the secret itself on the command line")
 	}
 	if name, ok := strings.CutPrefix(how, "metadata:"); ok && name != "" {
 		return &toolkeep.AuthSpec{Type: "api_key", Secret: secret, In: "header", Name: strings.ToLower(name)}, nil

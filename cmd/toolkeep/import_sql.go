@@ -32,7 +32,7 @@ users of this machine can see it. It is never written into a tool: --secret name
 the server gets it from at each call.
 
 TLS with a verified certificate is the default; ?sslmode=disable (PostgreSQL) or ?tls=false (MySQL)
-goes without. The server opens SQLite files only below its setting sql.sqlite_roots, and Unix sockets
+disables it. The server opens SQLite files only below its setting sql.sqlite_roots, and Unix sockets
 only in sql.socket_dirs.`,
 		Example: `  toolkeep import sql postgres://reader@db.internal/shop --table orders --table 'sales.*' --secret secret://shop-db --dry-run
   toolkeep import sql 'mysql://reader@db.internal/shop?tls=skip-verify' --table '*' --secret env://TOOLKEEP_SECRET_SHOP
@@ -52,7 +52,7 @@ only in sql.socket_dirs.`,
 				}
 			}
 			if t.Password != "" {
-				fmt.Fprintf(a.stderr, "toolkeep: warning: other users of this machine can see a password on the command line; %s takes it as well\n", sqlPassword)
+				fmt.Fprintf(a.stderr, "toolkeep: warning: other users of this machine can see a password on the command line; set %s instead\n", sqlPassword)
 			}
 			t.Password = schemaPassword(t.Password, o)
 			o.Target = t
@@ -102,7 +102,7 @@ mysql-sql and sqlite-sql whose source is a PostgreSQL, MySQL or SQLite database.
 refused by name and reason, such as cloud sources and templateParameters, which put text into
 statements.
 
-A tool reads only, and the database holds it to that, unless --write names it.`,
+A tool can only read, which the database enforces, unless --write names it.`,
 		Example: `  toolkeep import toolbox tools.yaml --secret my-pg=env://TOOLKEEP_SECRET_SHOP --dry-run
   toolkeep import toolbox tools.yaml --write book-hotel --write cancel-hotel`,
 		Args: arguments(1, 1, "the tools.yaml"),
@@ -119,7 +119,7 @@ A tool reads only, and the database holds it to that, unless --write names it.`,
 			for _, s := range secrets {
 				name, ref, ok := strings.Cut(s, "=")
 				if !ok || name == "" || sql.CheckReference(ref) != nil {
-					return usagef("--secret %s=…: write SOURCE=secret://NAME or another reference; a secret itself never stands on the command line", name)
+					return usagef("--secret %s=…: write SOURCE=secret://NAME or another reference; never give the secret itself on the command line", name)
 				}
 				if o.Secrets == nil {
 					o.Secrets = make(map[string]string)
@@ -136,7 +136,7 @@ A tool reads only, and the database holds it to that, unless --write names it.`,
 	f.StringVar(&o.Namespace, "namespace", "", "namespace of the tools; made from each source's database if absent")
 	f.StringArrayVar(&secrets, "secret", nil, "reference of a source's password, `SOURCE=secret://NAME`; repeatable")
 	f.StringArrayVar(&o.Write, "write", nil, "tool that writes; repeatable")
-	f.StringVar(&o.TLS, "tls", "verify", "TLS towards sources that say nothing of it: verify, require or off")
+	f.StringVar(&o.TLS, "tls", "verify", "TLS for sources that do not set it: verify, require or off")
 	importFlags(c, &choice)
 	return a.withJSON(c)
 }

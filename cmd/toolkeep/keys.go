@@ -33,7 +33,7 @@ func (a *app) keysCreateCmd() *cobra.Command {
 		Example: `  toolkeep keys create billing-agent --role agent --scope 'shop.*' --expires 720h
   export TOOLKEEP_KEY=$(toolkeep keys create me --role agent)
   toolkeep keys create ci --role publisher --name 'publishes manifests' --json`,
-		Args: arguments(1, 1, "the subject, who will use the key"),
+		Args: arguments(1, 1, "the subject of the key: the agent or person that uses it"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ends, err := expiresAt(cmd, expires)
 			if err != nil {
@@ -57,7 +57,7 @@ func (a *app) keysCreateCmd() *cobra.Command {
 				Secret string `json:"secret"`
 			}
 			return a.ask(cmd.Context(), http.MethodPost, "/api/v1/keys", body, &answer, func(w io.Writer) error {
-				fmt.Fprintf(a.stderr, "Key %s for %s. It is shown this once:\n", answer.ID, args[0])
+				fmt.Fprintf(a.stderr, "Key %s for %s. Store it now, it is not shown again:\n", answer.ID, args[0])
 				_, err := fmt.Fprintln(w, answer.Secret)
 				return err
 			})
@@ -122,7 +122,7 @@ func (a *app) keysListCmd() *cobra.Command {
 func (a *app) keysRevokeCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use:               "revoke ID",
-		Short:             "End a key at once",
+		Short:             "Revoke a key at once",
 		Example:           "  toolkeep keys list\n  toolkeep keys revoke jgkvuvqpxlor",
 		Args:              arguments(1, 1, "the key's id, which `toolkeep keys list` shows"),
 		ValidArgsFunction: a.completeKeys,

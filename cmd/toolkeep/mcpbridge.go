@@ -26,9 +26,9 @@ func (a *app) mcpCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "mcp",
 		Short: "Speak MCP over standard input and output, for clients that start a program",
-		Long: `Speak MCP over standard input and output, as a client of the running server. Where none runs for
-the data directory, one is started in the background; it goes on when the client has gone
-(toolkeep serve shows how to run it yourself).
+		Long: `Speak MCP over standard input and output, as a client of the running server. If none runs for
+the data directory, one is started in the background; it keeps running when the client has gone
+(toolkeep serve --help shows how to run it yourself).
 
 The views are those of HTTP: auto (default), all, search, sets/NAME, servers/NAME.`,
 		Example: `  claude mcp add toolkeep -- toolkeep mcp

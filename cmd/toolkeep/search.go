@@ -25,16 +25,16 @@ func (a *app) searchCmd() *cobra.Command {
 	var s searchWish
 	c := &cobra.Command{
 		Use:   "search WORDS…",
-		Short: "Find tools by what they are for",
-		Long: `Find tools by what they are for: by the words of names, descriptions and parameters, and by their
-meaning where an embedding model is installed (toolkeep models), and by how they were used. --explain
-shows the parts of each score and what each counts.
---context prints what a language model is shown of the tools in a phase of its conversation.`,
+		Short: "Find tools by their purpose",
+		Long: `Find tools by their purpose: by the words of names, descriptions and parameters, by their meaning if an
+embedding model is installed (toolkeep models), and by how they were used. --explain shows the parts of
+each score and their weights. --context prints the tools as a context for a language model in a phase of its
+conversation.`,
 		Example: "  toolkeep search hash a text\n  toolkeep search --limit 3 'order a book'\n  toolkeep search --explain 'will I need an umbrella'\n  toolkeep search --context --phase tool_selection order a book",
 		Args:    arguments(1, -1, "what to look for"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if strings.TrimSpace(strings.Join(args, "")) == "" {
-				return usagef("say what to look for: toolkeep search order a book")
+				return usagef("the query is missing: toolkeep search order a book")
 			}
 			if err := s.context.check(cmd); err != nil {
 				return err
@@ -48,7 +48,7 @@ shows the parts of each score and what each counts.
 	f := c.Flags()
 	f.IntVar(&s.limit, "limit", 10, "results at most, up to 50")
 	f.StringVar(&s.strategy, "strategy", "", "hybrid, semantic, keyword, category or session; default hybrid")
-	f.StringVar(&s.session, "session", "", "the conversation that the question belongs to; what was called in it counts")
+	f.StringVar(&s.session, "session", "", "the conversation that the query belongs to; tools called in it rank higher")
 	f.StringVar(&s.category, "category", "", "only tools of this category")
 	f.BoolVar(&s.explain, "explain", false, "show the parts of each score")
 	s.context.flags(c)
@@ -80,7 +80,7 @@ func (a *app) search(cmd *cobra.Command, words string, s *searchWish) error {
 		}
 		switch {
 		case len(found.Data.Index) == 0:
-			fmt.Fprintln(a.stderr, "toolkeep: nothing fits these words that you may see; `toolkeep tools` lists what there is")
+			fmt.Fprintln(a.stderr, "toolkeep: no tool that you may see matches these words; `toolkeep tools` lists all")
 			return nil
 		case s.explain:
 			return found.explain(w)
@@ -144,6 +144,6 @@ func (f *foundTools) explain(w io.Writer) error {
 		return err
 	}
 	by := f.Data.Metadata.Weights
-	_, err = fmt.Fprintf(w, "\nWeights: meaning %g, words %g, history %g, success %g; complexity takes off %g; an action counts 0.05\n", by.Semantic, by.Keyword, by.History, by.Success, by.Complexity)
+	_, err = fmt.Fprintf(w, "\nWeights: meaning %g, words %g, history %g, success %g; complexity subtracts %g; an action adds 0.05\n", by.Semantic, by.Keyword, by.History, by.Success, by.Complexity)
 	return err
 }

@@ -22,8 +22,8 @@ var phases = []string{"initial_planning", "tool_selection", "execution_preparati
 
 func (s *shownContext) flags(c *cobra.Command) {
 	f := c.Flags()
-	f.BoolVar(&s.asked, "context", false, "print what a language model is shown of the tools, as Markdown within a budget of tokens")
-	f.StringVar(&s.phase, "phase", "", "with --context: "+strings.Join(phases, ", ")+"; default by what is asked")
+	f.BoolVar(&s.asked, "context", false, "print the tools as a context for a language model, Markdown within a budget of tokens")
+	f.StringVar(&s.phase, "phase", "", "with --context: "+strings.Join(phases, ", ")+"; default by the query")
 	f.StringArrayVar(&s.tools, "tool", nil, "with --context: a tool that was chosen; may be repeated")
 	f.IntVar(&s.budget, "budget", 0, "with --context: tokens at most, 500 to 100000; default by phase")
 	_ = c.RegisterFlagCompletionFunc("phase", cobra.FixedCompletions(phases, cobra.ShellCompDirectiveNoFileComp))
@@ -42,7 +42,7 @@ func (s *shownContext) check(c *cobra.Command) error {
 		}
 	}
 	if s.phase != "" && !slices.Contains(phases, s.phase) {
-		return usagef("%q is no phase; the phases are %s", s.phase, strings.Join(phases, ", "))
+		return usagef("%q is not a phase; the phases are %s", s.phase, strings.Join(phases, ", "))
 	}
 	if c.Flags().Changed("budget") {
 		return between("--budget", s.budget, 500, 100_000)

@@ -13,7 +13,7 @@ import (
 func (a *app) cacheCmd() *cobra.Command {
 	c := group(&cobra.Command{
 		Use:     "cache invalidate",
-		Short:   "Drop cached results of tools and kept answers of search",
+		Short:   "Drop cached results of tools and of searches",
 		Example: "  toolkeep cache invalidate bookshop.getBook\n  toolkeep cache invalidate --all",
 	})
 	c.AddCommand(a.cacheInvalidateCmd())
@@ -28,12 +28,12 @@ func (a *app) cacheInvalidateCmd() *cobra.Command {
 	var all bool
 	c := &cobra.Command{
 		Use:   "invalidate TOOL | --user SUBJECT | --strategy NAME | --all",
-		Short: "Drop cached results of a tool, and kept answers of search",
-		Long: `Drop the cached results of a tool, of all its versions and callers, and the kept answers of search
-in which it is: the next call executes it. With --user or --strategy answers of search alone, with --all
-everything. Answers are dropped for your tenant on every node; results on the node that is asked.
+		Short: "Drop cached results of a tool and of searches",
+		Long: `Drop the cached results of a tool, for all its versions and callers, and the cached search results that contain
+it; the next call executes the tool. --user and --strategy drop only search results, --all drops everything.
+Search results are dropped for your tenant on every node, results of tools on the node that answers.
 
-Nothing of this is needed after a change: what a changed tool or permission makes wrong is not given again.`,
+After a change of a tool or a permission this is not needed: outdated entries are not used.`,
 		Example:           "  toolkeep cache invalidate bookshop.getBook\n  toolkeep cache invalidate --user billing-agent\n  toolkeep cache invalidate --all",
 		Args:              arguments(0, 1, "the tool's id, such as bookshop.getBook, or --user, --strategy or --all"),
 		ValidArgsFunction: a.completeTools,
@@ -49,20 +49,20 @@ Nothing of this is needed after a change: what a changed tool or permission make
 				switch {
 				case user != "":
 					// Results are cached under hashes, so their owners cannot be counted.
-					_, err := fmt.Fprintf(w, "If answers of search were kept %s, they are not given again. Whose they are is not noted, so a subject that nobody has is not noticed.\n", what)
+					_, err := fmt.Fprintf(w, "Cached search results %s, if there were any, are dropped. Their owners are not stored, so a misspelt subject is not noticed.\n", what)
 					return err
 				case strategy != "":
-					_, err := fmt.Fprintf(w, "The kept answers of search %s were dropped.\n", what)
+					_, err := fmt.Fprintf(w, "The cached search results %s are dropped.\n", what)
 					return err
 				}
-				_, err := fmt.Fprintf(w, "%d cached results %s were dropped, and the kept answers of search.\n", answer.Invalidated, what)
+				_, err := fmt.Fprintf(w, "%d cached results %s are dropped, and the cached search results.\n", answer.Invalidated, what)
 				return err
 			})
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&user, "user", "", "drop what this subject was answered")
-	f.StringVar(&strategy, "strategy", "", "drop the answers of a strategy: "+strings.Join(searchStrategies, ", "))
+	f.StringVar(&user, "user", "", "drop the search results of this subject")
+	f.StringVar(&strategy, "strategy", "", "drop the search results of a strategy: "+strings.Join(searchStrategies, ", "))
 	f.BoolVar(&all, "all", false, "drop everything")
 	_ = c.RegisterFlagCompletionFunc("strategy", cobra.FixedCompletions(searchStrategies, cobra.ShellCompDirectiveNoFileComp))
 	return a.withJSON(c)
@@ -81,19 +81,19 @@ func flushed(args []string, user, strategy string, all bool) (body map[string]st
 	}
 	switch {
 	case n != 1:
-		return nil, "", usagef("name one thing to drop: a tool, --user, --strategy or --all")
+		return nil, "", usagef("name exactly one thing to drop: a tool, --user, --strategy or --all")
 	case user != "":
 		return map[string]string{"scope": "user", "userId": user}, "for " + user, nil
 	case strategy != "":
 		if !slices.Contains(searchStrategies, strategy) {
-			return nil, "", usagef("%q is no strategy; the strategies are %s", strategy, strings.Join(searchStrategies, ", "))
+			return nil, "", usagef("%q is not a strategy; the strategies are %s", strategy, strings.Join(searchStrategies, ", "))
 		}
 		return map[string]string{"scope": "strategy", "strategy": strategy}, "by " + strategy, nil
 	case all:
 		return map[string]string{"scope": "all"}, "of all tools", nil
 	}
 	if tool, _, versioned := strings.Cut(args[0], "@"); versioned {
-		return nil, "", usagef("results are dropped of all versions: toolkeep cache invalidate %s", tool)
+		return nil, "", usagef("results of all versions are dropped together; leave the version out: toolkeep cache invalidate %s", tool)
 	}
 	return map[string]string{"scope": "tool", "toolId": args[0]}, "of " + args[0], nil
 }
@@ -102,10 +102,10 @@ func (a *app) reindexCmd() *cobra.Command {
 	var embeddings bool
 	c := &cobra.Command{
 		Use:   "reindex [TOOL…]",
-		Short: "Have search take tools apart anew, all or some",
-		Long: `Have search take tools apart anew, in the background and on every node: all that your tenant can see,
-or those that are named. The index follows the catalogue by itself; this is for after a repair. With
---embeddings the vectors of the tools are made anew too, which takes some hundredths of a second for each.`,
+		Short: "Index tools for search again, all or some",
+		Long: `Index tools for search again, in the background and on every node: the named ones, or all that your tenant can
+see. The index follows the catalogue automatically; this is for repairs. --embeddings also computes the vectors
+of the tools again, which takes some hundredths of a second for each tool.`,
 		Example:           "  toolkeep reindex\n  toolkeep reindex --embeddings bookshop.getBook bookshop.createOrder",
 		Args:              arguments(0, 1000, "ids of tools"),
 		ValidArgsFunction: a.completeTools,
@@ -116,11 +116,11 @@ or those that are named. The index follows the catalogue by itself; this is for 
 			}
 			var answer struct{ Queued, Embeddings int }
 			return a.ask(cmd.Context(), http.MethodPost, "/api/v1/tools/admin/reindex", body, &answer, func(w io.Writer) error {
-				_, err := fmt.Fprintf(w, "%d tools are indexed anew, %d of them with their vectors.\n", answer.Queued, answer.Embeddings)
+				_, err := fmt.Fprintf(w, "%d tools are queued for indexing, %d of them with their vectors.\n", answer.Queued, answer.Embeddings)
 				return err
 			})
 		},
 	}
-	c.Flags().BoolVar(&embeddings, "embeddings", false, "make their vectors anew too")
+	c.Flags().BoolVar(&embeddings, "embeddings", false, "compute their vectors again too")
 	return a.withJSON(c)
 }

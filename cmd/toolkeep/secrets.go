@@ -26,7 +26,7 @@ const maxSecret = 64 << 10
 func (a *app) secretsCmd() *cobra.Command {
 	c := group(&cobra.Command{
 		Use:   "secrets set|list|test|delete|rotate",
-		Short: "Secrets that tools authenticate with: sealed, and never shown",
+		Short: "Manage the secrets that tools authenticate with; their values are sealed and never shown",
 		Example: "  toolkeep secrets set github < token.txt\n  toolkeep secrets list\n" +
 			"  toolkeep secrets test secret://github\n  toolkeep secrets rotate --seal-key",
 	})
@@ -40,7 +40,7 @@ type secretScope struct{ scope, user, workspace string }
 func (s *secretScope) flags(c *cobra.Command) {
 	f := c.Flags()
 	f.StringVar(&s.scope, "scope", "", "user (default), workspace or organisation")
-	f.StringVar(&s.user, "user", "", "another user than you")
+	f.StringVar(&s.user, "user", "", "a user other than you")
 	f.StringVar(&s.workspace, "workspace", "", "the workspace; without it your key's")
 	_ = c.RegisterFlagCompletionFunc("scope", cobra.FixedCompletions([]string{"user", "workspace", "organisation"}, cobra.ShellCompDirectiveNoFileComp))
 }
@@ -82,9 +82,9 @@ func (a *app) secretsSetCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "set NAME",
 		Short: "Set a secret; tools name it secret://NAME, and the next call uses it",
-		Long: "Set a secret from standard input, or a file; a newline at its end is dropped. It is never taken from the command line,\n" +
-			"which other processes and the shell's history see. Of the scopes in which a name has a value, a call takes the user's,\n" +
-			"then the workspace's, then the organisation's.",
+		Long: "Set a secret from standard input, or a file; a newline at its end is dropped. The value is never given on the\n" +
+			"command line, which other processes and the shell's history can see. If a name has values in several scopes, a\n" +
+			"call uses the user's, else the workspace's, else the organisation's.",
 		Example: `  toolkeep secrets set github < token.txt
   pass show shop/token | toolkeep secrets set shop --scope organisation
   toolkeep secrets set shop --workspace billing --file token.txt --expires 720h`,
@@ -108,7 +108,7 @@ func (a *app) secretsSetCmd() *cobra.Command {
 			}
 			defer clear(value)
 			if !utf8.Valid(value) || bytes.IndexByte(value, 0) >= 0 {
-				return usagef("the value is no text: it has a NUL or bytes that are not UTF-8")
+				return usagef("the value is not text: it has a NUL or bytes that are not UTF-8")
 			}
 			switch n := utf8.RuneCount(bytes.TrimSpace(value)); {
 			case n < 4:
@@ -177,7 +177,7 @@ func (a *app) secretsListCmd() *cobra.Command {
 	var page, size int
 	c := &cobra.Command{
 		Use:     "list",
-		Short:   "List the secrets that serve you, never their values",
+		Short:   "List the secrets that your calls can use, without their values",
 		Example: "  toolkeep secrets list\n  toolkeep secrets list --json --page 2",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -191,7 +191,7 @@ func (a *app) secretsListCmd() *cobra.Command {
 			return a.ask(cmd.Context(), http.MethodGet, fmt.Sprintf("/api/v1/secrets?page=%d&page_size=%d", page, size), nil, &list, func(w io.Writer) error {
 				a.more(page, size, len(list.Secrets), list.TotalCount, "there is no secret")
 				if slices.ContainsFunc(list.Secrets, func(s secrets.Info) bool { return s.State == "unreadable" }) {
-					fmt.Fprintln(a.stderr, "toolkeep: unreadable secrets were sealed with a key that the server does not have: put that key back, or set them anew")
+					fmt.Fprintln(a.stderr, "toolkeep: unreadable secrets were sealed with a key that the server does not have: put that key back, or set them again")
 				}
 				return table(w, "NAME|SCOPE|VERSION|STATE|UPDATED|TOOLS", func(row func(...any)) {
 					for _, s := range list.Secrets {
@@ -217,7 +217,7 @@ func (a *app) secretsTestCmd() *cobra.Command {
 	var user, workspace string
 	c := &cobra.Command{
 		Use:   "test NAME|REFERENCE",
-		Short: "Read a secret as a call of yours would, and say which scope answered",
+		Short: "Read a secret as your calls would, and show which scope it comes from",
 		Example: `  toolkeep secrets test github
   toolkeep secrets test vault://secret/acme/shop#token
   toolkeep secrets test shop --user carol --workspace billing`,
@@ -250,7 +250,7 @@ func (a *app) secretsTestCmd() *cobra.Command {
 					line += ", expires " + st.ExpiresAt.Format(time.RFC3339)
 				}
 				if st.Stale {
-					line += " (the store is away; this is what it gave last)"
+					line += " (the secret store cannot be reached; this is its last value)"
 				}
 				_, err := fmt.Fprintln(w, line)
 				return err
@@ -262,7 +262,7 @@ func (a *app) secretsTestCmd() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&user, "user", "", "test as this user")
-	c.Flags().StringVar(&workspace, "workspace", "", "test as of this workspace")
+	c.Flags().StringVar(&workspace, "workspace", "", "test as this workspace")
 	return a.withJSON(c)
 }
 
@@ -270,7 +270,7 @@ func (a *app) secretsDeleteCmd() *cobra.Command {
 	var where secretScope
 	c := &cobra.Command{
 		Use:     "delete NAME",
-		Short:   "Remove a secret; the next call finds the one of a broader scope, or none",
+		Short:   "Delete a secret; calls then use the one of a broader scope, if there is one",
 		Example: "  toolkeep secrets delete github\n  toolkeep secrets delete shop --scope organisation",
 		Args:    arguments(1, 1, "the name of the secret"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -309,15 +309,15 @@ func (a *app) secretsRotateCmd() *cobra.Command {
 	var sealKey, only bool
 	c := &cobra.Command{
 		Use:   "rotate --seal-key",
-		Short: "Make a new sealing key and seal everything that is stored under it",
-		Long: "Make a new sealing key and seal everything that is stored under it: secrets, logins at MCP servers, contexts, values of\n" +
-			"MCP servers' definitions. The old keys stay and open what waits under them, so that everything can be read at every\n" +
-			"moment; a rotation that ended half way is finished with --reseal-only. To change a secret, set it again.",
+		Short: "Make a new sealing key and reseal all stored secrets with it",
+		Long: "Make a new sealing key and reseal all stored data with it: secrets, logins at MCP servers, contexts, values of MCP\n" +
+			"servers' definitions. The old keys stay, so data that is still sealed with them can be read at any time;\n" +
+			"--reseal-only finishes a rotation that ended half way. To change a secret, set it again.",
 		Example: "  toolkeep secrets rotate --seal-key\n  toolkeep secrets rotate --seal-key --reseal-only   # the newest key is there already",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !sealKey {
-				return usagef("say what to rotate: --seal-key; a secret is rotated by setting it again")
+				return usagef("--seal-key is missing; to rotate a single secret, set it again")
 			}
 			cl, err := a.connect()
 			if err != nil {
@@ -329,16 +329,16 @@ func (a *app) secretsRotateCmd() *cobra.Command {
 				return err
 			}
 			err = a.show(raw, func(w io.Writer) error {
-				_, err := fmt.Fprintf(w, "The key %s seals, of %d. Sealed anew: %d, unchanged: %d, failed: %d.\n", done.Key, done.Keys, done.Resealed, done.Unchanged, done.Failed)
+				_, err := fmt.Fprintf(w, "The key %s seals now; there are %d keys. Resealed: %d, unchanged: %d, failed: %d.\n", done.Key, done.Keys, done.Resealed, done.Unchanged, done.Failed)
 				return err
 			})
 			if err == nil && done.Failed > 0 {
-				return &failure{code: exitToolFailed, err: fmt.Errorf("%d items stay under an old key; the server's log says why", done.Failed)}
+				return &failure{code: exitToolFailed, err: fmt.Errorf("%d items are still sealed with an old key; the server's log says why", done.Failed)}
 			}
 			return err
 		},
 	}
-	c.Flags().BoolVar(&sealKey, "seal-key", false, "rotate the key that seals what is stored")
-	c.Flags().BoolVar(&only, "reseal-only", false, "make no new key; seal under the newest there is")
+	c.Flags().BoolVar(&sealKey, "seal-key", false, "rotate the key that seals stored data")
+	c.Flags().BoolVar(&only, "reseal-only", false, "make no new key; reseal with the newest one")
 	return a.withJSON(c)
 }

@@ -80,10 +80,10 @@ func (a *app) serveCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "serve",
 		Short: "Start Toolkeep",
-		Long: `Start Toolkeep on loopback, with everything it keeps in the data directory. The first start makes
-an admin key, which the client commands on this machine find by themselves.
+		Long: `Start Toolkeep on loopback, with all its data in the data directory. The first start makes an admin key,
+which the client commands on this machine find automatically.
 
-The first signal (Ctrl-C, SIGTERM) drains: new calls are refused, those under way end. A second one
+The first signal (Ctrl-C, SIGTERM) drains: new calls are refused, running calls end. A second signal
 ends the process at once.`,
 		Example: "  toolkeep serve --examples\n  toolkeep serve --data /var/lib/toolkeep --config /etc/toolkeep.yaml\n  toolkeep serve --set limits.agent_per_minute=1000",
 		Args:    noArguments,
@@ -178,7 +178,7 @@ func (a *app) welcome(n *node.Node, c *config.Config) {
 	keyFile := filepath.Join(c.Data, "admin.key")
 	switch {
 	case n.AdminKey != "":
-		fmt.Fprintf(w, "A new admin key is in %s; commands on this machine find it by themselves.\n", keyFile)
+		fmt.Fprintf(w, "A new admin key is in %s; commands on this machine find it automatically.\n", keyFile)
 	default:
 		if _, err := os.Stat(keyFile); err == nil {
 			fmt.Fprintf(w, "The admin key is in %s.\n", keyFile)

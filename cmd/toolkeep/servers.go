@@ -24,11 +24,11 @@ import (
 func (a *app) serversCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "servers [list|diff|accept|logs|restart|login|logout|remove]",
-		Short: "Look after the MCP servers behind Toolkeep",
-		Long: `Look after the MCP servers behind Toolkeep. Without a subcommand it lists them.
+		Short: "Manage the MCP servers behind Toolkeep",
+		Long: `Manage the MCP servers behind Toolkeep. Without a subcommand it lists them.
 
-What a server offers is pinned when it is imported. A tool whose definition changes is held for review
-(E3012): diff shows what changed, accept takes it over.`,
+The definitions of a server's tools are pinned when it is imported. A tool whose definition changes is held
+for review (E3012): diff shows the change, accept publishes it.`,
 		Example: "  toolkeep servers\n  toolkeep servers diff files\n  toolkeep servers accept files\n  toolkeep servers logs files",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 {
@@ -41,26 +41,25 @@ What a server offers is pinned when it is imported. A tool whose definition chan
 	list := a.withJSON(&cobra.Command{Use: "list", Short: "List the servers: transport, state, process, memory, sessions, tools, last error",
 		Example: "  toolkeep servers list\n  toolkeep servers list --json", Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.listServers(cmd.Context()) }})
-	diff := a.withJSON(&cobra.Command{Use: "diff NAME", Short: "Show what a server offers now against what is pinned",
-		Long: `Read what a server offers now and show it against what is pinned. A tool whose definition changed is
-held, as it is whenever Toolkeep reads the server's tools.`,
+	diff := a.withJSON(&cobra.Command{Use: "diff NAME", Short: "Compare what a server offers now with the pinned definitions",
+		Long: `Read what a server offers now and compare it with the pinned definitions. A tool whose definition changed
+is held, as whenever Toolkeep reads the server's tools.`,
 		Example: "  toolkeep servers diff files", Args: arguments(1, 1, "the server's name"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.diffServer(cmd.Context(), args[0]) }})
-	accept := a.withJSON(&cobra.Command{Use: "accept NAME [TOOL…]", Short: "Take over what a server offers now, of all tools or some",
-		Long: `Take over what a server offers now: new and changed tools are published, those that are gone are
-blocked. Where a change is more than an addition, older versions end: who asks for one gets E3009 with
-the new version.`,
+	accept := a.withJSON(&cobra.Command{Use: "accept NAME [TOOL…]", Short: "Accept what a server offers now, for all tools or some",
+		Long: `Accept what a server offers now: new and changed tools are published, tools that are gone are blocked. If a
+change is more than an addition, older versions are removed: a call of one gets E3009 with the new version.`,
 		Example: "  toolkeep servers accept files\n  toolkeep servers accept files files.read_file", Args: arguments(1, -1, "the server's name"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.serverPlan(cmd.Context(), http.MethodPost, serverPath(args[0])+"/accept", map[string]any{"tools": args[1:]})
 		}})
-	logs := a.withJSON(&cobra.Command{Use: "logs NAME", Short: "Show the latest lines of a server's standard error and sessions",
+	logs := a.withJSON(&cobra.Command{Use: "logs NAME", Short: "Show the latest log lines of a server: its standard error and its sessions",
 		Example: "  toolkeep servers logs files", Args: arguments(1, 1, "the server's name"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.serverLogs(cmd.Context(), args[0]) }})
 	c.AddCommand(list, diff, accept, logs,
-		a.steerCmd("restart", "End a server's sessions and forget its failures", "Restarted."),
-		a.steerCmd("login", "Log in at a server that wants OAuth, as the principal of your key", "You are logged in."),
-		a.steerCmd("logout", "Forget your login at a server", "The login is forgotten here; the server may still list it."),
+		a.steerCmd("restart", "End a server's sessions and reset its count of failures", "Restarted."),
+		a.steerCmd("login", "Log in at a server that requires OAuth, as the principal of your key", "You are logged in."),
+		a.steerCmd("logout", "Delete your login at a server", "Your login is deleted here; the server may still list it."),
 		a.steerCmd("remove", "Remove a server; its tools are blocked and its history stays", "Removed."))
 	for _, sub := range c.Commands() {
 		if sub.Name() != "list" {
@@ -131,7 +130,7 @@ func (a *app) explainStart(err error) {
 		return
 	}
 	if log, _ := r.Details["log"].(string); log != "" {
-		fmt.Fprintln(a.stderr, "What the server said:")
+		fmt.Fprintln(a.stderr, "The server's log:")
 		printSide(a.stderr, "", log)
 	}
 }
@@ -313,13 +312,12 @@ func (a *app) importMCPCmd() *cobra.Command {
 	var o importMCP
 	c := &cobra.Command{
 		Use:   "mcp NAME (-- COMMAND ARGS… | --url URL) | mcp --from FILE",
-		Short: "Put an MCP server behind Toolkeep, and its tools into the catalogue",
-		Long: `Put an MCP server behind Toolkeep: a program that speaks over its standard input and output, or an
-address. It is started once, its tools are read, scanned and published as NAME.TOOL, and pinned: what
-it offers later must be the same, or is held until ` + "`toolkeep servers accept`" + `.
+		Short: "Put an MCP server behind Toolkeep and publish its tools",
+		Long: `Put an MCP server behind Toolkeep: a program that speaks MCP over standard input and output, or an
+address. It is started once, its tools are read, scanned, published as NAME.TOOL, and pinned: a tool that
+changes later is held until ` + "`toolkeep servers accept`" + `.
 
---from takes over the servers of a client's file (mcpServers as Claude and Cursor have it, servers as
-VS Code has it). Values of environment and headers are sealed in the store; secrets that the server
+--from imports the servers of a client's file (mcpServers of Claude and Cursor, servers of VS Code). Values of environment and headers are sealed in the store; secrets that the server
 can read itself are better written as env://NAME or file:///PATH.`,
 		Example: `  toolkeep import mcp files -- npx -y @modelcontextprotocol/server-filesystem /srv/data
   toolkeep import mcp tracker --url https://tracker.example/mcp --header 'Authorization=Bearer env://TOOLKEEP_SECRET_TRACKER'
@@ -339,14 +337,14 @@ can read itself are better written as env://NAME or file:///PATH.`,
 	f.StringArrayVar(&o.env, "env", nil, "`NAME=VALUE` for the program's environment, which is otherwise nearly empty; VALUE may be env://NAME or file:///PATH; repeatable")
 	f.StringArrayVar(&o.headers, "header", nil, "`NAME=VALUE` sent with each request; repeatable")
 	f.StringVar(&o.spec.Dir, "dir", "", "working directory of the program; a private one without it")
-	f.StringArrayVar(&o.network, "allow", nil, "`HOST[:PORT]` inside the network that the server may be reached at; repeatable")
+	f.StringArrayVar(&o.network, "allow", nil, "internal `HOST[:PORT]` at which the server may be reached; repeatable")
 	f.StringVar(&o.spec.Session, "session", "", "shared (one for each tenant), principal or call")
 	f.StringSliceVar(&o.spec.Capabilities, "capability", nil, "what the server may ask its caller for: sampling, elicitation, roots")
-	f.StringVar(&o.spec.OnChange, "on-change", "", "hold every change (default), or take over additive ones")
+	f.StringVar(&o.spec.OnChange, "on-change", "", "hold (default): hold every change; additive: accept changes that only add")
 	f.StringVar(&o.file, "from", "", "a client's file of servers")
-	f.StringSliceVar(&o.only, "only", nil, "names to take from the file")
+	f.StringSliceVar(&o.only, "only", nil, "names to import from the file")
 	f.BoolVar(&o.shared, "shared", false, "the server serves all tenants")
-	f.BoolVar(&o.dryRun, "dry-run", false, "start it, show its tools, and keep nothing")
+	f.BoolVar(&o.dryRun, "dry-run", false, "start it, show its tools, and store nothing")
 	return a.withJSON(c)
 }
 
@@ -380,7 +378,7 @@ func (o *importMCP) servers(args []string, dash int) ([]fileServer, error) {
 		return nil, usagef("--only chooses among the servers of --from FILE")
 	}
 	if len(args) == 0 {
-		return nil, usagef("what is missing: the server's NAME, or --from FILE")
+		return nil, usagef("an argument is missing: the server's NAME, or --from FILE")
 	}
 	s := fileServer{Name: args[0], Spec: o.spec}
 	if dash < 0 {
@@ -394,7 +392,7 @@ func (o *importMCP) servers(args []string, dash int) ([]fileServer, error) {
 	case len(s.Spec.Command) > 0 && o.url != "":
 		return nil, usagef("a server has a command or --url, not both")
 	case len(s.Spec.Command) == 0 && o.url == "":
-		return nil, usagef("what is missing: the command behind --, or --url")
+		return nil, usagef("an argument is missing: the command after --, or --url")
 	case o.url == "" && (s.Spec.Transport != "" || len(o.headers)+len(o.network) > 0):
 		return nil, usagef("--sse, --header and --allow are for servers with --url")
 	case o.url != "" && (len(o.env) > 0 || s.Spec.Dir != ""):

@@ -25,7 +25,7 @@ const (
 
 func (t *clientTLS) addFlags(c *cobra.Command) {
 	f := c.PersistentFlags()
-	f.StringVar(&t.ca, "ca-file", "", "PEM `FILE` of the authorities that may have signed the server's certificate ("+envCA+"); the system's without it")
+	f.StringVar(&t.ca, "ca-file", "", "PEM `FILE` of the authorities that sign the server's certificate ("+envCA+"); the system's without it")
 	f.StringVar(&t.cert, "client-cert", "", "PEM `FILE` of the certificate shown to a server that asks for one ("+envClientCert+")")
 	f.StringVar(&t.key, "client-key", "", "PEM `FILE` of its private key ("+envClientKey+")")
 }
@@ -79,7 +79,7 @@ func (t *clientTLS) advice() string {
 	case !t.asked.Load():
 		return ""
 	case t.shown:
-		return "\n  it asks for a client certificate and may not know who signed yours (--client-cert)"
+		return "\n  it asks for a client certificate and may not trust the authority that signed yours (--client-cert)"
 	}
 	return "\n  it asks for a client certificate: give --client-cert and --client-key"
 }

@@ -76,9 +76,9 @@ func splitRef(ref string) (tool, rng string, err error) {
 	tool, rng, at := strings.Cut(ref, "@")
 	switch {
 	case tool == "":
-		return "", "", usagef("%q names no tool; write namespace.name, such as std.hash or std.hash@^1", ref)
+		return "", "", usagef("%q is not a tool; write namespace.name, such as std.hash or std.hash@^1", ref)
 	case at && rng == "":
-		return "", "", usagef("no version stands after the @ of %q; leave the @ out for the latest", ref)
+		return "", "", usagef("the version after the @ of %q is missing; leave the @ out for the latest", ref)
 	}
 	return tool, rng, nil
 }
@@ -374,9 +374,9 @@ func (a *app) lifecycleCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "lifecycle TOOL@VERSION active|deprecated|sunset|blocked|removed",
 		Short: "Change the state of a version",
-		Long: `Change the state of a version. Deprecated versions still execute with a warning; a sunset
-version executes until its date and only if named exactly; a blocked one never does; a removed one
-answers with the version to move to, 90 days after its deprecation unless --now is given.`,
+		Long: `Change the state of a version. A deprecated version still executes, with a warning; a sunset
+version executes until its date, and only if its exact version is named; a blocked one never executes; a
+removed one answers with the version to move to. Removal needs 90 days of deprecation, or --now.`,
 		Example: `  toolkeep lifecycle demo.greet@1.0.0 deprecated --successor 1.1.0 --reason 'wrong for names with accents'
   toolkeep lifecycle demo.greet@1.0.0 sunset --date 2027-09-01
   toolkeep lifecycle demo.greet@1.1.0 blocked --reason 'leaks addresses'
@@ -389,7 +389,7 @@ answers with the version to move to, 90 days after its deprecation unless --now 
 				return err
 			}
 			if !slices.Contains(versionStates, args[1]) {
-				return usagef("%q is no state; the states are %s, as in toolkeep lifecycle demo.greet@1.0.0 deprecated", args[1], strings.Join(versionStates, ", "))
+				return usagef("%q is not a state; the states are %s, as in toolkeep lifecycle demo.greet@1.0.0 deprecated", args[1], strings.Join(versionStates, ", "))
 			}
 			if version == "" {
 				return usagef("name the version: toolkeep lifecycle %s@1.0.0 %s", id, args[1])
@@ -404,7 +404,7 @@ answers with the version to move to, 90 days after its deprecation unless --now 
 			if date != "" {
 				t, err := time.Parse(time.DateOnly, date)
 				if err != nil {
-					return usagef("--date wants YYYY-MM-DD, not %q", date)
+					return usagef("--date must be YYYY-MM-DD, not %q", date)
 				}
 				body["date"] = t.Format(time.RFC3339)
 			}
@@ -424,7 +424,7 @@ answers with the version to move to, 90 days after its deprecation unless --now 
 	f.StringVar(&reason, "reason", "", "why, shown to callers")
 	f.StringVar(&successor, "successor", "", "version to move to")
 	f.StringVar(&date, "date", "", "end of execution of a sunset version, or earliest removal (YYYY-MM-DD)")
-	f.BoolVar(&now, "now", false, "waive the 90 days before a removal")
+	f.BoolVar(&now, "now", false, "remove without waiting 90 days")
 	return a.withJSON(c)
 }
 
