@@ -136,7 +136,7 @@ func mayGive(p *toolkeep.Principal, roles, scope []string) error {
 	if !slices.Contains(p.Roles, Admin) {
 		for _, r := range roles {
 			if !slices.Contains(p.Roles, r) {
-				return refused("the role %s is not the caller's own to give; only the role %s gives every role", r, Admin)
+				return refused("the role %s is not one of the caller's; only a key with the role %s can grant every role", r, Admin)
 			}
 		}
 	}
@@ -291,7 +291,7 @@ func (a *Access) outrun(ctx context.Context, text string, keep func(text string)
 	}
 	if len(keys) == 0 {
 		return "", toolkeep.NewError(toolkeep.RegistryUnavailable,
-			"the store says that its first admin key was made, and holds no key; restore it from a backup, or begin with an empty one")
+			"the store records that its first admin key was made, but holds no key; restore the store from a backup, or start with an empty one")
 	}
 	a.change(func(r *keyring) {
 		for _, k := range keys {

@@ -189,7 +189,7 @@ func compileRule(r Rule, at string, deny bool) (rule, []toolkeep.Fault) {
 	}
 	for i, p := range r.Tools {
 		if _, err := path.Match(p, ""); err != nil || p == "" {
-			fault(fmt.Sprintf("/tools/%d", i), "pattern", fmt.Sprintf("%q is no pattern; use * ? and [a-z] as in weather.*", p))
+			fault(fmt.Sprintf("/tools/%d", i), "pattern", fmt.Sprintf("%q is not a pattern; use * ? and [a-z] as in weather.*", p))
 		}
 	}
 	for i, e := range r.SideEffects {

@@ -61,7 +61,7 @@ func TestWorkspaceOfAToken(t *testing.T) {
 		}
 		_, err := a.Authenticate(t.Context(), s.token(t, map[string]any{"team": 7}), addr)
 		if (err == nil) != (claim == "") {
-			t.Errorf("a claim that is no text: %v", err)
+			t.Errorf("a claim that is not text: %v", err)
 		}
 	}
 }

@@ -43,7 +43,7 @@ func TestParseRolesFaults(t *testing.T) {
 		"empty rule":   {"roles:\n  a:\n    allow:\n      - {}", []string{"/roles/a/allow/0", `line 4: the rule selects nothing; write tools: ["*"]`}},
 		"only actions": {"roles:\n  a:\n    deny:\n      - actions: [see]", []string{"/roles/a/deny/0", "line 4: the rule selects nothing"}},
 		"empty list":   {"roles:\n  a:\n    allow:\n      - tools: []", []string{"/roles/a/allow/0/tools", "line 4: the list is empty"}},
-		"bad pattern":  {"roles:\n  a:\n    allow:\n      - tools: [x.y, '[']", []string{"/roles/a/allow/0/tools/1", "line 4: \"[\" is no pattern"}},
+		"bad pattern":  {"roles:\n  a:\n    allow:\n      - tools: [x.y, '[']", []string{"/roles/a/allow/0/tools/1", "line 4: \"[\" is not a pattern"}},
 		"bad effect":   {"roles:\n  a:\n    allow:\n      - side_effects: [read]", []string{"/roles/a/allow/0/side_effects/0", "line 4: must be none, reads or writes"}},
 		"bad risk":     {"roles:\n  a:\n    allow:\n      - max_risk: lo", []string{"/roles/a/allow/0/max_risk", "line 4: must be low, medium or high"}},
 		"max in deny":  {"roles:\n  a:\n    deny:\n      - max_risk: low", []string{"/roles/a/deny/0/max_risk", "line 4: max_risk is for allow rules"}},

@@ -158,7 +158,7 @@ func readDisclosure() (*disclosureSet, error) {
 			one := goldQuery{text: q.Query}
 			for _, g := range q.Gold {
 				if _, ok := s.tools[id(g)]; !ok {
-					return fmt.Errorf("%s names %s, which is no tool", q.Query, g)
+					return fmt.Errorf("%s names %s, which is not a tool", q.Query, g)
 				}
 				one.gold = append(one.gold, id(g))
 			}

@@ -65,7 +65,7 @@ func FuzzParse(f *testing.F) {
 				t.Fatalf("JCS is not stable: %s, %s, %v", form, twice, err)
 			}
 			if !json.Valid(form) {
-				t.Fatalf("JCS is no JSON: %s", form)
+				t.Fatalf("JCS is not JSON: %s", form)
 			}
 		}
 	})

@@ -260,7 +260,7 @@ func (c *check) relationships(root map[string]any) {
 			id, rng, ranged := strings.Cut(ref, "@")
 			switch {
 			case !toolPattern.MatchString(id):
-				c.fault(here, "reference", "%q is no tool; write namespace.name, optionally with @range", toolkeep.ClipBytes(ref, 200))
+				c.fault(here, "reference", "%q is not a tool; write namespace.name, optionally with @range", toolkeep.ClipBytes(ref, 200))
 			case id == own:
 				c.fault(here, "reference", "a tool cannot be related to itself")
 			case ranged && !isRange(rng):

@@ -107,7 +107,7 @@ func (c *Catalog) read(ctx context.Context, after int64) {
 		if broken == nil {
 			broken = errors.New("the feed ended")
 		}
-		c.log.Warn("the catalogue lost the feed and will try again", "error", broken, "after", after, "pause", pause)
+		c.log.Warn("the catalogue lost the change feed; it is read again", "error", broken, "after", after, "pause", pause)
 		timer := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():

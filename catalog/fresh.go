@@ -19,7 +19,7 @@ type Fresh struct {
 func (f *Fresh) Resolve(p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error) {
 	if f.stale.Load() {
 		return toolkeep.Version{}, nil, toolkeep.NewError(toolkeep.RegistryUnavailable,
-			"the store has been away for longer than known definitions may serve (catalog.stale_for); try again when it is back").After(5 * time.Second)
+			"the store has been unreachable for longer than catalog.stale_for allows; try again when it is back").After(5 * time.Second)
 	}
 	return f.Catalog.Resolve(p, tool, rng, visible)
 }

@@ -276,7 +276,7 @@ func (c *Catalog) apply(ctx context.Context, changes []toolkeep.Change) error {
 	if err := c.store.Apply(ctx, changes...); err != nil {
 		switch {
 		case errors.Is(err, toolkeep.ErrVersionExists):
-			return toolkeep.NewError(toolkeep.DuplicateTool, "another node published one of these versions with another content at the same moment; read the versions and publish under a new number").Because(err)
+			return toolkeep.NewError(toolkeep.DuplicateTool, "another node published one of these versions with other content at the same time; read the versions and publish under a new number").Because(err)
 		case errors.Is(err, toolkeep.ErrStale):
 			return conflict("a version").Because(err)
 		case errors.Is(err, toolkeep.ErrNotFound):
@@ -294,7 +294,7 @@ func (c *Catalog) apply(ctx context.Context, changes []toolkeep.Change) error {
 		err = c.await(ctx, head)
 	}
 	if err != nil {
-		c.log.Warn("a change of the catalogue was stored and is not seen yet", "error", err)
+		c.log.Warn("a change of the catalogue was stored, but this node has not read it yet", "error", err)
 	}
 	return nil
 }

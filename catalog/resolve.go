@@ -163,7 +163,7 @@ func (c *Catalog) nothingFits(by *viewer, e *entry, seen []*version, tool, rng s
 	err := toolkeep.NewError(toolkeep.VersionConflict, "no version of %s satisfies %q; it has %s", tool, rng, listed(seen)).
 		With("tool_id", tool).With("range", rng).With("available", usable(seen))
 	if sunset != "" {
-		err.Message += "; " + sunset + " is in sunset and runs only when asked for exactly"
+		err.Message += "; " + sunset + " is in sunset and runs only when requested by its exact version"
 	}
 	return err
 }

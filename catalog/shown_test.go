@@ -45,7 +45,7 @@ func TestShown(t *testing.T) {
 				t.Errorf("%s, admin %v: %s", c.more, p == admin, got)
 			}
 			if _, err := ParseManifest([]byte(got)); err != nil {
-				t.Errorf("what is shown is no manifest: %v", err)
+				t.Errorf("what is shown is not a manifest: %v", err)
 			}
 		}
 		if string(tool.Raw) != before {

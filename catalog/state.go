@@ -148,7 +148,7 @@ func sameState(a, b toolkeep.Lifecycle) bool {
 
 // conflict makes E3963.
 func conflict(what string) *toolkeep.Error {
-	return toolkeep.NewError(toolkeep.StateConflict, "somebody else changed the lifecycle of %s meanwhile, and nothing was changed; look at it again (toolkeep describe) and decide anew", what)
+	return toolkeep.NewError(toolkeep.StateConflict, "the lifecycle of %s changed at the same time, so nothing was changed; read it again (toolkeep describe) and repeat your change if you still want it", what)
 }
 
 func (ch *StateChange) check() error {

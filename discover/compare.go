@@ -57,7 +57,7 @@ func (m *meaning) vectors(ctx context.Context, by *space, texts []string) ([][]f
 func (x *Index) compare(ctx context.Context, r *ranker, texts []string) ([][]float32, string) {
 	m := x.meaning
 	if m == nil {
-		return nil, "no embedding model is installed, so that words alone are compared; `toolkeep models install` brings one"
+		return nil, "no embedding model is installed, so only words are compared; `toolkeep models install` brings one"
 	}
 	p := r.p
 	a := p.alike
@@ -68,7 +68,7 @@ func (x *Index) compare(ctx context.Context, r *ranker, texts []string) ([][]flo
 	defer cancel()
 	asked, err := m.vectors(ctx, a.by, texts)
 	if err != nil {
-		return nil, "the embedding model does not answer, so that words alone are compared" + publicReason(err)
+		return nil, "the embedding model does not answer, so only words are compared" + publicReason(err)
 	}
 	n := len(p.docs)
 	numbers := make([]float32, n*len(asked))
@@ -80,7 +80,7 @@ func (x *Index) compare(ctx context.Context, r *ranker, texts []string) ([][]flo
 		if errors.Is(err, errLost) {
 			x.lost()
 		}
-		return nil, "meanings cannot be compared, so that words alone are" + publicReason(err)
+		return nil, "meanings cannot be compared, so only words are" + publicReason(err)
 	}
 	return out, ""
 }
@@ -131,7 +131,7 @@ func (m *meaning) refuses(ctx context.Context, by *space, err error) bool {
 	}
 	_, probe := by.e.Embed(ctx, []string{probeText})
 	if probe == nil {
-		m.log.Debug("a question cannot be compared by meaning; words alone count for it", "error", err)
+		m.log.Debug("a query cannot be compared by meaning; only its words count", "error", err)
 	}
 	return probe == nil
 }
@@ -151,8 +151,8 @@ func (m *meaning) asked(ctx context.Context, took time.Duration, err error) {
 	}
 	m.mu.Unlock()
 	if err != nil && was == nil {
-		m.log.Warn("questions cannot be compared by meaning; words alone count meanwhile", "error", err)
+		m.log.Warn("queries cannot be compared by meaning; until they can, only words count", "error", err)
 	} else if err == nil && was != nil {
-		m.log.Info("questions are compared by meaning again")
+		m.log.Info("queries are compared by meaning again")
 	}
 }

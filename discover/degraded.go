@@ -41,7 +41,7 @@ func (m *meaning) degradedReason(r *ranker) string {
 	m.mu.Unlock()
 	a := r.p.alike
 	if err != nil && (a == nil || a.now == nil) {
-		return "the vectors cannot be reached, so that words alone are compared"
+		return "the vectors cannot be reached, so only words are compared"
 	}
 	var of Selection
 	if a != nil {
@@ -52,7 +52,7 @@ func (m *meaning) degradedReason(r *ranker) string {
 	if missing, all := r.unembedded(of, r.p.sorted); missing > 0 { // otherwise only tools hidden from the caller are missing
 		why = fmt.Sprintf("%s of %s tools are embedded by %s so far", Thousands(all-missing), Thousands(all), model)
 	}
-	why += "; until most are, words alone are compared"
+	why += "; until most are, only words are compared"
 	if err != nil {
 		why += "; the embedding model does not answer" + publicReason(err)
 	}

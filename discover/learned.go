@@ -196,7 +196,7 @@ func (l *exampleSets) take(t *tenantExamples, examples []Example, by *space) {
 		if err != nil {
 			if l.ctx.Err() == nil {
 				t.after.Store(time.Now().Add(exampleRetry).UnixNano())
-				l.log.Warn("questions that led to tools cannot be embedded; they are compared by their words meanwhile", "error", err, "again_in", exampleRetry.String())
+				l.log.Warn("queries that led to tools cannot be embedded; they are compared by their words", "error", err, "again_in", exampleRetry.String())
 			}
 			break
 		}

@@ -249,7 +249,7 @@ func (m *meaning) openOther(ctx context.Context, all []Digest, have int) (*space
 		}
 		if best != nil {
 			if err := best.v.Close(); err != nil {
-				m.log.Warn("vectors were not closed well", "model", best.e.Model(), "error", err)
+				m.log.Warn("vectors were not closed cleanly", "model", best.e.Model(), "error", err)
 			}
 		}
 		have, best = n, &space{e: e, v: v, queries: map[string][]float32{}}
@@ -304,7 +304,7 @@ func (x *Index) embedAll(ctx context.Context) {
 		}
 		reembed := retainEvery
 		if err != nil {
-			m.log.Warn("tools cannot be embedded; they are found by their words meanwhile", "error", err, "again_in", wait.String())
+			m.log.Warn("tools cannot be embedded; they are found by their words", "error", err, "again_in", wait.String())
 			reembed = wait
 			wait = min(2*wait, retryLast)
 		} else {
@@ -379,7 +379,7 @@ func (m *meaning) leaveOld() {
 	m.old = nil
 	m.mu.Unlock()
 	if err := old.v.Close(); err != nil {
-		m.log.Warn("vectors were not closed well", "model", old.e.Model(), "error", err)
+		m.log.Warn("vectors were not closed cleanly", "model", old.e.Model(), "error", err)
 	}
 }
 

@@ -223,7 +223,7 @@ func TestWhatSearchersAreTold(t *testing.T) {
 		err          error
 		publicReason string
 	}{
-		{errors.New("sk-secret at 10.0.0.1"), "does not answer, so that words alone are compared"},
+		{errors.New("sk-secret at 10.0.0.1"), "does not answer, so only words are compared"},
 		{toolkeep.NewError(toolkeep.EmbeddingFailed, "answered HTTP 401: sk-secret at 10.0.0.1").With("status", 401), "(HTTP 401)"},
 	} {
 		e.set(c.err, nil)
@@ -295,7 +295,7 @@ func TestQuestionsThatFail(t *testing.T) {
 	if err := x.Embedding().Err; err == nil || !strings.Contains(err.Error(), "out of order") {
 		t.Errorf("health is told %v", err)
 	}
-	if n := strings.Count(log.String(), "questions cannot be compared by meaning"); n != 1 {
+	if n := strings.Count(log.String(), "queries cannot be compared by meaning"); n != 1 {
 		t.Errorf("said %d times: %s", n, log.String())
 	}
 	e.set(nil, make(chan struct{})) // it hangs

@@ -122,7 +122,7 @@ func (m *Memory) Spaces(context.Context) ([]Space, error) {
 func (m *Memory) touch(path string) {
 	now := time.Now()
 	if err := os.Chtimes(path, now, now); err != nil {
-		m.log.Warn("it cannot be noted that a file of vectors is used", "file", path, "error", err)
+		m.log.Warn("the use of a file of vectors cannot be recorded", "file", path, "error", err)
 	}
 }
 
@@ -218,7 +218,7 @@ var errLost = fmt.Errorf("vectors: %w", mapped.ErrGone)
 func (v *memoryVectors) cut(r *rows) error {
 	err := toolkeep.NewError(toolkeep.IndexUnavailable, "the file of vectors %s cannot be read any more (%v); its vectors are computed again", v.path, mapped.ErrGone).Because(errLost)
 	if !r.gone.Swap(true) {
-		v.log.Warn("vectors were lost and are computed again; words alone count meanwhile", "file", v.path, "error", mapped.ErrGone)
+		v.log.Warn("vectors were lost and are computed again; until then only words count", "file", v.path, "error", mapped.ErrGone)
 	}
 	return err
 }
@@ -231,7 +231,7 @@ func (v *memoryVectors) mend() {
 	left := &memoryVectors{slots: map[Digest]uint32{}, rows: newRows(v.dimensions)}
 	if v.file != nil {
 		if err := v.file.close(); err != nil {
-			v.log.Warn("the file of vectors was not closed well", "error", err)
+			v.log.Warn("the file of vectors was not closed cleanly", "error", err)
 		}
 		file, err := openVectorFile(v.path, v.model, v.dimensions)
 		if err == nil {
@@ -321,7 +321,7 @@ func (v *memoryVectors) put(d Digest, numbers []float32) error {
 // abandon continues without the file, from the next chunk on.
 func (v *memoryVectors) abandon() uint32 {
 	if err := v.file.close(); err != nil {
-		v.log.Warn("the file of vectors was not closed well", "error", err)
+		v.log.Warn("the file of vectors was not closed cleanly", "error", err)
 	}
 	v.file = nil
 	return v.rows.next()
@@ -375,7 +375,7 @@ func (v *memoryVectors) Retain(_ context.Context, live []Digest) error {
 			return toolkeep.NewError(toolkeep.IndexUnavailable, "the file of vectors could not be made smaller; it stays as it is").Because(err)
 		}
 		if err := v.file.close(); err != nil {
-			v.log.Warn("the old file of vectors was not closed well", "error", err)
+			v.log.Warn("the old file of vectors was not closed cleanly", "error", err)
 		}
 		v.file = file
 	} else if err := reading(v.rows.chunks, func() { // chunks from before the file failed
@@ -498,7 +498,7 @@ func CheckVectors(model string, dimensions, n int, vectors [][]float32) error {
 			return toolkeep.NewError(toolkeep.EmbeddingFailed, "a vector has %d numbers; those of %s have %d", len(v), model, dimensions)
 		}
 		if slices.ContainsFunc(v, func(f float32) bool { return f-f != 0 }) {
-			return toolkeep.NewError(toolkeep.EmbeddingFailed, "a vector of %s holds what is no number", model)
+			return toolkeep.NewError(toolkeep.EmbeddingFailed, "a vector of %s holds what is not a number", model)
 		}
 	}
 	return nil

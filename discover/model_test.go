@@ -113,7 +113,7 @@ func TestRestartEmbedsNothing(t *testing.T) {
 	reembed(0, "a restart after that")
 	write([]byte(strings.Replace(string(whole), `"topics"`, `"others"`, 1)))
 	reembed(len(tools), "a file of another model")
-	write([]byte("what is no file of vectors"))
+	write([]byte("what is not a file of vectors"))
 	reembed(len(tools), "another file")
 	write(nil)
 	reembed(len(tools), "an empty file")
@@ -296,7 +296,7 @@ func TestModelChangeWithoutTheOldOne(t *testing.T) {
 			t.Errorf("%+v", serving)
 		}
 	}
-	look("0 of 50 tools are embedded by after so far; until most are, words alone are compared")
+	look("0 of 50 tools are embedded by after so far; until most are, only words are compared")
 	e.pass <- struct{}{}
 	eventually(t, "the first batch is not told of", func() bool { return x.Embedding().Have == batch })
 	look("16 of 50 tools are embedded by after so far")
@@ -648,9 +648,9 @@ func TestWhoIsToldOfMissingVectors(t *testing.T) {
 		return func(tool *toolkeep.Tool) bool { return slices.Contains(ids, tool.ID) }
 	}
 	// Nothing is compared yet.
-	degraded(Query{}, nil, "0 of 61 tools are embedded by after so far; until most are, words alone are compared", false)
-	degraded(Query{}, only("sky.now"), "0 of 1 tools are embedded by after so far; until most are, words alone are compared", false)
-	degraded(Query{}, only(), "tools are being embedded by after; until most are, words alone are compared", false)
+	degraded(Query{}, nil, "0 of 61 tools are embedded by after so far; until most are, only words are compared", false)
+	degraded(Query{}, only("sky.now"), "0 of 1 tools are embedded by after so far; until most are, only words are compared", false)
+	degraded(Query{}, only(), "tools are being embedded by after; until most are, only words are compared", false)
 	close(e.pass)
 	embedded(t, x, len(all))
 	degraded(Query{}, nil, "", false)

@@ -16,7 +16,7 @@ func CheckQuestion(text string) error {
 		return nil
 	}
 	for _, r := range text[i:] {
-		return toolkeep.NewError(toolkeep.InvalidEncoding, "the question holds the control character %U; leave it out", r)
+		return toolkeep.NewError(toolkeep.InvalidEncoding, "the query contains the control character %U; leave it out", r)
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ func TestCheckQuestion(t *testing.T) {
 			if err != nil || PlainQuestion(text) != text && text != "\xff" {
 				t.Errorf("%q: %v", text, err)
 			}
-		case !errors.As(err, &e) || e.Code != toolkeep.InvalidEncoding || e.Message != "the question holds the control character "+found+"; leave it out":
+		case !errors.As(err, &e) || e.Code != toolkeep.InvalidEncoding || e.Message != "the query contains the control character "+found+"; leave it out":
 			t.Errorf("%q: %v", text, err)
 		case CheckQuestion(PlainQuestion(text)) != nil:
 			t.Errorf("%q stays as it is", text)

@@ -91,9 +91,9 @@ func (x *Index) Health(context.Context) error {
 	have, of := Thousands(e.Have), Thousands(e.Of)
 	switch {
 	case e.Err != nil:
-		return fmt.Errorf("%s of %s tools have vectors, and the embedding model or what keeps the vectors fails: %w; search compares by %s", have, of, e.Err, by)
+		return fmt.Errorf("%s of %s tools have vectors, and the embedding model or the vector store fails: %w; search compares by %s", have, of, e.Err, by)
 	case e.Model != e.Serving && e.Of > 0:
-		return fmt.Errorf("%s of %s tools are embedded by %s so far; meanwhile search compares by %s", have, of, e.Model, by)
+		return fmt.Errorf("%s of %s tools are embedded by %s so far; until then search compares by %s", have, of, e.Model, by)
 	}
 	return nil
 }

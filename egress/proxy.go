@@ -206,7 +206,7 @@ func (p *Proxy) check(ctx context.Context, g *Guard, u *url.URL) error {
 func (p *Proxy) checkName(host string) error {
 	last := strings.ToLower(host[strings.LastIndexByte(host, '.')+1:])
 	if last == "" || last[0] >= '0' && last[0] <= '9' || last == "localhost" {
-		return destinationForbidden("the tool's server is not named by a name that a proxy may be asked for")
+		return destinationForbidden("the name of the tool's server is not one that a proxy may resolve")
 	}
 	return nil
 }

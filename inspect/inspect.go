@@ -96,7 +96,7 @@ type valueCleaner interface {
 // If the tool is not strict, E3720 and E3721 are warnings.
 func (i *Inspector) Inspect(t *toolkeep.Tool, o *toolkeep.Output, clean toolkeep.Cleaner) (*Inspected, error) {
 	if o == nil {
-		return nil, toolkeep.NewError(toolkeep.InvalidResponse, "the tool brought nothing back")
+		return nil, toolkeep.NewError(toolkeep.InvalidResponse, "the tool returned nothing")
 	}
 	r := &result{tool: t.Manifest, out: &Inspected{ContentType: jsonType, Warnings: slices.Clone(o.Warnings)}, clean: clean}
 	if err := i.read(r, o); err != nil {
@@ -209,7 +209,7 @@ func (i *Inspector) check(r *result, t *toolkeep.Tool) error {
 	}
 	if r.hides() {
 		for n := range faults {
-			faults[n].Message = "the value breaks the rule " + faults[n].Rule + "; its words are left out, because they may quote what the tool hides"
+			faults[n].Message = "the value breaks the rule " + faults[n].Rule + "; details are left out, because they may contain values that the tool hides"
 		}
 	}
 	code, summary := toolkeep.ResultSchemaViolation, "the result does not match the tool's result schema"
@@ -244,7 +244,7 @@ func (r *result) hideSensitive() {
 		if !ok {
 			// An invalid pointer was meant to hide something unknown, so hide everything.
 			r.value, r.reshaped = marker, true
-			r.warn(toolkeep.ResultSchemaViolation, "%q of sensitive_fields is no JSON Pointer, so the whole result is hidden", pointer)
+			r.warn(toolkeep.ResultSchemaViolation, "%q of sensitive_fields is not a JSON Pointer, so the whole result is hidden", pointer)
 			return
 		}
 		if v, changed := hide(r.value, names); changed {

@@ -261,7 +261,7 @@ func (r *result) goodText(s string) (string, bool) {
 		return s, false
 	}
 	s = strings.ReplaceAll(strings.ToValidUTF8(s, "\ufffd"), "\x00", "\ufffd")
-	const message = "the result held bytes that are no text; they were replaced by U+FFFD"
+	const message = "the result held bytes that are not text; they were replaced by U+FFFD"
 	for _, w := range r.out.Warnings {
 		if w.Message == message {
 			return s, true

@@ -24,8 +24,8 @@ const (
 
 var errMemory = errors.New("it took too much memory")
 var errTooMuch = errors.New("its result is too large")
-var errManyValues = errors.New("it gave more than one value; wrap it in [ ] to get a list")
-var errNoValue = errors.New("it gave no value")
+var errManyValues = errors.New("it returned more than one value; wrap it in [ ] to get a list")
+var errNoValue = errors.New("it returned no value")
 
 // transform runs the manifest's jq program on the result. The program has no environment, no further input and no
 // modules.
@@ -57,7 +57,7 @@ func (i *Inspector) transform(r *result, clean toolkeep.Cleaner) error {
 	}
 	if err != nil {
 		if r.hides() {
-			err = errors.New("its words are left out, because they may quote what the tool hides")
+			err = errors.New("details are left out, because they may contain values that the tool hides")
 		}
 		return transformFailed("the tool's transform failed on this result", err, clean)
 	}

@@ -29,7 +29,7 @@ func (p *Pipeline) noteFetched(ctx context.Context, pr *toolkeep.Principal, row 
 	}
 	row.FetchedAt = p.Clock()
 	if err := p.apply(ctx, toolkeep.MarkFetched{Call: row.Ref(), At: row.FetchedAt}); err != nil {
-		p.Log.Warn("a fetch could not be noted", "invocation_id", row.ID, "error", err)
+		p.Log.Warn("a fetch could not be recorded", "invocation_id", row.ID, "error", err)
 	}
 }
 

@@ -117,7 +117,7 @@ func (l *timeLimit) advice() string {
 	case toolkeep.LimitTool:
 		return fmt.Sprintf("the tool's own limit is %s (execution.timeout_ms); only its publisher can raise it", l.after)
 	case toolkeep.LimitOverlay:
-		return fmt.Sprintf("the agent's context for this tool limits its calls to %s; only the keeper of that context can raise it", l.after)
+		return fmt.Sprintf("the agent's context for this tool limits its calls to %s; only the owner of that context can raise it", l.after)
 	case toolkeep.LimitSynchronous:
 		return fmt.Sprintf("a synchronous call may take %s; call with async_mode", l.after)
 	case toolkeep.LimitWaiting:

@@ -81,7 +81,7 @@ func (a *activeCall) passReason(s Step) string {
 	switch s {
 	case StepAdmit:
 		if a.kept != nil && a.kept.AskHash == a.row.AskHash {
-			return "the idempotency key belongs to invocation " + a.kept.ID + " (" + string(a.kept.State) + "), whose answer would be given"
+			return "the idempotency key belongs to invocation " + a.kept.ID + " (" + string(a.kept.State) + "), whose answer would be returned"
 		}
 	case StepLimit:
 		if notes := a.overlay.Notes(a.tool.Manifest, retryOf(a.tool).attempts); len(notes) > 0 {
@@ -92,7 +92,7 @@ func (a *activeCall) passReason(s Step) string {
 		case !a.cache.on():
 			return "results of this call are not cached"
 		case a.cache.hit:
-			return "a cached result would be given"
+			return "a cached result would be returned"
 		}
 		return "no cached result"
 	case StepClaim:

@@ -28,10 +28,10 @@ func (p *Pipeline) inspect(ctx context.Context, w *prepared, out *toolkeep.Outpu
 	}
 	b, err := p.Blobs.Put(ctx, whole, bytes.NewReader(got.Whole))
 	if err != nil {
-		p.Log.Error("a cut or binary result could not be kept whole", "invocation_id", w.id, "error", err)
-		message := "the result was cut and the whole of it could not be kept"
+		p.Log.Error("a cut or binary result could not be stored whole", "invocation_id", w.id, "error", err)
+		message := "the result was cut and the whole of it could not be stored"
 		if !got.Truncated {
-			message = "the result is binary and its bytes could not be kept"
+			message = "the result is binary and its bytes could not be stored"
 		}
 		res.Warnings = append(res.Warnings, toolkeep.Warning{Code: toolkeep.ResultTooLarge, Message: message})
 		return nil

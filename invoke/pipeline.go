@@ -163,7 +163,7 @@ func (p *Pipeline) carry(ctx context.Context, a *activeCall) (res *toolkeep.Resu
 func (a *activeCall) afterPanic(cause error) error {
 	if a.stored && a.row.Writes && a.row.Sent && !a.idempotent() {
 		return toolkeep.NewError(toolkeep.OutcomeUnknown,
-			"an internal error occurred after the call was sent; it may or may not have taken effect and is not repeated by itself").Because(cause)
+			"an internal error occurred after the call was sent; it may or may not have taken effect and is not repeated automatically").Because(cause)
 	}
 	return toolkeep.NewError(toolkeep.InternalError, "an internal error occurred; the server's log has the cause").Because(cause)
 }

@@ -57,7 +57,7 @@ func (r *reporter) write() {
 	go func(g toolkeep.Progress) {
 		defer r.p.done.Done()
 		if err := r.p.apply(context.Background(), toolkeep.ReportProgress{Call: r.ref, Progress: g}); err != nil {
-			r.p.Log.Warn("progress could not be kept", "invocation_id", r.ref.ID, "error", err)
+			r.p.Log.Warn("progress could not be stored", "invocation_id", r.ref.ID, "error", err)
 		}
 		r.mu.Lock()
 		defer r.mu.Unlock()

@@ -115,7 +115,7 @@ func (a *activeCall) drained(e *toolkeep.Error) *toolkeep.Error {
 
 func outcomeUnknown() *toolkeep.Error {
 	return toolkeep.NewError(toolkeep.OutcomeUnknown,
-		"the server stopped after the call was sent; it may or may not have taken effect and is not repeated by itself")
+		"the server stopped after the call was sent; it may or may not have taken effect and is not repeated automatically")
 }
 
 // settle writes the outcome into the row.
@@ -218,10 +218,10 @@ func (p *Pipeline) write(ctx context.Context, a *activeCall, failure *toolkeep.E
 	case err == nil:
 		return nil
 	case errors.Is(err, toolkeep.ErrStale):
-		return toolkeep.NewError(toolkeep.OutcomeUnknown, "the call was taken over while it ran; look its record up").Because(causeLeaseLost)
+		return toolkeep.NewError(toolkeep.OutcomeUnknown, "the call was taken over while it ran; read its record").Because(causeLeaseLost)
 	}
 	p.Log.Error("the end of a claimed call could not be written", "invocation_id", a.row.ID, "error", err)
-	return toolkeep.NewError(toolkeep.OutcomeUnknown, "the call ran and its outcome could not be recorded; it is not repeated by itself").Because(err)
+	return toolkeep.NewError(toolkeep.OutcomeUnknown, "the call ran and its outcome could not be recorded; it is not repeated automatically").Because(err)
 }
 
 // freesKey reports whether the idempotency key may be used again: the call failed, and

@@ -51,7 +51,7 @@ func (p *Pipeline) cleaned(e *toolkeep.Error, c textCleaner) *toolkeep.Error {
 		tree, err = canon.ParseObject(raw, resultLimits)
 	}
 	if err != nil {
-		p.Log.Error("the details of an error are dropped: they are no JSON", "code", e.Code)
+		p.Log.Error("the details of an error are dropped: they are not JSON", "code", e.Code)
 		e.Details = nil
 		return e
 	}

@@ -78,7 +78,7 @@ func (p *Pipeline) follow(ctx context.Context, after int64) {
 	for ctx.Err() == nil {
 		for c, err := range p.Store.Watch(ctx, after) {
 			if err != nil {
-				p.Log.Warn("the feed of changes broke and is taken up again", "after", after, "error", err)
+				p.Log.Warn("the change feed broke; it is read again", "after", after, "error", err)
 				break
 			}
 			after = c.Seq

@@ -341,6 +341,6 @@ func slotError(kind string, limit int) *toolkeep.Error {
 
 func tooMany(kind string) *toolkeep.Error {
 	return toolkeep.NewError(toolkeep.RateLimitExceeded,
-		"more callers are active than the server keeps count of; try again shortly").
+		"more callers are active than the server can count; try again shortly").
 		With("limit_type", kind).After(slotWait)
 }

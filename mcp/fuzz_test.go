@@ -41,7 +41,7 @@ func FuzzParse(f *testing.F) {
 			// Duplicates, limits and batch sizes are reported as soon as they are seen.
 			early := strings.Contains(e.Message, "stands twice") || strings.Contains(e.Message, "nested") || strings.Contains(e.Message, "more than")
 			if e.Code == mcp.CodeInvalidRequest && !strict && !early {
-				t.Fatalf("%q is no JSON: %v", data, e)
+				t.Fatalf("%q is not JSON: %v", data, e)
 			}
 			return
 		}

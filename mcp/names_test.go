@@ -53,7 +53,7 @@ func TestToolName(t *testing.T) {
 		mcp.ToolName("ab." + strings.Repeat("n", 61)),
 	} {
 		if !valid.MatchString(name) || seen[name] {
-			t.Errorf("%q is no name or stands twice", name)
+			t.Errorf("%q is not a name or stands twice", name)
 		}
 		seen[name] = true
 	}

@@ -120,14 +120,14 @@ func (n *Node) embeddingService(model string, dimensions int) (*remote.Embedder,
 
 func (n *Node) startIndex(context.Context) error {
 	if err := n.index.Start(); err != nil {
-		n.logger("search").Warn("search compares words alone until what keeps the vectors answers", "error", err)
+		n.logger("search").Warn("search compares only words until the vector store answers", "error", err)
 	}
 	return nil
 }
 
 func (n *Node) closeIndex() {
 	if err := errors.Join(n.index.Close(), n.model.Close()); err != nil {
-		n.logger("search").Warn("the index was not closed well", "error", err)
+		n.logger("search").Warn("the index was not closed cleanly", "error", err)
 	}
 }
 
@@ -231,6 +231,6 @@ func (n *Node) closeRedis() {
 		return
 	}
 	if err := n.redis.Close(); err != nil {
-		n.logger("search").Warn("the connections to Redis did not close well", "error", err)
+		n.logger("search").Warn("the connections to Redis did not close cleanly", "error", err)
 	}
 }

@@ -210,8 +210,8 @@ func TestWrongClientCA(t *testing.T) {
 		"no PEM":                   {write([]byte("clients only")), "holds no PEM certificate"},
 		"a private key":            {write(read(ca.certFile), read(ca.keyFile)), "block 2 is a private key"},
 		"rubbish in PEM":           {write(encoded("CERTIFICATE", []byte("x"))), "certificate 1 cannot be read"},
-		"the server's certificate": {own.certFile, "certificate 1 (CN=toolkeep) is no authority's"},
-		"only one that ended":      {ended.certFile, "every authority has ended: CN=former clients on "},
+		"the server's certificate": {own.certFile, "certificate 1 (CN=toolkeep) is not an authority's"},
+		"only one that ended":      {ended.certFile, "every certificate in it has expired: CN=former clients on "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := config.TLS{Cert: own.certFile, Key: own.keyFile, ClientCA: c.path}.Server()

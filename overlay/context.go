@@ -77,7 +77,7 @@ func (c *Context) Fill(m *toolkeep.Manifest, ref string) (string, error) {
 		to = c.Credentials[name]
 	}
 	if to == "" {
-		return "", refuse(toolkeep.SecretNotFound, "the tool asks the agent's context for the credential %q and none has it; set one with `toolkeep context set`", toolkeep.ClipBytes(name, maxName))
+		return "", refuse(toolkeep.SecretNotFound, "the tool needs the credential %q of the agent's context, and no context has it; set one with `toolkeep context set`", toolkeep.ClipBytes(name, maxName))
 	}
 	// A manifest without the list may use all secrets it names itself, but a context's reference
 	// comes from someone else and must be listed.

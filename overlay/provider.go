@@ -95,7 +95,7 @@ func New(c Config) (*Provider, error) {
 	}
 	base, err := url.Parse(c.URL)
 	if err != nil || base.Host == "" || base.Scheme != "https" && base.Scheme != "http" || base.User != nil || base.RawQuery != "" || base.Fragment != "" {
-		return nil, errors.New("toolcontext: the address of the context service is no http or https URL without user, query and fragment")
+		return nil, errors.New("toolcontext: the address of the context service is not an http or https URL without user, query and fragment")
 	}
 	if c.Client == nil {
 		return nil, errors.New("toolcontext: the client for the context service is missing")
@@ -207,7 +207,7 @@ func (p *Provider) Of(ctx context.Context, pr *toolkeep.Principal, t *toolkeep.T
 			return nil, refuse(toolkeep.Cancelled, "the call ended before the agent's context was read").Because(context.Cause(ctx))
 		}
 		if p.c.Required {
-			return nil, unavailable("the context service gave no answer that can be used, and what it would forbid is not known; try again").Because(err).After(failureLife)
+			return nil, unavailable("the context service returned no usable answer, so the agent's limits are unknown; try again").Because(err).After(failureLife)
 		}
 	}
 	return join(own.context, all.context, far), nil
@@ -297,7 +297,7 @@ func (p *Provider) may(pr *toolkeep.Principal, agent, tool string) (string, erro
 	case agent == "":
 		return "", toolkeep.NewError(toolkeep.InvalidParameters, "the agent is not named")
 	case tool != AllTools && !toolID.MatchString(tool):
-		return "", toolkeep.NewError(toolkeep.InvalidParameters, "%q is no tool id such as shop.list_orders, nor * for all tools", toolkeep.ClipBytes(tool, maxName))
+		return "", toolkeep.NewError(toolkeep.InvalidParameters, "%q is not a tool id such as shop.list_orders, nor * for all tools", toolkeep.ClipBytes(tool, maxName))
 	case len(id) > toolkeep.MaxDocumentID:
 		return "", toolkeep.NewError(toolkeep.InvalidParameters, "the names of agent and tool are too long together; %d bytes are possible", toolkeep.MaxDocumentID)
 	}
@@ -331,7 +331,7 @@ func (p *Provider) apply(ctx context.Context, ch toolkeep.Change) error {
 	}
 	// The change is committed, so a failure from here on is not reported to the caller.
 	if err := p.position.Await(ctx, p.c.Store); err != nil {
-		p.log.Warn("a context was stored and is not seen yet", "error", err)
+		p.log.Warn("a context was stored, but this node has not read it yet", "error", err)
 	}
 	return nil
 }

@@ -49,7 +49,7 @@ func (r *rates) take(k key, c *Context, take bool) error {
 			}
 		}
 		if len(r.tat) >= maxRates {
-			return toolkeep.NewError(toolkeep.RateLimitExceeded, "more agents are active than the server keeps count of; try again shortly").
+			return toolkeep.NewError(toolkeep.RateLimitExceeded, "more agents are active than the server can count; try again shortly").
 				With("limit_type", "context").After(time.Second)
 		}
 	}

@@ -111,7 +111,7 @@ func (r *remote) fill(e *entry, k key) {
 	switch {
 	case e.err != nil:
 		life = failureLife
-		r.c.Log.Warn("the context service gave no answer that can be used", "agent_id", k.agent, "tool_id", k.tool, "required", r.c.Required, "error", e.err)
+		r.c.Log.Warn("the context service returned no usable answer", "agent_id", k.agent, "tool_id", k.tool, "required", r.c.Required, "error", e.err)
 	case e.context == nil:
 		life = r.absent
 	}
@@ -212,7 +212,7 @@ func faulty(err error) error {
 	e := toolkeep.AsError(err)
 	faults, _ := e.Details["errors"].([]toolkeep.Fault)
 	if len(faults) == 0 {
-		return fmt.Errorf("the service's answer is no JSON object (%s)", e.Code)
+		return fmt.Errorf("the service's answer is not a JSON object (%s)", e.Code)
 	}
-	return fmt.Errorf("the service's answer is no context: at %s: %s", faults[0].Pointer, faults[0].Message)
+	return fmt.Errorf("the service's answer is not a context: at %s: %s", faults[0].Pointer, faults[0].Message)
 }

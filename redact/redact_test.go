@@ -347,7 +347,7 @@ func FuzzClean(f *testing.F) {
 		doc, err := json.Marshal(map[string]any{"a": before + secret, "b": []string{secret + after}})
 		if err == nil && valid {
 			if got := s.CleanBytes(doc); !json.Valid(got) && !digits(secret) {
-				t.Fatalf("%q in %s leaves %s, which is no JSON", secret, doc, got)
+				t.Fatalf("%q in %s leaves %s, which is not JSON", secret, doc, got)
 			}
 		}
 	})

@@ -59,7 +59,7 @@ var _ toolkeep.Invoker = (*Client)(nil)
 func Dial(addr string, o Options) (*Client, error) {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
-		return nil, fmt.Errorf("%q is no address; write host:port, such as 127.0.0.1:50053", addr)
+		return nil, fmt.Errorf("%q is not an address; write host:port, such as 127.0.0.1:50053", addr)
 	}
 	creds := insecure.NewCredentials()
 	switch {

@@ -71,7 +71,7 @@ func (s *scripted) serve(t *testing.T) *rpcclient.Client {
 
 func TestDial(t *testing.T) {
 	for addr, want := range map[string]string{
-		"127.0.0.1":         "no address",
+		"127.0.0.1":         "is not an address",
 		"10.0.0.1:50053":    "plain text",
 		"example.com:50053": "plain text",
 		"0.0.0.0:1":         "plain text",

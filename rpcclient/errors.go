@@ -69,9 +69,9 @@ func (c *Client) lost(ctx context.Context, s *status.Status) error {
 	case codes.Unauthenticated:
 		return made(toolkeep.Unauthenticated, "%s does not know the caller", c.addr)
 	case codes.PermissionDenied:
-		return made(toolkeep.PermissionDenied, "something before Toolkeep at %s refuses the caller", c.addr)
+		return made(toolkeep.PermissionDenied, "a proxy before Toolkeep at %s refuses the caller", c.addr)
 	case codes.ResourceExhausted:
-		return made(toolkeep.RequestTooLarge, "a message is larger than %s or this client takes", c.addr)
+		return made(toolkeep.RequestTooLarge, "a message is larger than %s or this client accepts", c.addr)
 	case codes.Unimplemented:
 		return made(toolkeep.APIVersionUnsupported, "the server at %s has no such service; it may be another version, or no Toolkeep", c.addr)
 	}

@@ -49,7 +49,7 @@ func (r *Resolver) Credential(ctx context.Context, p *toolkeep.Principal, m *too
 	e := Equipped{Value: v, Held: Parts(spec.Type, v.Text())}
 	if !v.KeptSince.IsZero() {
 		e.Warnings = append(e.Warnings, toolkeep.Warning{Code: toolkeep.SecretRetrievalFailed,
-			Message: "the store of the tool's secret cannot be reached; what it gave last is used",
+			Message: "the store of the tool's secret cannot be reached; the last value from it is used",
 			Details: map[string]any{"read_at": v.KeptSince.UTC().Format(time.RFC3339), "scope": string(v.Scope), "store": v.Store}})
 	}
 	if !minted[spec.Type] {
@@ -57,7 +57,7 @@ func (r *Resolver) Credential(ctx context.Context, p *toolkeep.Principal, m *too
 	}
 	defer v.Wipe()
 	if r.c.Minter == nil {
-		return Equipped{Held: e.Held}, refuse(toolkeep.SecretAccessDenied, "access tokens for %s cannot be had on this server", spec.Type)
+		return Equipped{Held: e.Held}, refuse(toolkeep.SecretAccessDenied, "access tokens for %s are not available on this server", spec.Type)
 	}
 	var allow []toolkeep.HostPort
 	if m.Permissions != nil {
@@ -92,7 +92,7 @@ func (r *Resolver) keepRotated(ctx context.Context, p *toolkeep.Principal, ref s
 		}
 	}
 	r.c.Rotated("failure")
-	r.c.Log.Error("an OAuth server replaced a refresh token and the new one could not be kept; a restart of the server loses it", "secret_hash", RefHash(ref), "store", scheme, "can_keep", can, "error", err)
+	r.c.Log.Error("an OAuth server replaced a refresh token and the new one could not be stored; a restart of the server loses it", "secret_hash", RefHash(ref), "store", scheme, "can_keep", can, "error", err)
 }
 
 // withRefresh returns the JSON secret with its refresh token replaced.

@@ -101,7 +101,7 @@ func openError(name string, err error) error {
 func checkFile(f *os.File, name string) error {
 	fi, err := f.Stat()
 	if err != nil {
-		return refuse(toolkeep.SecretRetrievalFailed, "the secret file %s could not be looked at", name).Because(err)
+		return refuse(toolkeep.SecretRetrievalFailed, "the secret file %s could not be read", name).Because(err)
 	}
 	switch {
 	case !fi.Mode().IsRegular():

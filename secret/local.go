@@ -210,7 +210,7 @@ func (l *Local) Read(ctx context.Context, p *toolkeep.Principal, rest string) (V
 }
 
 func unopened(name string, scope Scope) *toolkeep.Error {
-	return refuse(toolkeep.SecretRetrievalFailed, "the secret %s (scope %s) cannot be opened: it was sealed with a key that this server does not have; set it anew, or put the key back", name, scope)
+	return refuse(toolkeep.SecretRetrievalFailed, "the secret %s (scope %s) cannot be opened: it was sealed with a key that this server does not have; set it again, or put the key back", name, scope)
 }
 
 func lookedIn(p *toolkeep.Principal) string {
@@ -307,7 +307,7 @@ func (l *Local) get(ctx context.Context, tenant string, at place) (it toolkeep.D
 		return it, b, refuse(toolkeep.SecretRetrievalFailed, "the store of secrets cannot be reached; try again").Because(err).After(time.Second)
 	}
 	if err = json.Unmarshal(it.Body, &b); err != nil {
-		return it, b, refuse(toolkeep.SecretRetrievalFailed, "the stored secret %s cannot be read; set it anew", at.name).Because(err)
+		return it, b, refuse(toolkeep.SecretRetrievalFailed, "the stored secret %s cannot be read; set it again", at.name).Because(err)
 	}
 	return it, b, nil
 }

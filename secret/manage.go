@@ -126,7 +126,7 @@ func (l *Local) Set(ctx context.Context, p *toolkeep.Principal, put Put) (Info, 
 		info.State = Ready
 		return info, nil
 	}
-	return Info{}, refuse(toolkeep.RecordUnavailable, "others change the secret %s at the same time; try again", at.name)
+	return Info{}, refuse(toolkeep.RecordUnavailable, "other requests change the secret %s at the same time; try again", at.name)
 }
 
 // put seals and commits. ErrStale, E3965.
@@ -158,7 +158,7 @@ func (l *Local) put(ctx context.Context, p *toolkeep.Principal, at place, m meta
 		return err
 	case err != nil:
 		l.rotated(before, false)
-		return refuse(toolkeep.RecordUnavailable, "the secret cannot be kept now; try again").Because(err)
+		return refuse(toolkeep.RecordUnavailable, "the secret cannot be stored now; try again").Because(err)
 	}
 	l.rotated(before, true)
 	l.take(toolkeep.Document{Kind: DocumentKind, Tenant: p.Tenant, ID: id, Body: raw, Revision: revision + 1})
@@ -208,7 +208,7 @@ func (l *Local) Delete(ctx context.Context, p *toolkeep.Principal, w Where) erro
 	case errors.Is(err, toolkeep.ErrNotFound):
 		return refuse(toolkeep.ResourceNotFound, "there is no secret %s in the scope %s", at.name, at.scope)
 	case err != nil:
-		return refuse(toolkeep.RecordUnavailable, "the secret could not be removed; it still serves").Because(err)
+		return refuse(toolkeep.RecordUnavailable, "the secret could not be removed; calls still use it").Because(err)
 	}
 	l.mu.Lock()
 	delete(l.known, placed{p.Tenant, at.id()})

@@ -139,7 +139,7 @@ func readKeyFile(keyFile string) ([]byte, stamp, error) {
 		return nil, stamp{}, err
 	}
 	if fi.Mode().Perm()&0o077 != 0 {
-		return nil, stamp{}, refuse(toolkeep.SecretRetrievalFailed, "the key file %s is open to others than its owner (mode %04o): chmod 600 it, and make a new key if somebody may have read it", keyFile, fi.Mode().Perm())
+		return nil, stamp{}, refuse(toolkeep.SecretRetrievalFailed, "the key file %s is open to others than its owner (mode %04o): chmod 600 it, and make a new key if others may have read it", keyFile, fi.Mode().Perm())
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxKeyFile+1))
 	return text, stamp{fi.ModTime(), fi.Size()}, err
@@ -249,7 +249,7 @@ func syncDir(dir string) error {
 // E3403 if the keys are not in a file, or it cannot be written.
 func (s *Sealer) AddKey() (string, error) {
 	if s.file == "" {
-		return "", refuse(toolkeep.SecretRetrievalFailed, "the sealing key comes from the environment: put a new key before the others there, restart, and seal anew without a new key")
+		return "", refuse(toolkeep.SecretRetrievalFailed, "the sealing key comes from the environment: put a new key before the others there, restart, and reseal without a new key")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -263,7 +263,7 @@ func (s *Sealer) AddKey() (string, error) {
 		if errors.As(err, &known) {
 			return "", known
 		}
-		return "", refuse(toolkeep.SecretRetrievalFailed, "the key file %s cannot be written; put a new key, 32 random bytes as base64, on a line before the others, and seal anew without a new key", s.file).Because(err)
+		return "", refuse(toolkeep.SecretRetrievalFailed, "the key file %s cannot be written; put a new key, 32 random bytes as base64, on a line before the others, and reseal without a new key", s.file).Because(err)
 	}
 	return s.Newest(), nil
 }
@@ -420,5 +420,5 @@ func (s *Sealer) Stale(sealed []byte) bool {
 func bound(head, context []byte) []byte { return slices.Concat(head, context) }
 
 func unsealable(cause error) error {
-	return toolkeep.NewError(toolkeep.InternalError, "what was kept sealed cannot be opened: it was changed, or the server's key is another one").Because(cause)
+	return toolkeep.NewError(toolkeep.InternalError, "the sealed data cannot be opened: it was changed, or it was sealed with another key").Because(cause)
 }

@@ -10,7 +10,7 @@ import (
 func SpoolSamples(waiting, lost int64) []Sample {
 	return []Sample{
 		{Name: "toolkeep_spool_records", Help: "Records that wait for the store.", Value: float64(waiting)},
-		{Name: "toolkeep_spool_lost_total", Help: "Records that could not be kept.", Counter: true, Value: float64(lost)},
+		{Name: "toolkeep_spool_lost_total", Help: "Records that could not be stored.", Counter: true, Value: float64(lost)},
 	}
 }
 
@@ -42,7 +42,7 @@ func SearchCacheSamples(s cache.Stats) []Sample {
 		{Name: "toolkeep_search_cache_shared_hits_total", Help: "Searches answered from Redis.", Counter: true, Value: float64(s.RemoteHits)},
 		{Name: "toolkeep_search_cache_misses_total", Help: "Searches that went to the index although their answer is kept.", Counter: true, Value: float64(s.Misses)},
 		{Name: "toolkeep_search_cache_passed_total", Help: "Searches whose answer is not kept.", Counter: true, Value: float64(s.Passed)},
-		{Name: "toolkeep_search_cache_shared_errors_total", Help: "Questions that Redis did not answer.", Counter: true, Value: float64(s.RemoteErrors)},
+		{Name: "toolkeep_search_cache_shared_errors_total", Help: "Requests that Redis did not answer.", Counter: true, Value: float64(s.RemoteErrors)},
 		{Name: "toolkeep_search_cache_entries", Help: "Answers kept in the process, about.", Value: float64(s.Entries)},
 		{Name: "toolkeep_search_cache_bytes", Help: "Bytes of them, about.", Value: float64(s.Bytes)},
 	}

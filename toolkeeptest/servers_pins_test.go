@@ -361,7 +361,7 @@ func TestAcceptMeansWhatWasSeen(t *testing.T) {
 	boss.diff(t, "pages").want(t, 200)
 	s.set(t, definition("read", "Reads a page and sells it."))
 	p := boss.do("POST", "/api/v1/servers/pages/accept", `{}`).plan(t)
-	if p.Published != 0 || p.Held != 1 || len(p.Warnings) != 1 || !strings.Contains(p.Warnings[0], "once more") {
+	if p.Published != 0 || p.Held != 1 || len(p.Warnings) != 1 || !strings.Contains(p.Warnings[0], "changed again") {
 		t.Fatalf("%s %v", p.states(), p.Warnings)
 	}
 	boss.call("pages.read", `{}`).refused(t, toolkeep.DefinitionChanged)

@@ -235,7 +235,7 @@ func TestModelOfASystemChanges(t *testing.T) {
 	e.remove("small")
 	k = start("small")
 	body := asksFor(k, "rain")
-	if !strings.Contains(body, "sky.now") || !strings.Contains(body, "the embedding model does not answer, so that words alone are compared") {
+	if !strings.Contains(body, "sky.now") || !strings.Contains(body, "the embedding model does not answer, so only words are compared") {
 		t.Error(body)
 	}
 }

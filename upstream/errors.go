@@ -52,7 +52,7 @@ func (s *server) classify(ctx context.Context, f *failure) *toolkeep.Error {
 	case ctx.Err() == context.DeadlineExceeded:
 		return toolkeep.NewError(toolkeep.UpstreamTimeout, "the MCP server %s did not answer within the attempt's time limit", name).With("server", name)
 	case ctx.Err() != nil:
-		return toolkeep.NewError(toolkeep.Cancelled, "the call was cancelled; the MCP server %s was told", name)
+		return toolkeep.NewError(toolkeep.Cancelled, "the call was cancelled; the MCP server %s was notified", name)
 	case errors.Is(f.cause, mcp.ErrTooLarge):
 		return tooLarge(name, s.spec.MaxResultBytes)
 	case errors.Is(f.cause, transport.ErrUnreadable):
@@ -79,7 +79,7 @@ func words(err error) string {
 func deadWords(err error) string {
 	switch {
 	case errors.Is(err, transport.ErrSession):
-		return "it no longer knows the session"
+		return "it no longer has the session"
 	case errors.Is(err, transport.ErrJunk):
 		return "it writes too much that is not MCP to its stdout"
 	case errors.Is(err, errClosed):

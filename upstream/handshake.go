@@ -160,7 +160,7 @@ func (s *session) initialize(ctx context.Context) error {
 	}
 	version := mcp.Text(m.Result, "protocolVersion")
 	if !mcp.Known(version) || mcp.Modern(version) {
-		return broken(name, "it speaks a revision of MCP that is not known here: "+strconv.Quote(toolkeep.ClipBytes(version, 40)))
+		return broken(name, "it speaks a revision of MCP that is not supported here: "+strconv.Quote(toolkeep.ClipBytes(version, 40)))
 	}
 	s.learn(version, m.Result, mcp.Get(m.Result, "serverInfo"))
 	if err := s.link.deliver(ctx, &mcp.Message{Method: mcp.NotificationInitialized}); err != nil {

@@ -186,7 +186,7 @@ func pids(t *testing.T, text string) []int {
 	for _, f := range strings.Fields(text) {
 		n, err := strconv.Atoi(f)
 		if err != nil {
-			t.Fatalf("%q is no list of pids", text)
+			t.Fatalf("%q is not a list of pids", text)
 		}
 		list = append(list, n)
 	}

@@ -37,7 +37,7 @@ func (h *health) gate(name string, now time.Time) *toolkeep.Error {
 	}
 	what := "it is being restarted"
 	if h.failed {
-		what = "it failed too often and rests"
+		what = "it failed too often and is paused"
 	}
 	e := down(name, what+" ("+h.why+")", true).After(h.until.Sub(now))
 	return e.With("state", h.stateLocked(now)).With("reason", h.why)

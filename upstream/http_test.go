@@ -146,7 +146,7 @@ func TestHTTPServerKnowsNoSessionEver(t *testing.T) {
 	})
 	s := start(t, httpConfig(t), httpSpec(b.URL))
 	e := fails(t, s, toolCall(alice(), "x", ""), toolkeep.MCPUnavailable)
-	if !e.NothingSent || !strings.Contains(e.Message, "no longer knows the session") || b.calls.Load() != 0 {
+	if !e.NothingSent || !strings.Contains(e.Message, "no longer has the session") || b.calls.Load() != 0 {
 		t.Errorf("%v", e)
 	}
 	if b.made != 2 {

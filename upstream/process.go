@@ -44,7 +44,7 @@ func startProcess(c processConfig) (*process, error) {
 	if info, err := os.Stat(c.dir); c.dir != "" && err != nil {
 		return nil, fmt.Errorf("%w: its folder: %w", errNoStart, err)
 	} else if c.dir != "" && !info.IsDir() {
-		return nil, fmt.Errorf("%w: %s is no folder", errNoStart, c.dir)
+		return nil, fmt.Errorf("%w: %s is not a folder", errNoStart, c.dir)
 	}
 	ends, err := pipes()
 	if err != nil {

@@ -262,7 +262,7 @@ func (s *server) lost(sl *slot, cause error) {
 	st.health.ended()
 	st.defs.doubt()
 	if errors.Is(cause, transport.ErrSession) {
-		st.log.note("session lost: the server no longer knows it")
+		st.log.note("session lost: the server no longer has it")
 	} else {
 		why, last := s.obituary(sl.sess, cause)
 		st.log.note("session lost: " + last)

@@ -308,7 +308,7 @@ type Request struct {
 func passable(method string) error {
 	switch {
 	case method == mcp.MethodInitialize, method == mcp.MethodDiscover, method == mcp.MethodListen, strings.HasPrefix(method, "notifications/"), method == "":
-		return mcp.NewError(mcp.CodeMethodNotFound, "this method is not passed on")
+		return mcp.NewError(mcp.CodeMethodNotFound, "this method is not forwarded")
 	}
 	return nil
 }
@@ -338,7 +338,7 @@ func (s *Servers) Do(ctx context.Context, r *Request) (*Answer, error) {
 	switch r.Method {
 	case mcp.MethodSetLevel, mcp.MethodSubscribe, mcp.MethodUnsubscribe:
 		// They change the session for everyone who shares it.
-		return nil, mcp.NewError(mcp.CodeMethodNotFound, r.Method+" needs a session that stays")
+		return nil, mcp.NewError(mcp.CodeMethodNotFound, r.Method+" needs a session that outlasts the call")
 	}
 	if r.Peer == nil && r.Method == mcp.MethodCallTool {
 		return srv.do(ctx, r) // nothing to redact

@@ -385,7 +385,7 @@ func (c *checker) http(s *Spec) {
 		lower := strings.ToLower(name)
 		switch {
 		case !headerForm.MatchString(name) || len(name) > maxName:
-			c.fault(at, "pattern", "this is no name of an HTTP header")
+			c.fault(at, "pattern", "this is not a name of an HTTP header")
 		case reserved(lower):
 			c.fault(at, "not", "this header is the transport's own")
 		case seen[lower]:
@@ -434,7 +434,7 @@ func (c *checker) value(pointer, v string) {
 
 func (c *checker) roots(s *Spec) {
 	if len(s.Roots) > 0 && !s.may(CapRoots) {
-		c.fault("/roots", "dependentRequired", "roots are told only to a server whose capabilities hold roots")
+		c.fault("/roots", "dependentRequired", "roots are sent only to a server whose capabilities include roots")
 	}
 	c.count("/roots", len(s.Roots))
 	for i, r := range s.Roots {

@@ -14,7 +14,7 @@ const (
 	StateStarting State = "starting"       // the first session is starting
 	StateReady    State = "ready"          // at least one session works
 	StateBackoff  State = "backoff"        // it failed and waits for its next start
-	StateFailed   State = "failed"         // it failed too often and rests
+	StateFailed   State = "failed"         // it failed too often and is paused
 	StateLogin    State = "login_required" // a principal has to log in first
 	StateDisabled State = "disabled"
 )

@@ -139,7 +139,7 @@ func (s *session) listenLists() {
 		ctx, cancel := context.WithTimeout(s.link.ctx, ackTime)
 		defer cancel()
 		if _, err := s.listen(ctx, want); err != nil && s.link.ctx.Err() == nil {
-			s.state.log.note("the server does not tell of list changes: " + err.Error())
+			s.state.log.note("the server does not announce list changes: " + err.Error())
 		}
 	})
 }

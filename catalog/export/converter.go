@@ -72,7 +72,7 @@ func (c *converter) spend() bool {
 	return c.budget >= 0
 }
 
-const tooMuch = "its schema leads to too many others"
+const tooMuch = "its schema refers to too many others"
 
 // resolve finds the target of a reference within the schema.
 func (c *converter) resolve(ref string) (v any, pointer string, ok bool) {
@@ -150,7 +150,7 @@ func (c *converter) verbatim(f Form) (map[string]any, string) {
 	if f == OpenAI || f == Responses {
 		for _, k := range []string{"enum", "const", "not"} {
 			if _, ok := out[k]; ok {
-				c.lose("/"+k, k, "OpenAI refuses it at the top")
+				c.lose("/"+k, k, "OpenAI refuses it at the top level")
 				delete(out, k)
 			}
 		}
@@ -192,7 +192,7 @@ func (c *converter) anthropicNames(s map[string]any) string {
 			kept = maps.Clone(properties)
 		}
 		delete(kept, name)
-		c.lose(under("/properties", name), "property", fmt.Sprintf("Anthropic takes names that match %s", anthropicProperty))
+		c.lose(under("/properties", name), "property", fmt.Sprintf("Anthropic accepts names that match %s", anthropicProperty))
 	}
 	if kept != nil {
 		s["properties"] = kept
@@ -213,7 +213,7 @@ func (c *converter) modernise() {
 	out, _ := modern(s).(map[string]any)
 	delete(out, "$schema")
 	c.root = out
-	c.lose("/$schema", "$schema", "it is written in JSON Schema 2020-12 now")
+	c.lose("/$schema", "$schema", "it is converted to JSON Schema 2020-12")
 }
 
 // modern converts what changed since draft-07: lists of items, and dependencies.
@@ -299,7 +299,7 @@ func has(m map[string]any, names ...string) bool {
 // gather merges the properties of alternatives, required if every alternative requires them.
 func (c *converter) gather(s map[string]any, keyword string, alternatives []any) {
 	delete(s, keyword)
-	c.lose("/"+keyword, keyword, "no alternatives may stand at the top; their properties stand side by side, and which of them go together is told no more")
+	c.lose("/"+keyword, keyword, "alternatives are not allowed at the top level; their properties are merged, and which of them belong together is lost")
 	properties := map[string]any{}
 	if p, ok := s["properties"].(map[string]any); ok {
 		properties = maps.Clone(p)

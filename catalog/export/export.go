@@ -75,7 +75,7 @@ const MaxBytes = 32 << 20
 // Errors: E3310 for an unknown form, or a document over MaxBytes.
 func Export(tools []*toolkeep.Tool, o Options) (*Result, error) {
 	if !slices.Contains(Forms(), o.Form) {
-		return nil, toolkeep.NewError(toolkeep.InvalidParameters, "there is no form %q; there are openai, openai-responses, anthropic, gemini, mcp and langchain", toolkeep.Clip(string(o.Form), 40))
+		return nil, toolkeep.NewError(toolkeep.InvalidParameters, "there is no form %q; use openai, openai-responses, anthropic, gemini, mcp and langchain", toolkeep.Clip(string(o.Form), 40))
 	}
 	tools = slices.Clone(tools)
 	slices.SortStableFunc(tools, func(a, b *toolkeep.Tool) int { return strings.Compare(a.ID, b.ID) })
@@ -100,7 +100,7 @@ func Export(tools []*toolkeep.Tool, o Options) (*Result, error) {
 	}
 	res.Document = canon.Append(nil, document(o.Form, entries))
 	if n := len(entries); n > maxFunctions && (o.Form == OpenAI || o.Form == Responses) {
-		res.Warnings = append(res.Warnings, fmt.Sprintf("OpenAI takes at most %d functions a request, and these are %d", maxFunctions, n))
+		res.Warnings = append(res.Warnings, fmt.Sprintf("OpenAI accepts at most %d functions a request; these are %d", maxFunctions, n))
 	}
 	return res, nil
 }

@@ -126,7 +126,7 @@ func (v *validator) bad(at, rule, format string, args ...any) {
 func (v *validator) none(at string, s map[string]any, names ...string) {
 	for _, n := range names {
 		if _, ok := s[n]; ok {
-			v.bad(under(at, n), n, "%s may not stand here", n)
+			v.bad(under(at, n), n, "%s is not allowed here", n)
 		}
 	}
 }
@@ -242,17 +242,17 @@ func (v *validator) openai() {
 			own += length(e)
 		}
 		if len(list) > openaiLongEnum && own > openaiEnumText {
-			v.bad(under(at, "enum"), "enum", "the %d values have %d characters; at most %d may", len(list), own, openaiEnumText)
+			v.bad(under(at, "enum"), "enum", "the %d values have %d characters; at most %d are allowed", len(list), own, openaiEnumText)
 		}
 		values += len(list)
 		text += own + length(s["const"])
 		return true
 	})
 	if properties > openaiProperties {
-		v.bad("", "properties", "there are %d properties; at most %d may be", properties, openaiProperties)
+		v.bad("", "properties", "there are %d properties; at most %d are allowed", properties, openaiProperties)
 	}
 	if text > openaiText {
-		v.bad("", "length", "names and values have %d characters; at most %d may", text, openaiText)
+		v.bad("", "length", "names and values have %d characters; at most %d are allowed", text, openaiText)
 	}
 	if values > openaiEnum {
 		v.bad("", "enum", "all enums have %d values; at most %d may be", values, openaiEnum)
@@ -326,11 +326,11 @@ func (r *request) takes(s map[string]any) string {
 	})
 	switch {
 	case r.tools+1 > anthropicStrict:
-		return fmt.Sprintf("Anthropic takes at most %d strict tools a request", anthropicStrict)
+		return fmt.Sprintf("Anthropic accepts at most %d strict tools a request", anthropicStrict)
 	case r.optional+optional > anthropicOptional:
-		return fmt.Sprintf("Anthropic takes at most %d optional properties in all strict tools of a request; with this tool's %d there would be more", anthropicOptional, optional)
+		return fmt.Sprintf("Anthropic accepts at most %d optional properties in all strict tools of a request; with this tool's %d there would be more", anthropicOptional, optional)
 	case r.unions+unions > anthropicUnions:
-		return fmt.Sprintf("Anthropic takes at most %d properties of several types in all strict tools of a request; with this tool's %d there would be more", anthropicUnions, unions)
+		return fmt.Sprintf("Anthropic accepts at most %d properties of several types in all strict tools of a request; with this tool's %d there would be more", anthropicUnions, unions)
 	}
 	r.tools, r.optional, r.unions = r.tools+1, r.optional+optional, r.unions+unions
 	return ""

@@ -117,7 +117,7 @@ func (c *converter) refer(s map[string]any, ref, at string) (map[string]any, str
 	}
 	for _, k := range keys(s) {
 		if k != "$ref" && !silent[k] {
-			c.lose(under(at, k), k, c.rules.who+" takes nothing beside a $ref")
+			c.lose(under(at, k), k, c.rules.who+" accepts nothing beside a $ref")
 		}
 	}
 	return map[string]any{"$ref": "#/$defs/" + d.name}, ""
@@ -186,7 +186,7 @@ func (c *converter) typed(s map[string]any, at string) (map[string]any, string) 
 			return c.anything(s, at)
 		}
 		if !has(s, "enum", "const") && !c.rules.anything {
-			c.lose(under(at, "type"), "values of other types", "the schema names no type; "+kinds[0]+" is the one that its keywords speak of")
+			c.lose(under(at, "type"), "values of other types", "the schema names no type; "+kinds[0]+" is the type that its keywords imply")
 		}
 		if c.rules.anything && !has(s, "enum", "const") {
 			kinds = nil
@@ -346,7 +346,7 @@ func (c *converter) enum(out, s map[string]any, at string) {
 			out["enum"] = []any{v}
 			c.lose(under(at, "const"), "const", "it is written as an enum of one value")
 		default:
-			c.lose(under(at, "const"), "const", c.rules.who+" takes no such value")
+			c.lose(under(at, "const"), "const", c.rules.who+" accepts no such value")
 		}
 	}
 	list, ok := s["enum"].([]any)
@@ -378,7 +378,7 @@ func (c *converter) finish(out, s map[string]any, at, kind string) {
 		fits := of == "" || kind == "*" || of == kind || of == "number" && kind == "integer"
 		switch {
 		case !fits:
-			c.lose(under(at, k), k, "it says nothing of values of the type "+kind)
+			c.lose(under(at, k), k, "it does not describe values of the type "+kind)
 		case c.rules.closed && kind == "object" && k == "unevaluatedProperties" && s[k] == false:
 		case c.rules.keywords[k] && c.keeps(k, s[k], kind):
 			out[k] = s[k]
@@ -406,7 +406,7 @@ func (c *converter) array(s map[string]any, at string) (map[string]any, string) 
 	out := map[string]any{"type": "array"}
 	if list, ok := s["prefixItems"].([]any); ok {
 		if !c.rules.tuples {
-			return nil, c.rules.who + " has no arrays whose places differ"
+			return nil, c.rules.who + " has no arrays with a schema for each position"
 		}
 		var places []any
 		for i, e := range list {

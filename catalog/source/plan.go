@@ -63,7 +63,7 @@ func CheckNamespace(s string) error {
 	if s == "" || namespacePattern.MatchString(s) {
 		return nil
 	}
-	return toolkeep.NewError(toolkeep.ImportFailed, "%q is no namespace: write a lower-case letter and up to 31 lower-case letters, digits and hyphens after it, such as shop or hotel-api", s)
+	return toolkeep.NewError(toolkeep.ImportFailed, "%q is not a namespace: write a lower-case letter and up to 31 lower-case letters, digits and hyphens after it, such as shop or hotel-api", s)
 }
 
 // Auth returns the auth of a manifest with one entry.
@@ -102,7 +102,7 @@ func Settle(manifest map[string]any, about toolkeep.SourceSpec, previous Previou
 	}
 	version, change, ok := catalog.NextVersion(old, parsed)
 	if !ok {
-		return t, toolkeep.NewError(toolkeep.InvalidManifest, "%s: the published version %q is no SemVer version, so there is no next one", id, old.Version)
+		return t, toolkeep.NewError(toolkeep.InvalidManifest, "%s: the published version %q is not a SemVer version, so there is no next one", id, old.Version)
 	}
 	t.Version, t.Change = version, change
 	_, err = t.encode(manifest, about)

@@ -44,7 +44,7 @@ type Database interface {
 // Inspected is what a database file says of itself.
 type Inspected struct {
 	Schema int64    // version, 0 without any
-	Newest int64    // version that this program knows
+	Newest int64    // version that this program supports
 	Faults []string // what is damaged
 }
 
@@ -99,7 +99,7 @@ func (c *Config) Make(ctx context.Context, file string, secrets bool) (bytes int
 		return 0, usage("there is nothing to copy: %v; name the server's data directory with --data", err)
 	}
 	if fi, err := os.Stat(filepath.Dir(file)); errors.Is(err, fs.ErrNotExist) || err == nil && !fi.IsDir() {
-		return 0, usage("%s is no folder, so the archive cannot be put at %s; make it (mkdir -p), or name another place", filepath.Dir(file), file)
+		return 0, usage("%s is not a folder, so the archive cannot be put at %s; make it (mkdir -p), or name another place", filepath.Dir(file), file)
 	}
 	dir, err := os.MkdirTemp(filepath.Dir(file), ".toolkeep-backup-*") // mode 0700
 	if err != nil {
@@ -235,7 +235,7 @@ func (w *archiver) folder(name, from string) {
 		case d.IsDir(), strings.HasPrefix(d.Name(), "tmp-"), strings.HasPrefix(d.Name(), ".new-"):
 			return nil
 		case !d.Type().IsRegular():
-			w.warn("%s is no regular file and not in the backup", p)
+			w.warn("%s is not a regular file and not in the backup", p)
 			return nil
 		}
 		below, err := filepath.Rel(from, p)

@@ -62,7 +62,7 @@ func (c *Config) Restore(ctx context.Context, archive io.Reader, force bool) (*R
 	case errors.Is(err, ErrLocked), errors.Is(err, ErrFilled):
 		return nil, err
 	case err != nil:
-		return nil, fmt.Errorf("%s is as it was: %w", dir, err)
+		return nil, fmt.Errorf("%s was not changed: %w", dir, err)
 	}
 	if c.Blobs != "" && r.has[datadir.Blobs] {
 		c.warn("store.blobs is %s: move what is in %s there", c.Blobs, filepath.Join(dir, datadir.Blobs))
@@ -220,7 +220,7 @@ func (r *restorer) unpack(archive io.Reader, to string) (err error) {
 	defer func() { err = errors.Join(err, root.Close()) }()
 	zip, err := gzip.NewReader(reading{r.ctx, archive})
 	if err != nil {
-		return fmt.Errorf("the archive is no tar.gz or is damaged: %w", err)
+		return fmt.Errorf("the archive is not a tar.gz or is damaged: %w", err)
 	}
 	r.has = map[string]bool{}
 	in := tar.NewReader(zip)
@@ -238,10 +238,10 @@ func (r *restorer) unpack(archive io.Reader, to string) (err error) {
 	}
 	// What follows the end of the tar is read for the checksum behind it.
 	if n, err := io.Copy(io.Discard, io.LimitReader(zip, 1<<20)); err != nil || n == 1<<20 {
-		return errors.Join(errors.New("the archive is damaged: something is behind its end"), err)
+		return errors.Join(errors.New("the archive is damaged: there is data after its end"), err)
 	}
 	if !r.has[noteName] || !r.has[datadir.Database] {
-		return fmt.Errorf("the archive has no %s or no %s: it is no whole backup", noteName, datadir.Database)
+		return fmt.Errorf("the archive has no %s or no %s: it is not a whole backup", noteName, datadir.Database)
 	}
 	return nil
 }
@@ -288,11 +288,11 @@ func (r *restorer) admit(h *tar.Header) (most int64, err error) {
 		return 0, fmt.Errorf("the archive has more than %d files", maxEntries)
 	}
 	if h.Typeflag != tar.TypeReg {
-		return 0, fmt.Errorf("%q of the archive is no regular file; a backup has no links, folders or devices", h.Name)
+		return 0, fmt.Errorf("%q of the archive is not a regular file; a backup has no links, folders or devices", h.Name)
 	}
 	parts := strings.Split(h.Name, "/")
 	if len(h.Name) > maxName || len(parts) > maxNameDepth || !fs.ValidPath(h.Name) || strings.ContainsAny(h.Name, "\\\x00") {
-		return 0, fmt.Errorf("%q is no name of a file in a backup", toolkeep.Clip(h.Name, 100))
+		return 0, fmt.Errorf("%q is not a name of a file in a backup", toolkeep.Clip(h.Name, 100))
 	}
 	single, below := len(parts) == 1, len(parts) > 1
 	switch {
@@ -309,7 +309,7 @@ func (r *restorer) admit(h *tar.Header) (most int64, err error) {
 	case below && parts[0] == datadir.Secrets:
 		most = maxKeyFile
 	default:
-		return 0, fmt.Errorf("%q does not belong into a backup", h.Name)
+		return 0, fmt.Errorf("%q does not belong in a backup", h.Name)
 	}
 	r.has[parts[0]] = true
 	return most, nil
@@ -324,7 +324,7 @@ func (r *restorer) readNote(in io.Reader) error {
 		return fmt.Errorf("%s of the archive cannot be read: %w", noteName, err)
 	}
 	if r.note.Format != format {
-		return fmt.Errorf("the archive has format %d, this program knows %d: use toolkeep %s", r.note.Format, format, toolkeep.Clip(r.note.Version, 40))
+		return fmt.Errorf("the archive has format %d, this program supports %d: use toolkeep %s", r.note.Format, format, toolkeep.Clip(r.note.Version, 40))
 	}
 	return nil
 }
@@ -338,9 +338,9 @@ func (r *restorer) check(staging string) error {
 	case len(info.Faults) > 0:
 		return fmt.Errorf("the database of the archive is damaged: %s", info.Faults[0])
 	case info.Schema == 0:
-		return errors.New("the database of the archive is none of toolkeep's: it has no schema version")
+		return errors.New("the database of the archive is not Toolkeep's: it has no schema version")
 	case info.Schema > info.Newest:
-		return fmt.Errorf("the database of the archive has schema version %d, this program knows %d at most: use toolkeep %s or newer", info.Schema, info.Newest, toolkeep.Clip(r.note.Version, 40))
+		return fmt.Errorf("the database of the archive has schema version %d, this program supports %d at most: use toolkeep %s or newer", info.Schema, info.Newest, toolkeep.Clip(r.note.Version, 40))
 	}
 	r.schema = info.Schema
 	return nil

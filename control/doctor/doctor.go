@@ -55,7 +55,7 @@ type Finding struct {
 
 // File is what a database file says of itself.
 type File struct {
-	Schema, Newest  int64 // version of the schema, and the newest that this program knows
+	Schema, Newest  int64 // version of the schema, and the newest that this program supports
 	Bytes, WALBytes int64
 	Head            int64     // of the feed
 	LastAt          time.Time // of the newest change
@@ -65,7 +65,7 @@ type File struct {
 // Server is what a shared database says of itself.
 type Server struct {
 	Server                string        // version of PostgreSQL
-	Schema, Newest, Floor int64         // versions of the schema: its own, the newest that this program knows, the oldest that may use it
+	Schema, Newest, Floor int64         // versions of the schema: its own, the newest that this program supports, the oldest that may use it
 	Ahead, Within         time.Duration // how far its clock is ahead of this machine's, give or take Within
 }
 
@@ -166,10 +166,10 @@ func (d *doctor) directory() bool {
 		d.add("data", "warn", "is --data right?", "%s is not there; serve makes it", dir)
 		return false
 	case err != nil:
-		d.add("data", "fail", "give the user that runs serve access to it", "%s cannot be looked at: %v", dir, err)
+		d.add("data", "fail", "give the user that runs serve access to it", "%s cannot be read: %v", dir, err)
 		return false
 	case !fi.IsDir():
-		d.add("data", "fail", "name another with --data", "%s is no directory", dir)
+		d.add("data", "fail", "name another with --data", "%s is not a directory", dir)
 		return false
 	}
 	owner, known := fi.Sys().(*syscall.Stat_t)
@@ -205,7 +205,7 @@ func (d *doctor) answer(ctx context.Context) {
 		d.add("server", "ok", "", "not running")
 		return
 	case errors.Is(err, fs.ErrNotExist):
-		d.add("server", "warn", "look again in a moment", "process %d holds the directory and has not said where it listens: it starts, stops, or is no server", d.pid)
+		d.add("server", "warn", "run doctor again in a moment", "process %d holds the directory and has not written where it listens: it is starting, stopping, or not a server", d.pid)
 		return
 	case err != nil:
 		d.add("server", "fail", "restart the server", "server.json cannot be read: %v", err)
@@ -216,7 +216,7 @@ func (d *doctor) answer(ctx context.Context) {
 	}
 	raw, err := d.ask(ctx, info.URL+"/health/ready")
 	if err != nil && d.c.ClientCA && !d.c.HasCertificate {
-		d.add("server", "warn", "give doctor a client certificate: --client-cert and --client-key", "%s asks for one and was not looked at: %v", info.URL, err)
+		d.add("server", "warn", "give doctor a client certificate: --client-cert and --client-key", "%s asks for one and was not checked: %v", info.URL, err)
 		return
 	}
 	if err != nil {
@@ -229,7 +229,7 @@ func (d *doctor) answer(ctx context.Context) {
 		Version string `json:"version"`
 	}
 	if err := json.Unmarshal(raw, &health); err != nil {
-		d.add("server", "fail", "see what listens there", "%s answers nothing that is understood: %v", info.URL, err)
+		d.add("server", "fail", "see what listens there", "%s gives an answer that is not Toolkeep's: %v", info.URL, err)
 		return
 	}
 	switch {
@@ -260,7 +260,7 @@ func (d *doctor) ask(ctx context.Context, url string) ([]byte, error) {
 				return err
 			}
 			if !own.Equal(s.PeerCertificates[0]) {
-				return errors.New("it has another certificate than tls.cert: if that was renewed, restart the server")
+				return errors.New("it shows a certificate other than tls.cert: if tls.cert was renewed, restart the server")
 			}
 			return nil
 		},
@@ -312,9 +312,9 @@ func (d *doctor) schema(has, knows, floor int64) {
 	case has == 0:
 		d.add("schema", "ok", "", "none yet; serve makes it")
 	case has > knows && floor > knows:
-		d.add("schema", "fail", "use the newer program", "version %d, this program knows %d at most", has, knows)
+		d.add("schema", "fail", "use the newer program", "version %d, this program supports %d at most", has, knows)
 	case has > knows:
-		d.add("schema", "warn", "update this node", "version %d, this program knows %d and can go on with it", has, knows)
+		d.add("schema", "warn", "update this node", "version %d, this program supports %d and can work with it", has, knows)
 	case has < knows:
 		d.add("schema", "ok", "", "version %d; the next start of this program makes it %d", has, knows)
 	default:
@@ -397,7 +397,7 @@ func (d *doctor) spool() {
 	case err != nil || fi.Size() == 0:
 		d.add("spool", "ok", "", "empty")
 	default:
-		d.add("spool", "warn", "see that the store works; the server writes them by itself", "records of %s wait for the store", datadir.SizeText(uint64(fi.Size())))
+		d.add("spool", "warn", "check that the store works; the server then writes them", "records of %s wait for the store", datadir.SizeText(uint64(fi.Size())))
 	}
 }
 

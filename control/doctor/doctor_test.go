@@ -92,7 +92,7 @@ func TestDoctorAsksOverTLS(t *testing.T) {
 		t.Errorf("%q, %v", raw, err)
 	}
 	d.c = certificateUntil(t, time.Now().AddDate(0, 3, 0))
-	if _, err := d.ask(t.Context(), s.URL); err == nil || !strings.Contains(err.Error(), "another certificate") {
+	if _, err := d.ask(t.Context(), s.URL); err == nil || !strings.Contains(err.Error(), "a certificate other than tls.cert") {
 		t.Errorf("another certificate: %v", err)
 	}
 }

@@ -248,7 +248,7 @@ func (u *publication) unknownRelations(manifest []byte) []toolkeep.Warning {
 		}
 		if _, _, err := u.m.c.Catalog.Describe(u.p, id, rng, visible); err != nil {
 			short := clip(ref)
-			out = append(out, toolkeep.Warning{Code: toolkeep.AsError(err).Code, Message: "relationships." + kind + " names " + short + ", which you cannot see now; it is shown once it is there",
+			out = append(out, toolkeep.Warning{Code: toolkeep.AsError(err).Code, Message: "relationships." + kind + " names " + short + ", which you cannot see; the relationship is shown once you can",
 				Details: map[string]any{"tool": short}})
 		}
 	}

@@ -95,7 +95,7 @@ func (s *Search) Reindex(ctx context.Context, p *toolkeep.Principal, ids []strin
 	err = s.c.Store.Apply(ctx, toolkeep.PutDocument{Expect: toolkeep.AnyRevision,
 		Document: toolkeep.Document{Kind: orderKind, Tenant: p.Tenant, ID: "order", Body: body, UpdatedBy: p.Subject}})
 	if err != nil {
-		return 0, toolkeep.NewError(toolkeep.RecordUnavailable, "the order could not be stored; no tool is indexed again").Because(err)
+		return 0, toolkeep.NewError(toolkeep.RecordUnavailable, "the reindex request could not be stored; no tool is indexed again").Because(err)
 	}
 	return len(s.ids(p.Tenant, o)), nil
 }
@@ -125,7 +125,7 @@ func (s *Search) Follow(c toolkeep.Committed) {
 	d := put.Document
 	var o order
 	if err := json.Unmarshal(d.Body, &o); err != nil {
-		s.c.Log.Warn("an order to reindex cannot be read", "tenant", d.Tenant, "error", err)
+		s.c.Log.Warn("a reindex request cannot be read", "tenant", d.Tenant, "error", err)
 		return
 	}
 	s.c.Log.Info("tools are to be reindexed", "all", o.All, "ids", len(o.IDs), "embeddings", o.Embeddings, "tenant", d.Tenant, "by", d.UpdatedBy)

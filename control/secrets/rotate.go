@@ -73,7 +73,7 @@ func (s *Secrets) RotateSealKey(ctx context.Context, p *toolkeep.Principal, fres
 	if out.Failed > 0 {
 		s.c.Log.Warn("an old sealing key is still needed", "failed", out.Failed)
 	} else if err := s.resealCheck(ctx); err != nil {
-		return out, toolkeep.NewError(toolkeep.RecordUnavailable, "the store cannot be written now; what was sealed anew stays so, rotate again without a new key").Because(err)
+		return out, toolkeep.NewError(toolkeep.RecordUnavailable, "the store cannot be written now; what was resealed stays so; rotate again without a new key").Because(err)
 	}
 	s.c.Log.Info("the sealing key was rotated", "key", out.Key, "resealed", out.Resealed, "failed", out.Failed, "by", p.Subject)
 	return out, nil
@@ -104,7 +104,7 @@ func (s *Secrets) resealCheck(ctx context.Context) error {
 func (s *Secrets) resealAll(ctx context.Context, k sealedKind, out *Resealed) error {
 	items, _, err := s.c.Store.Documents(ctx, k.kind)
 	if err != nil {
-		return toolkeep.NewError(toolkeep.RecordUnavailable, "the store cannot be read now; what was sealed anew stays so, rotate again without a new key").Because(err)
+		return toolkeep.NewError(toolkeep.RecordUnavailable, "the store cannot be read now; what was resealed stays so; rotate again without a new key").Because(err)
 	}
 	for _, it := range items {
 		switch done, err := s.resealOne(ctx, k, it); {
@@ -143,7 +143,7 @@ func (s *Secrets) resealOne(ctx context.Context, k sealedKind, it toolkeep.Docum
 			}
 		}
 		if try == resealTries {
-			return false, errors.New("others keep changing it")
+			return false, errors.New("other requests keep changing it")
 		}
 		select {
 		case <-time.After(time.Duration(try) * 100 * time.Millisecond):

@@ -120,7 +120,7 @@ func OpenSealer(ctx context.Context, c SealConfig) (*Sealer, error) {
 		if !giveUp {
 			return nil, o.refuse(fault, made)
 		}
-		c.Log.Warn("the sealing key is lost; everything that it sealed is given up", "file", c.lost(), "error", fault)
+		c.Log.Warn("the sealing key is lost; everything that it sealed is discarded", "file", c.lost(), "error", fault)
 		check.Body = nil
 	}
 	if made {
@@ -233,7 +233,7 @@ func (o *opening) oldFault(ctx context.Context) (fault, err error) {
 // degraded.
 func (o *opening) unlessAway(err error) error {
 	if err != nil && o.transit != nil && toolkeep.IsCode(err, toolkeep.SecretRetrievalFailed) {
-		o.Log.Warn("Vault does not answer; whether it opens what the store holds is not known", "error", err)
+		o.Log.Warn("Vault does not answer; whether it can open the sealed data in the store is unknown", "error", err)
 		return nil
 	}
 	return err

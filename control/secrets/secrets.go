@@ -231,7 +231,7 @@ func (s *Secrets) Test(ctx context.Context, p *toolkeep.Principal, ref string, a
 		return State{}, toolkeep.NewError(toolkeep.PermissionDenied, "to test as another user or workspace you need the permission %s", toolkeep.PermSecretsAdmin)
 	}
 	if !stored && !handles(p) {
-		return State{}, toolkeep.NewError(toolkeep.PermissionDenied, "to test what lies outside of the store of secrets you need the permission %s or %s", toolkeep.PermSecrets, toolkeep.PermSecretsAdmin)
+		return State{}, toolkeep.NewError(toolkeep.PermissionDenied, "to test a reference outside of the secret store you need the permission %s or %s", toolkeep.PermSecrets, toolkeep.PermSecretsAdmin)
 	}
 	who := *p
 	if as.User != "" {
@@ -249,7 +249,7 @@ func (s *Secrets) Test(ctx context.Context, p *toolkeep.Principal, ref string, a
 	defer v.Wipe()
 	if broad := v.Scope == secret.Workspace || v.Scope == secret.Organisation; broad && stored && !s.serving(p)(ref) {
 		return State{Reference: ref, State: secret.Missing, Store: v.Store, Code: string(toolkeep.SecretNotFound),
-			Reason: "there is no such secret that a tool names which you may call"}, nil
+			Reason: "no tool that you may call names this secret"}, nil
 	}
 	defer s.c.Redact.HoldInLog(secret.Parts("basic", v.Text())...)()
 	out := State{Reference: ref, State: secret.Ready, Scope: string(v.Scope), Store: v.Store, Version: v.Version, Stale: !v.KeptSince.IsZero()}

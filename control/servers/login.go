@@ -55,7 +55,7 @@ var errSharedSession = errors.New("the session belongs to a whole tenant")
 func (noLogin) Header(context.Context) (http.Header, error) { return nil, nil }
 
 func (n noLogin) Unauthorized(context.Context, *http.Response) error {
-	e := toolkeep.NewError(toolkeep.SecretAccessDenied, "the MCP server %s wants a login, and its session is shared; set session to principal, or give it an Authorization header", n.server).
+	e := toolkeep.NewError(toolkeep.SecretAccessDenied, "the MCP server %s requires a login, and its session is shared; set session to principal, or give it an Authorization header", n.server).
 		Because(errSharedSession)
 	e.NothingSent = true
 	return e
@@ -73,7 +73,7 @@ func (s *Servers) httpServer(p *toolkeep.Principal, name string) (*upstream.Spec
 	}
 	spec, err := upstream.ParseSpec(doc.ID, doc.Tenant, doc.Body)
 	if err == nil && spec.Transport == upstream.Stdio {
-		err = toolkeep.NewError(toolkeep.InvalidParameters, "the MCP server %s is a program that Toolkeep runs and knows no logins", name)
+		err = toolkeep.NewError(toolkeep.InvalidParameters, "the MCP server %s is a program that Toolkeep runs, and has no logins", name)
 	}
 	return spec, err
 }

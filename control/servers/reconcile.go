@@ -115,7 +115,7 @@ func (s *Servers) reconcile(ctx context.Context, c comparison) (*Plan, error) {
 		was, known := have[t.ID]
 		a.decide(&c, t, was, known)
 		if seen, held := c.seen[t.ID]; held && c.accepts(t.ID) && seen != t.Digest && t.Change != source.ChangeUnchanged {
-			plan.Warnings = append(plan.Warnings, t.ID+" has changed once more since it was held, and is not accepted; look at it again")
+			plan.Warnings = append(plan.Warnings, t.ID+" changed again since it was held, so it was not accepted; compare it again")
 		}
 	}
 	for _, r := range plan.Refused {
@@ -129,7 +129,7 @@ func (s *Servers) reconcile(ctx context.Context, c comparison) (*Plan, error) {
 		return nil, err
 	}
 	if len(a.held) > 0 {
-		s.c.Log.Warn("an MCP server changed what was accepted of it; the tools are held", "event", "ai.agent.tool.definition.changed",
+		s.c.Log.Warn("an MCP server changed accepted tools; they are held for review", "event", "ai.agent.tool.definition.changed",
 			"server", c.id.name, "owner", c.id.owner, "tools", len(a.held), "first", a.held[:min(len(a.held), 20)])
 	}
 	plan.Tools = slices.DeleteFunc(plan.Tools, func(t source.PlannedTool) bool {

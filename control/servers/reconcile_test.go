@@ -53,7 +53,7 @@ func TestAcceptWhatWasSeen(t *testing.T) {
 	h.read(tool("read", "Reads fast."))
 	h.offers(tool("read", "Reads and sells."))
 	p := h.accept()
-	if p.Published != 0 || p.Held != 1 || len(p.Warnings) != 1 || !strings.Contains(p.Warnings[0], "once more") {
+	if p.Published != 0 || p.Held != 1 || len(p.Warnings) != 1 || !strings.Contains(p.Warnings[0], "changed again") {
 		t.Errorf("%+v", p)
 	}
 	h.want("read@1.0.0 active held:definition_changed")

@@ -73,7 +73,7 @@ func (s *Servers) put(ctx context.Context, d toolkeep.Document, revision int64) 
 	err := s.c.Store.Apply(ctx, toolkeep.PutDocument{Document: d, Expect: revision})
 	switch {
 	case errors.Is(err, toolkeep.ErrStale):
-		return toolkeep.NewError(toolkeep.StateConflict, "another request changed the MCP server %s meanwhile; read it and send your change again", d.ID)
+		return toolkeep.NewError(toolkeep.StateConflict, "another request changed the MCP server %s at the same time; read it and send your change again", d.ID)
 	case err != nil:
 		return toolkeep.NewError(toolkeep.RecordUnavailable, "the MCP server cannot be stored now").Because(err)
 	}

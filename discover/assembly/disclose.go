@@ -312,9 +312,9 @@ func (r *Request) Check() error {
 	case len(r.Messages) > MaxMessages:
 		return toolkeep.NewError(toolkeep.InvalidParameters, "the conversation has more than %d messages; send the newest", MaxMessages)
 	case r.Phase != "" && !slices.Contains(Phases(), r.Phase):
-		return toolkeep.NewError(toolkeep.InvalidParameters, "%q is no phase; the phases are initial_planning, tool_selection, execution_preparation, error_recovery", toolkeep.ClipBytes(string(r.Phase), 100))
+		return toolkeep.NewError(toolkeep.InvalidParameters, "%q is not a phase; the phases are initial_planning, tool_selection, execution_preparation, error_recovery", toolkeep.ClipBytes(string(r.Phase), 100))
 	case r.Format != "" && r.Format != JSON && r.Format != Markdown:
-		return toolkeep.NewError(toolkeep.InvalidParameters, "%q is no format; the formats are json and markdown", toolkeep.ClipBytes(string(r.Format), 100))
+		return toolkeep.NewError(toolkeep.InvalidParameters, "%q is not a format; the formats are json and markdown", toolkeep.ClipBytes(string(r.Format), 100))
 	case r.Budget != 0 && (r.Budget < MinBudget || r.Budget > MaxBudget):
 		return toolkeep.NewError(toolkeep.InvalidParameters, "the budget is %d tokens and must be from %d to %d", r.Budget, MinBudget, MaxBudget)
 	case len(r.Chosen) > MaxChosen:

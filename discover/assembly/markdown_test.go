@@ -64,7 +64,7 @@ func checkMarkdown(t *testing.T, c *Context) {
 		}
 		if fenced {
 			if !json.Valid([]byte(plain)) || strings.HasPrefix(strings.TrimSpace(plain), "`") {
-				t.Errorf("line %d is no JSON: %q", i, l)
+				t.Errorf("line %d is not JSON: %q", i, l)
 			}
 			continue
 		}

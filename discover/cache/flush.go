@@ -78,7 +78,7 @@ func (c *Cache) Flush(ctx context.Context, tenant, by string, scope Scope, id st
 	case scope != All && scope != User && scope != Tool && scope != Strategy:
 		return toolkeep.NewError(toolkeep.InvalidParameters, "there is no scope %q; use all, user, tool or strategy", scope)
 	case len(id) > maxID:
-		return toolkeep.NewError(toolkeep.InvalidParameters, "what is to be flushed has a name of over %d bytes", maxID)
+		return toolkeep.NewError(toolkeep.InvalidParameters, "the name of what to flush has over %d bytes", maxID)
 	}
 	const tries = 20
 	var err error
@@ -170,7 +170,7 @@ func (c *Cache) take(i toolkeep.Document) {
 	}
 	f, err := readFlushes(i)
 	if err != nil {
-		c.config.Log.Warn("flushes cannot be read; all kept answers of the tenant are dropped", "tenant", i.Tenant, "error", err)
+		c.config.Log.Warn("flushes cannot be read; all cached results of the tenant are dropped", "tenant", i.Tenant, "error", err)
 		f = &flushes{rev: i.Revision, base: i.Revision}
 	}
 	c.put(i.Tenant, f)

@@ -29,7 +29,7 @@ func (c *Cache) fetch(ctx context.Context, k key) *answer {
 	plain, err := c.seals.open(raw, name)
 	if err != nil {
 		c.remote.foreign.Add(1)
-		c.config.Log.Debug("a kept answer is passed over", "error", err)
+		c.config.Log.Debug("a cached search result is skipped", "error", err)
 		return nil
 	}
 	a := &answer{}

@@ -50,7 +50,7 @@ func (s *seals) seal(plain []byte, name string) []byte {
 	return s.aead.Seal(out, nil, plain, []byte(name))
 }
 
-var errForeign = errors.New("what is kept under this key was not made by this deployment")
+var errForeign = errors.New("the entry under this key was not written by this deployment")
 
 // open decrypts a value sealed for that key.
 func (s *seals) open(sealed []byte, name string) ([]byte, error) {

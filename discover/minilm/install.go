@@ -152,7 +152,7 @@ func fetch(tree fs.FS, names []string, sum, dir string) (string, error) {
 			return name, nil
 		}
 		_ = os.Remove(name)
-		err = fmt.Errorf("the SHA-256 of %s is %s, wanted is %s", at, got, sum)
+		err = fmt.Errorf("the SHA-256 of %s is %s, expected is %s", at, got, sum)
 	}
 	return "", err
 }

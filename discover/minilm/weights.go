@@ -152,7 +152,7 @@ func (f *finder) get(name string, shape ...int64) []float32 {
 	case !ok:
 		f.err = fmt.Errorf("there is no tensor %s", name)
 	case t.Type != "F32" || !same:
-		f.err = fmt.Errorf("the tensor %s is %s %v, wanted is F32 %v", name, t.Type, t.Shape, shape)
+		f.err = fmt.Errorf("the tensor %s is %s %v, expected is F32 %v", name, t.Type, t.Shape, shape)
 	case t.At[0] < 0 || t.At[1] > int64(len(f.data)) || t.At[1]-t.At[0] != 4*size:
 		f.err = fmt.Errorf("the tensor %s does not lie within the file", name)
 	default:

@@ -270,7 +270,7 @@ func extension(ctx context.Context, tx pgx.Tx) (string, error) {
 	if _, err := tx.Exec(ctx, `CREATE EXTENSION IF NOT EXISTS vector`); err != nil {
 		var refused *pgconn.PgError
 		if errors.As(err, &refused) {
-			return "", toolkeep.NewError(toolkeep.IndexUnavailable, "pgvector is installed but not in this database, and making it so was refused: %s; have an administrator run CREATE EXTENSION vector there", refused.Message).Because(err)
+			return "", toolkeep.NewError(toolkeep.IndexUnavailable, "pgvector is installed but not in this database, and creating it was refused: %s; have an administrator run CREATE EXTENSION vector there", refused.Message).Because(err)
 		}
 		return "", err
 	}

@@ -221,7 +221,7 @@ func TestStartsWithoutTheServer(t *testing.T) {
 		t.Error(err)
 	}
 	got, r := x.Find(t.Context(), discover.Query{Text: "b001"}, nil)
-	if len(got) != 1 || !strings.Contains(r.Degraded, "the vectors cannot be reached, so that words alone are compared") {
+	if len(got) != 1 || !strings.Contains(r.Degraded, "the vectors cannot be reached, so only words are compared") {
 		t.Errorf("%d %+v", len(got), r)
 	}
 	if err := server.Up(); err != nil {

@@ -180,7 +180,7 @@ func (e *Embedder) read(raw []byte, n int) ([][]float32, error) {
 		} `json:"data"`
 	}
 	if err := strict.Unmarshal(raw, &a); err != nil {
-		return nil, e.bad("what is not the JSON of embeddings")
+		return nil, e.bad("something other than embeddings in JSON")
 	}
 	if len(a.Data) != n {
 		return nil, e.bad("%d vectors for %d texts", len(a.Data), n)

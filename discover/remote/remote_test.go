@@ -91,7 +91,7 @@ func TestEmbedFails(t *testing.T) {
 		{`{"error":{"message":"model not found, try pulling it first"}}`, 404, "try pulling it"},
 		{"gateway\n  timeout " + strings.Repeat("x", 1000), 504, "gateway timeout xxx"},
 		{"", 302, "HTTP 302"},
-		{`nonsense`, 200, "not the JSON"},
+		{`nonsense`, 200, "other than embeddings"},
 		{`{"data":[]}`, 200, "0 vectors for 1"},
 		{`{"data":[{"index":1,"embedding":[1,0]}]}`, 200, "index 1"},
 		{`{"data":[{"index":0,"embedding":[1,0,0]}]}`, 200, "3 numbers; 2"},

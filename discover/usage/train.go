@@ -263,7 +263,7 @@ func train(now time.Time, inUse discover.Weights, ls []lesson) Training {
 	tr.Before.NDCG, tr.Before.LogLoss = ndcg(before, held), logLoss(before, held)
 	tr.After.NDCG, tr.After.LogLoss = ndcg(after, held), logLoss(after, held)
 	if after.sum() <= 0 {
-		tr.Verdict = "the choices follow no part of the score"
+		tr.Verdict = "the choices do not depend on any part of the score"
 		return tr
 	}
 	learned := after.scaled(vector(inUse).sum() / after.sum())
@@ -273,7 +273,7 @@ func train(now time.Time, inUse discover.Weights, ls []lesson) Training {
 	tr.After.Weights = learned.weights()
 	switch {
 	case learned[0]+learned[1] < leastQuestion*(learned.sum()-learned[4]):
-		tr.Verdict = "what was asked would count too little"
+		tr.Verdict = "the query itself would count too little"
 	case tr.After.NDCG >= tr.Before.NDCG+betterNDCG:
 		tr.Better, tr.Verdict = true, "better: chosen tools stand further up"
 	case tr.After.LogLoss <= tr.Before.LogLoss*(1-betterLoss) && tr.After.NDCG >= tr.Before.NDCG-worseNDCG:

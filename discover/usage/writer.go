@@ -83,7 +83,7 @@ func (w *writer) run(ctx context.Context) {
 			defer cancel()
 			if w.write(last, 1); len(w.queue) > 0 {
 				w.drop(len(w.queue))
-				w.log.Warn("records of searches are lost: the store did not take them", "events", len(w.queue))
+				w.log.Warn("records of searches are lost: the store did not accept them", "events", len(w.queue))
 			}
 			return
 		}

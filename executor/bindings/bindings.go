@@ -207,7 +207,7 @@ func (o *Object) Names() []string { return slices.Sorted(maps.Keys(o.Tree)) }
 func (o *Object) Done() {
 	for _, name := range o.Names() {
 		if !o.asked[name] {
-			o.Fault(name, "unknown", "%s is not a field that is known here", name)
+			o.Fault(name, "unknown", "%s is not a known field", name)
 		}
 	}
 }

@@ -60,11 +60,11 @@ func TestObject(t *testing.T) {
 		}},
 		{`{"text":"x","sub":{"a/b":false,"c~d":1},"objects":[5,{"name":"n","more":1}],"other":null}`, "x one false 7 0 sub  element  element n", []string{
 			"/sub/a~1b type: a/b must be a string",
-			"/sub/c~0d unknown: c~d is not a field that is known here",
+			"/sub/c~0d unknown: c~d is not a known field",
 			"/objects/0 type: must be an object",
 			"/objects/0/name required: name is required",
-			"/objects/1/more unknown: more is not a field that is known here",
-			"/other unknown: other is not a field that is known here",
+			"/objects/1/more unknown: more is not a known field",
+			"/other unknown: other is not a known field",
 		}},
 	} {
 		got, faults := read(t, c.doc)

@@ -40,7 +40,7 @@ func (k *Kept[B]) Of(t *toolkeep.Tool, read func(*toolkeep.Manifest) (*B, []tool
 
 // Error is the error of a call of a tool with faults in its binding. Nothing was sent.
 func Error(faults []toolkeep.Fault) *toolkeep.Error {
-	err := toolkeep.FaultsError(toolkeep.InvalidManifest, "the tool's binding cannot be carried out; publish a corrected version", faults)
+	err := toolkeep.FaultsError(toolkeep.InvalidManifest, "the tool's binding cannot be executed; publish a corrected version", faults)
 	err.NothingSent = true
 	return err
 }

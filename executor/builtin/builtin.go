@@ -109,7 +109,7 @@ func (e *Executor) Check(m *toolkeep.Manifest) []toolkeep.Fault {
 	var faults []toolkeep.Fault
 	for _, key := range slices.Sorted(maps.Keys(tree)) {
 		if key != "name" {
-			faults = append(faults, toolkeep.Fault{Pointer: at + canon.Pointer(key), Rule: "unknown", Message: key + " is not a field that is known here"})
+			faults = append(faults, toolkeep.Fault{Pointer: at + canon.Pointer(key), Rule: "unknown", Message: key + " is not a known field"})
 		}
 	}
 	if name, _ := tree["name"].(string); e.functions[name] == nil {

@@ -78,11 +78,11 @@ func runQuery(ctx context.Context, s *steps, code *gojq.Code, data any) (any, *t
 			return nil, queryFailed("the query failed: " + err.Error())
 		}
 		if len(results) == maxOutputs || !whole.add(v) {
-			return nil, queryFailed("the query gives too many or too large results; ask for less")
+			return nil, queryFailed("the query returns too many or too large results; ask for less")
 		}
 		tree, ok := toTree(v)
 		if !ok {
-			return nil, queryFailed("the query gives a number that JSON cannot hold")
+			return nil, queryFailed("the query returns a number that JSON cannot hold")
 		}
 		results = append(results, tree)
 	}

@@ -89,7 +89,7 @@ func parse(m *toolkeep.Manifest) (*binding, []toolkeep.Fault) {
 		b.mapping(&f, m, tree)
 	}
 	if len(m.Auth) > 0 {
-		f.add("/auth", "file", "a tool of kind file sends nothing and takes no credentials; leave auth out")
+		f.add("/auth", "file", "a tool of kind file sends nothing and accepts no credentials; leave auth out")
 	}
 	return b, f
 }
@@ -174,7 +174,7 @@ func (b *binding) members(f *faults, tree map[string]any) {
 			}
 			b.newMode = uint32(n)
 		default:
-			f.add(here, "unknown", key+" is not a field that is known here")
+			f.add(here, "unknown", key+" is not a known field")
 		}
 	}
 	if b.max == 0 {

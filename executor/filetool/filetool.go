@@ -208,11 +208,11 @@ func (c *call) failed(err error) *toolkeep.Error {
 	case errors.As(err, &own):
 		return own
 	case inner != "":
-		own = badInput(arg, "exists", "%s is no folder, so that nothing can lie in it as %s would", shown(inner), name)
+		own = badInput(arg, "exists", "%s is not a folder, so that nothing can lie in it as %s would", shown(inner), name)
 	case errors.Is(err, fs.ErrNotExist):
 		own = badInput(arg, "exists", "%s does not exist", name)
 	case errors.Is(err, syscall.ENOTDIR):
-		own = badInput(arg, "exists", "an element before the last of %s is no folder", name)
+		own = badInput(arg, "exists", "an element before the last of %s is not a folder", name)
 	case errors.Is(err, syscall.EISDIR):
 		own = badInput(arg, "file", "%s is a folder", name)
 	case errors.Is(err, syscall.ENOTEMPTY):
@@ -222,7 +222,7 @@ func (c *call) failed(err error) *toolkeep.Error {
 	case errors.Is(err, syscall.ENAMETOOLONG):
 		own = badInput(arg, "maxLength", "%s is longer than the file system allows", name)
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
-		own = denied("the system does not let the server do this with %s", name)
+		own = denied("the operating system does not permit this on %s", name)
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		own = toolkeep.NewError(toolkeep.ResourceExhausted, "there is no space left for %s", name)
 		own.NothingSent = true

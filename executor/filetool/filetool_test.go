@@ -510,7 +510,7 @@ func TestLists(t *testing.T) {
 		t.Errorf("%v %v", got, v)
 	}
 	if odd && v["unnameable"] != json.Number("1") {
-		t.Errorf("a name that is no text is not counted: %v", v)
+		t.Errorf("a name that is not text is not counted: %v", v)
 	}
 	w.refused(toolkeep.FilesystemDenied, list, "path", "c")
 	w.refused(toolkeep.InputValidationFailed, list, "path", "b")

@@ -361,7 +361,7 @@ func TestBelowFile(t *testing.T) {
 					continue
 				}
 				e := w.refused(toolkeep.InputValidationFailed, w.tool(op, more), "path", c.path, "content", "x")
-				if !strings.Contains(e.Message, `"`+c.file+`" is no folder`) {
+				if !strings.Contains(e.Message, `"`+c.file+`" is not a folder`) {
 					t.Errorf("%s %s: %s", op, c.path, e.Message)
 				}
 			}

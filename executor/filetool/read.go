@@ -62,7 +62,7 @@ func (c *call) regular(fi fs.FileInfo) *toolkeep.Error {
 	case fi.IsDir():
 		return badInput(c.b.name("path"), "file", "%s is a folder", shown(c.t.shown))
 	}
-	return denied("%s is no regular file but a %s", shown(c.t.shown), typeOf(fi.Mode()))
+	return denied("%s is not a regular file but a %s", shown(c.t.shown), typeOf(fi.Mode()))
 }
 
 func (c *call) read() (*toolkeep.Output, *toolkeep.Error) {
@@ -244,14 +244,14 @@ func (c *call) list() (*toolkeep.Output, *toolkeep.Error) {
 	if cursor := c.b.text(c.x.Args, "cursor", ""); cursor != "" {
 		raw, bad := base64.RawURLEncoding.DecodeString(cursor)
 		if bad != nil || len(raw) > maxElement {
-			return nil, badInput(c.b.name("cursor"), "format", "the cursor is not one that a list gave; begin without it")
+			return nil, badInput(c.b.name("cursor"), "format", "the cursor did not come from a list; start without it")
 		}
 		after = string(raw)
 	}
 	dir, e := c.root.OpenRoot(c.t.name)
 	if e != nil {
 		if fi, err := c.root.Stat(c.t.name); err == nil && !fi.IsDir() {
-			return nil, badInput(c.b.name("path"), "folder", "%s is no folder", shown(c.t.shown))
+			return nil, badInput(c.b.name("path"), "folder", "%s is not a folder", shown(c.t.shown))
 		}
 		return nil, c.failed(e)
 	}

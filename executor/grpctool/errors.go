@@ -50,14 +50,14 @@ func (a *attempt) classify(st *status.Status) *toolkeep.Error {
 		a.broken = !a.flight.heard.Load()
 		return toolkeep.NewError(toolkeep.UpstreamTimeout, "the upstream did not answer within the attempt's time limit")
 	default:
-		return toolkeep.NewError(toolkeep.Cancelled, "the call was cancelled; the upstream was told")
+		return toolkeep.NewError(toolkeep.Cancelled, "the call was cancelled; the upstream was notified")
 	}
 	switch {
 	// The library itself raises these two, even if the server accepted the call.
 	case st.Code() == codes.ResourceExhausted && strings.HasPrefix(st.Message(), "grpc: received message"):
 		return a.tooLarge()
 	case st.Code() == codes.Internal && (strings.HasPrefix(st.Message(), "cardinality violation") || strings.HasPrefix(st.Message(), "grpc: failed to decompress")):
-		return toolkeep.NewError(toolkeep.InvalidResponse, "the tool's server said that all went well and gave no answer that can be read")
+		return toolkeep.NewError(toolkeep.InvalidResponse, "the tool's server reported success without a readable answer")
 	case a.flight.answered.Load():
 		return a.said(st)
 	case !a.flight.sent.Load() && st.Code() == codes.Unavailable:
@@ -84,7 +84,7 @@ func (a *attempt) unconnected() *toolkeep.Error {
 		copied := *own
 		return &copied
 	case errors.As(err, &record):
-		return toolkeep.NewError(toolkeep.TLSError, "the tool's server does not speak TLS; say plaintext in the binding if that is meant").Because(err)
+		return toolkeep.NewError(toolkeep.TLSError, "the tool's server does not speak TLS; set plaintext in the binding if that is intended").Because(err)
 	case errors.As(err, &handshake):
 		return toolkeep.NewError(toolkeep.TLSError, "no secure connection to the tool's server could be made: its certificate or the TLS handshake was refused").Because(err)
 	case errors.As(err, &dns):
@@ -105,7 +105,7 @@ func (a *attempt) broke(st *status.Status) *toolkeep.Error {
 		return proxied(m[1])
 	}
 	if !a.flight.sent.Load() {
-		return toolkeep.NewError(toolkeep.InvalidResponse, "the call could not be handed to the server's connection; its metadata may be longer than the server takes")
+		return toolkeep.NewError(toolkeep.InvalidResponse, "the call could not be handed to the server's connection; its metadata may be longer than the server accepts")
 	}
 	switch st.Code() {
 	case codes.Unavailable:
@@ -148,7 +148,7 @@ func (a *attempt) said(st *status.Status) *toolkeep.Error {
 		}
 		why := "the upstream answered %s: it refused the credential"
 		if len(a.x.Credentials) == 0 {
-			why = "the upstream answered %s: it wants a credential, and the tool has none under auth"
+			why = "the upstream answered %s: it requires a credential, and the tool has none under auth"
 		}
 		e = toolkeep.NewError(toolkeep.SecretAccessDenied, why, name).With("status", code)
 	case codes.DeadlineExceeded:
@@ -156,7 +156,7 @@ func (a *attempt) said(st *status.Status) *toolkeep.Error {
 	case codes.ResourceExhausted:
 		e = toolkeep.NewError(toolkeep.RateLimitExceeded, "the upstream answered RESOURCE_EXHAUSTED: too many requests, or a quota is used up")
 	default:
-		e = toolkeep.NewError(toolkeep.GRPCError, "the upstream answered %s; details.grpc_message has its words", name)
+		e = toolkeep.NewError(toolkeep.GRPCError, "the upstream answered %s; details.grpc_message has its message", name)
 		switch st.Code() {
 		case codes.Unavailable:
 			e.Retryable = true

@@ -155,7 +155,7 @@ func (b *binding) request(args map[string]any) ([][]byte, *toolkeep.Error) {
 	}
 	list, ok := args["messages"].([]any)
 	if !ok {
-		return nil, argErrorf("/messages", "the list of messages that are sent is wanted").refuse()
+		return nil, argErrorf("/messages", "a list of the messages to send is expected").refuse()
 	}
 	out := make([][]byte, len(list))
 	for i, v := range list {
@@ -327,7 +327,7 @@ func (a *attempt) collect(s grpc.ClientStream) (*toolkeep.Output, *toolkeep.Erro
 		case full && (err == nil || late.Load()):
 			return a.frames(list, "it reached its limit of "+strconv.Itoa(len(list))+" messages"), nil
 		case late.Load() && a.parent.Err() != context.Canceled && len(list) > 0:
-			return a.frames(list, "its time was over"), nil
+			return a.frames(list, "its time limit passed"), nil
 		case late.Load() && a.parent.Err() != context.Canceled:
 			return nil, a.sent(toolkeep.NewError(toolkeep.UpstreamTimeout, "the upstream's stream sent no message within its time limit"))
 		case err != nil:

@@ -193,12 +193,12 @@ func scalar(f protoreflect.FieldDescriptor, v any, at string) (protoreflect.Valu
 		if b, ok := v.(bool); ok {
 			return protoreflect.ValueOfBool(b), nil
 		}
-		return none, argErrorf(at, "true or false is wanted")
+		return none, argErrorf(at, "true or false is expected")
 	case protoreflect.StringKind:
 		if s, ok := v.(string); ok {
 			return protoreflect.ValueOfString(s), nil
 		}
-		return none, argErrorf(at, "a string is wanted")
+		return none, argErrorf(at, "a string is expected")
 	case protoreflect.BytesKind:
 		if s, ok := v.(string); ok {
 			if b, err := unbase64(s); err == nil {
@@ -248,7 +248,7 @@ func enum(d protoreflect.EnumDescriptor, v any, at string) (protoreflect.Value, 
 			return protoreflect.ValueOfEnum(protoreflect.EnumNumber(n)), nil
 		}
 	}
-	return protoreflect.Value{}, argErrorf(at, "the name of a value of %s is wanted", d.FullName())
+	return protoreflect.Value{}, argErrorf(at, "the name of a value of %s is expected", d.FullName())
 }
 
 // numberText returns the text of a number, which may be in a string.
@@ -266,7 +266,7 @@ func integer(k protoreflect.Kind, v any, at string) (protoreflect.Value, *argErr
 	none := protoreflect.Value{}
 	text, ok := numberText(v)
 	if !ok {
-		return none, argErrorf(at, "a whole number is wanted")
+		return none, argErrorf(at, "a whole number is expected")
 	}
 	if strings.ContainsAny(text, ".eE") {
 		// 1.0 and 1e3 are integers too.
@@ -275,7 +275,7 @@ func integer(k protoreflect.Kind, v any, at string) (protoreflect.Value, *argErr
 			_, isRat = r.SetString(text)
 		}
 		if !isRat || !r.IsInt() {
-			return none, argErrorf(at, "a whole number is wanted")
+			return none, argErrorf(at, "a whole number is expected")
 		}
 		text = r.Num().String()
 	}
@@ -316,7 +316,7 @@ func float(k protoreflect.Kind, v any, at string) (protoreflect.Value, *argError
 	default:
 		text, ok := numberText(v)
 		if !ok {
-			return protoreflect.Value{}, argErrorf(at, "a number is wanted")
+			return protoreflect.Value{}, argErrorf(at, "a number is expected")
 		}
 		var err error
 		if n, err = strconv.ParseFloat(text, bits); err != nil {
@@ -476,7 +476,7 @@ func writeFieldMask(_ *writer, m protoreflect.Message, v any, at string, _ int) 
 	for path := range strings.SplitSeq(s, ",") {
 		snake := snakeCase(path)
 		if camelCase(snake) != path || path == "" {
-			return argErrorf(at, "%q is no path of a field mask; names are in lowerCamelCase", toolkeep.ClipBytes(path, 300))
+			return argErrorf(at, "%q is not a path of a field mask; names are in lowerCamelCase", toolkeep.ClipBytes(path, 300))
 		}
 		list.Append(protoreflect.ValueOfString(snake))
 	}
@@ -517,14 +517,14 @@ func camelCase(s string) string {
 func writeStruct(w *writer, m protoreflect.Message, v any, at string, depth int) *argError {
 	tree, ok := v.(map[string]any)
 	if !ok {
-		return argErrorf(at, "an object is wanted")
+		return argErrorf(at, "an object is expected")
 	}
 	return w.field(m, m.Descriptor().Fields().ByNumber(1), tree, at, depth)
 }
 
 func writeListValue(w *writer, m protoreflect.Message, v any, at string, depth int) *argError {
 	if _, ok := v.([]any); !ok {
-		return argErrorf(at, "an array is wanted")
+		return argErrorf(at, "an array is expected")
 	}
 	return w.field(m, m.Descriptor().Fields().ByNumber(1), v, at, depth)
 }

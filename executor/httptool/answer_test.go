@@ -322,7 +322,7 @@ func TestStreams(t *testing.T) {
 		{name: "too long at once", contentType: "text/event-stream", body: "data: " + strings.Repeat("x", 300) + "\n\n", code: toolkeep.ResultTooLarge},
 		{name: "NDJSON", contentType: "application/x-ndjson", body: "{\"a\":1.50}\r\n\n [2]\n\"x\"", want: `[{"a":1.50},[2],"x"]`},
 		{name: "JSON Lines with sentinel", contentType: "application/jsonl", body: "1\n[DONE]\nnonsense\n", want: `[1]`},
-		{name: "a line that is no JSON", contentType: "application/x-ndjson", body: "1\n{\n", code: toolkeep.InvalidResponse},
+		{name: "a line that is not JSON", contentType: "application/x-ndjson", body: "1\n{\n", code: toolkeep.InvalidResponse},
 		{name: "sequence", contentType: "application/json-seq", body: "passed over\x1e{\"a\":1}\n\x1e\x1e2\n\x1e[3]", want: `[{"a":1},2,[3]]`},
 		{name: "sequence that is none", contentType: "application/json-seq", body: "\x1e{", code: toolkeep.InvalidResponse},
 	}
@@ -395,9 +395,9 @@ func TestStreamWithoutEnd(t *testing.T) {
 		want, warn         string
 		code               toolkeep.Code
 	}{
-		{"the attempt's time", "data: 1\n\n", `{}`, 1500 * time.Millisecond, `[{"data":1}]`, "time was over", ""},
-		{"half an event is left out", "data: 1\n\ndata: 2\n", `{}`, 1500 * time.Millisecond, `[{"data":1}]`, "time was over", ""},
-		{"its own time", "data: 1\n\n", `{"max_seconds":2}`, time.Minute, `[{"data":1}]`, "time was over", ""},
+		{"the attempt's time", "data: 1\n\n", `{}`, 1500 * time.Millisecond, `[{"data":1}]`, "time limit passed", ""},
+		{"half an event is left out", "data: 1\n\ndata: 2\n", `{}`, 1500 * time.Millisecond, `[{"data":1}]`, "time limit passed", ""},
+		{"its own time", "data: 1\n\n", `{"max_seconds":2}`, time.Minute, `[{"data":1}]`, "time limit passed", ""},
 		{"no event", ": ping\n\n", `{}`, 1500 * time.Millisecond, "", "", toolkeep.UpstreamTimeout},
 		{"the most events", "data: 1\n\ndata: 2\n\n", `{"max_events":2}`, time.Minute, `[{"data":1},{"data":2}]`, "limit of 2 events", ""},
 		{"a sentinel", "data: 1\n\ndata: end\n\n", `{"sentinel":"end"}`, time.Minute, `[{"data":1}]`, "", ""},

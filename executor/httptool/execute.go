@@ -173,7 +173,7 @@ func (a *attempt) pause(d time.Duration, status int) *toolkeep.Error {
 		return nil
 	}
 	if d > maxRedirectWait {
-		return badRedirect(status, "the upstream redirected and asks for a longer wait than one call takes")
+		return badRedirect(status, "the upstream redirected and asks for a longer wait than one call allows")
 	}
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -96,7 +96,7 @@ func classify(ctx context.Context, err error) *toolkeep.Error {
 	case context.DeadlineExceeded:
 		return toolkeep.NewError(toolkeep.UpstreamTimeout, "the upstream did not answer within the attempt's time limit")
 	default:
-		return toolkeep.NewError(toolkeep.Cancelled, "the call was cancelled; the upstream was told by closing its connection")
+		return toolkeep.NewError(toolkeep.Cancelled, "the call was cancelled; its connection to the upstream was closed")
 	}
 	var (
 		dns     *net.DNSError

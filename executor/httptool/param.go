@@ -166,7 +166,7 @@ func (p *parameter) element(dst []byte, at, s string, esc escaping) ([]byte, *to
 			continue // the element's own comma is encoded
 		}
 		if strings.Contains(s, d) {
-			return nil, unsafe(at, "the argument %s is sent as a list with %q between its elements, so that they may not have any", p.arg, d)
+			return nil, unsafe(at, "the argument %s is sent as a list with %q between its elements, so the elements may not contain any", p.arg, d)
 		}
 	}
 	if joined {
@@ -180,7 +180,7 @@ func (p *parameter) element(dst []byte, at, s string, esc escaping) ([]byte, *to
 func (p *parameter) value(dst []byte, at string, el any, esc escaping, level int) ([]byte, *toolkeep.Error) {
 	if inner, ok := el.([]any); ok && level < len(p.items) {
 		if len(inner) == 0 {
-			return nil, unsafe(at, "the argument %s has an empty list within a list, which cannot be told from an empty text", p.arg)
+			return nil, unsafe(at, "the argument %s has an empty list within a list, which cannot be distinguished from an empty text", p.arg)
 		}
 		between := esc.delimit(p.items[level])
 		for i, e := range inner {
@@ -384,7 +384,7 @@ func appendPath(dst []byte, p *parameter, v any) ([]byte, *toolkeep.Error) {
 	dst = append(dst, prefix...)
 	for i, it := range items {
 		if !isPlain && p.style == "label" && p.explode && strings.ContainsRune(it.key+it.value, '.') {
-			return nil, unsafe(at, "the argument %s is sent with dots between its elements, so that they may not have any", p.arg)
+			return nil, unsafe(at, "the argument %s is sent with dots between its elements, so the elements may not contain any", p.arg)
 		}
 		if i > 0 {
 			dst = append(dst, between...)
@@ -421,7 +421,7 @@ func appendPath(dst []byte, p *parameter, v any) ([]byte, *toolkeep.Error) {
 // pathText encodes one text of a list or object in a path.
 func (p *parameter) pathText(dst []byte, at, s string, esc escaping) ([]byte, *toolkeep.Error) {
 	if d := delimiter(p.style); d != "," && strings.Contains(s, d) {
-		return nil, unsafe(at, "the argument %s is sent as a list with %q between its elements, so that they may not have any", p.arg, d)
+		return nil, unsafe(at, "the argument %s is sent as a list with %q between its elements, so the elements may not contain any", p.arg, d)
 	}
 	return esc.append(dst, s), nil
 }

@@ -136,7 +136,7 @@ func (a *attempt) refused(resp *http.Response) *toolkeep.Error {
 	case status == 401 || status == 403:
 		why := "the upstream answered HTTP %d: it refused the credential"
 		if len(a.x.Credentials) == 0 {
-			why = "the upstream answered HTTP %d: it wants a credential, and the tool has none under auth"
+			why = "the upstream answered HTTP %d: it requires a credential, and the tool has none under auth"
 		}
 		e = toolkeep.NewError(toolkeep.SecretAccessDenied, why, status)
 	case status == 408:
@@ -144,7 +144,7 @@ func (a *attempt) refused(resp *http.Response) *toolkeep.Error {
 	case status == 429:
 		e = toolkeep.NewError(toolkeep.RateLimitExceeded, "the upstream answered HTTP 429: too many requests")
 	case status >= 400 && status < 500:
-		e = toolkeep.NewError(toolkeep.UpstreamClientError, "the upstream answered HTTP %d%s; details.body has its words", status, statusName(status))
+		e = toolkeep.NewError(toolkeep.UpstreamClientError, "the upstream answered HTTP %d%s; details.body has its message", status, statusName(status))
 		if status == 400 || status == 404 || status == 409 || status == 422 {
 			e.With("class", "VALIDATION_ERROR")
 		}

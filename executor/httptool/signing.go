@@ -40,7 +40,7 @@ func isS3(service string) bool {
 func newSigner(c toolkeep.Credential) (*signer, *toolkeep.Error) {
 	tree, err := canon.ParseObject([]byte(c.Value), canon.Limits{})
 	if err != nil {
-		return nil, badCredential("the secret for aws_sigv4 must be a JSON object with access_key_id, secret_access_key and perhaps session_token")
+		return nil, badCredential("the secret for aws_sigv4 must be a JSON object with access_key_id, secret_access_key and optionally session_token")
 	}
 	text := func(name string) string { s, _ := tree[name].(string); return s }
 	s := &signer{keyID: text("access_key_id"), key: text("secret_access_key"), session: text("session_token")}

@@ -300,7 +300,7 @@ func TestClientCertificate(t *testing.T) {
 	}
 	for _, secret := range []string{"no PEM", strings.Split(pemA, "-----BEGIN PRIVATE")[0], strings.Split(pemA, "-----BEGIN PRIVATE")[0] + "-----BEGIN PRIVATE" + strings.Split(pemB, "-----BEGIN PRIVATE")[1]} {
 		if _, err := call("/", secret); err == nil || err.Code != toolkeep.SecretAccessDenied || !err.NothingSent {
-			t.Errorf("a secret that is no certificate with its key: %v", err)
+			t.Errorf("a secret that is not a certificate with its key: %v", err)
 		}
 	}
 }

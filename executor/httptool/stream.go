@@ -83,7 +83,7 @@ func (a *attempt) stream(resp *http.Response, next func(*lines) (*event, error))
 		case err != nil && cut.Load() && len(list) == 0:
 			return nil, toolkeep.NewError(toolkeep.UpstreamTimeout, "the upstream's stream sent no event within its time limit").With("status", resp.StatusCode)
 		case err != nil && cut.Load():
-			return a.streamed(list, u.wire.n, "its time was over"), nil
+			return a.streamed(list, u.wire.n, "its time limit passed"), nil
 		case (err == errCap || err == errTooLarge) && len(list) == 0:
 			return nil, tooLarge(min(s.maxBytes, limit), resp.StatusCode)
 		case err == errCap || err == errTooLarge:

@@ -57,7 +57,7 @@ func (e *Executor) Check(m *toolkeep.Manifest) []toolkeep.Fault {
 	}
 	for _, key := range slices.Sorted(maps.Keys(tree)) {
 		if key != "server" && key != "tool" {
-			add(at+canon.Pointer(key), "unknown", key+" is not a field that is known here")
+			add(at+canon.Pointer(key), "unknown", key+" is not a known field")
 		}
 	}
 	if name, _ := tree["server"].(string); !serverName.MatchString(name) {
@@ -67,7 +67,7 @@ func (e *Executor) Check(m *toolkeep.Manifest) []toolkeep.Fault {
 		add(at+"/tool", "length", "tool must be the server's own name of the tool, 1 to "+strconv.Itoa(maxToolName)+" bytes")
 	}
 	if len(m.Auth) > 0 {
-		add("/auth", "mcp", "the credentials of an MCP server belong into the server's own configuration; leave auth out")
+		add("/auth", "mcp", "the credentials of an MCP server belong in the server's own configuration; leave auth out")
 	}
 	return faults
 }

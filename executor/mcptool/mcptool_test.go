@@ -143,7 +143,7 @@ func TestResult(t *testing.T) {
 func TestReportedError(t *testing.T) {
 	e := start(t, newServer(t))
 	for raw, want := range map[string]string{
-		`{"isError":true}`: "the tool reports an error and says no more about it",
+		`{"isError":true}`: "the tool reports an error without details",
 		`{"isError":true,"content":[{"type":"image","text":"no"},7,{"type":"text","text":" \n"},{"type":"text","text":" first \n"},{"type":"text","text":"second"}]}`: "first",
 		`{"isError":true,"content":[{"type":"text","text":"` + strings.Repeat("é", 3000) + `"}]}`:                                                                     strings.Repeat("é", 1999) + "…",
 	} {

@@ -35,7 +35,7 @@ func (c *call) result(raw []byte) (map[string]any, *toolkeep.Error) {
 	}
 	content, isList := tree["content"].([]any)
 	if v, has := tree["content"]; has && v != nil && !isList {
-		return nil, c.broken("the content of its answer is no list")
+		return nil, c.broken("the content of its answer is not a list")
 	}
 	if content == nil {
 		content = []any{}
@@ -56,7 +56,7 @@ func (c *call) broken(why string) *toolkeep.Error {
 
 // reported is the error that a tool itself reports.
 func (c *call) reported(tree map[string]any, content []any) *toolkeep.Error {
-	message := "the tool reports an error and says no more about it"
+	message := "the tool reports an error without details"
 	for _, block := range content {
 		b, _ := block.(map[string]any)
 		if text, _ := b["text"].(string); b["type"] == "text" && strings.TrimSpace(text) != "" {

@@ -221,7 +221,7 @@ func (b *binding) readStatement(o *bindings.Object) statement {
 		return st
 	}
 	if len(st.text) > maxText {
-		o.Fault("statement", "size", "the statement has %d bytes; at most %d are taken", len(st.text), maxText)
+		o.Fault("statement", "size", "the statement has %d bytes; at most %d are accepted", len(st.text), maxText)
 		return st
 	}
 	n, err := scan(b.dialect, st.text)
@@ -247,7 +247,7 @@ func (b *binding) readParameter(o *bindings.Object) parameter {
 	case !slices.Contains(paramTypes, p.typ) || p.list && p.typ == "":
 		o.Fault("type", "enum", "the type is one of %s, or one of them with [] for PostgreSQL, or left out", strings.Join(paramTypes[1:], ", "))
 	case p.list && b.dialect != postgres && b.dialect != "":
-		o.Fault("type", "unsupported", "only PostgreSQL takes arrays; pass JSON and take it apart in the statement")
+		o.Fault("type", "unsupported", "only PostgreSQL accepts arrays; pass JSON and take it apart in the statement")
 	}
 	p.like = o.Choice("like", "", "contains", "prefix", "suffix")
 	if p.like != "" && p.typ != "" && (p.typ != "text" || p.list) {

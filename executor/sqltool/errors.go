@@ -90,7 +90,7 @@ func refused(code toolkeep.Code, sqlstate, message string) *toolkeep.Error {
 	message = strings.ToValidUTF8(toolkeep.ClipBytes(message, maxMessage), "\uFFFD")
 	intro := "the database refused the statement: "
 	if code == toolkeep.StatementForbidden {
-		intro = "the database lets the statement do no more than read: "
+		intro = "the database allows the statement only to read: "
 	}
 	e := toolkeep.NewError(code, "%s", intro+message)
 	if sqlstate != "" {
@@ -142,7 +142,7 @@ func classifyPostgres(err *pgconn.PgError) *toolkeep.Error {
 	case state == "25001" && strings.Contains(err.Routine, "XactReadOnly"):
 		return refused(toolkeep.StatementForbidden, state, err.Message)
 	case strings.HasPrefix(state, "08"), state == "57P01", state == "57P02", state == "57P03", state == "53300":
-		return toolkeep.NewError(toolkeep.DBConnectionFailed, "the tool's database takes no connection now or ended this one").With("sqlstate", state).With("reason", "server")
+		return toolkeep.NewError(toolkeep.DBConnectionFailed, "the tool's database accepts no connection now or ended this one").With("sqlstate", state).With("reason", "server")
 	case state == "3D000":
 		return toolkeep.NewError(toolkeep.DBConnectionFailed, "the tool's database does not exist on its server").With("sqlstate", state).With("reason", "database")
 	}
@@ -159,7 +159,7 @@ func classifyMySQL(err *mysql.MySQLError) *toolkeep.Error {
 	case 1045, 1698, 1044, 1251, 1862, 1820:
 		e = badLogin(state)
 	case 1040, 1053, 1129, 1130, 1203, 1226, 3159, 1152, 1927:
-		e = toolkeep.NewError(toolkeep.DBConnectionFailed, "the tool's database takes no connection now or ended this one").With("reason", "server").With("sqlstate", state)
+		e = toolkeep.NewError(toolkeep.DBConnectionFailed, "the tool's database accepts no connection now or ended this one").With("reason", "server").With("sqlstate", state)
 	case 1049:
 		e = toolkeep.NewError(toolkeep.DBConnectionFailed, "the tool's database does not exist on its server").With("reason", "database").With("sqlstate", state)
 	case 1213, 1205:

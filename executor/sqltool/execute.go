@@ -273,7 +273,7 @@ func (b *binding) login(x *toolkeep.Execution) (*login, *toolkeep.Error) {
 		h.Write([]byte(c.Value))
 	}
 	if strings.IndexByte(l.user+l.password, 0) >= 0 {
-		return nil, badCredential("the secret holds a NUL character, which no database takes")
+		return nil, badCredential("the secret holds a NUL character, which no database accepts")
 	}
 	copy(l.hash[:], h.Sum(nil))
 	return l, nil
@@ -448,5 +448,5 @@ func ended(ctx context.Context) *toolkeep.Error {
 	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 		return toolkeep.NewError(toolkeep.DBTimeout, "the database did not answer within the attempt's time limit; the statement was cancelled")
 	}
-	return toolkeep.NewError(toolkeep.Cancelled, "the call was cancelled; the database was told to stop")
+	return toolkeep.NewError(toolkeep.Cancelled, "the call was cancelled; the database was asked to stop")
 }

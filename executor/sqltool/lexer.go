@@ -181,7 +181,7 @@ func (s *scanner) block() error {
 	if s.dialect == mysqlDB {
 		rest := s.text[s.pos+2:]
 		if strings.HasPrefix(rest, "!") || strings.HasPrefix(rest, "M!") {
-			return fmt.Errorf("comments that MySQL carries out (/*! … */) are refused; write the statement plainly")
+			return fmt.Errorf("comments that MySQL executes (/*! … */) are refused; write the statement plainly")
 		}
 	}
 	depth := 1

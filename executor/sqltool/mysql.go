@@ -302,7 +302,7 @@ func (s *mySession) prepare(r *round) (driver.Stmt, error) {
 			// It parsed: it queries a view whose tables the user may not see.
 		case errors.As(err, &my) && (my.Number == 1064 || my.Number == 1295):
 			st.Close()
-			return nil, forbidden("the database does not take the statement for a query; a tool that does something else needs write: true in its binding")
+			return nil, forbidden("the database does not treat the statement as a query; a tool that does something else needs write: true in its binding")
 		default:
 			st.Close()
 			return nil, err

@@ -107,7 +107,7 @@ func (a argument) native(d dialect) (any, *toolkeep.Error) {
 		if s, ok := a.value.(string); ok {
 			raw, err := decodeBase64(s)
 			if err != nil {
-				return nil, unfit(a.arg, "is no base64")
+				return nil, unfit(a.arg, "is not base64")
 			}
 			return raw, nil
 		}

@@ -25,7 +25,7 @@ func (s *pgSession) encode(a argument, oid uint32) ([]byte, *toolkeep.Error) {
 		return nil, unfit(a.arg, why.Error())
 	}
 	if strings.IndexByte(text, 0) >= 0 {
-		return nil, unfit(a.arg, "holds a NUL character, which PostgreSQL does not take")
+		return nil, unfit(a.arg, "holds a NUL character, which PostgreSQL does not accept")
 	}
 	return []byte(text), nil
 }
@@ -40,7 +40,7 @@ func (s *pgSession) text(v any, oid uint32) (string, error) {
 		if t, ok := v.(string); ok {
 			raw, err := decodeBase64(t)
 			if err != nil {
-				return "", errors.New("is no base64")
+				return "", errors.New("is not base64")
 			}
 			return `\x` + hex.EncodeToString(raw), nil
 		}

@@ -233,7 +233,7 @@ func (s *pgSession) run(_ context.Context, r *round) error {
 	// query: this excludes COMMIT, SET, DO, COPY, CALL without results and the like,
 	// some of which a read-only transaction would allow.
 	if !r.binding.write && len(sd.Fields) == 0 {
-		return forbidden("the statement gives no rows, so it is no query; a tool that does something else needs write: true in its binding")
+		return forbidden("the statement returns no rows, so it is not a query; a tool that does something else needs write: true in its binding")
 	}
 	if len(sd.ParamOIDs) != len(r.args) {
 		return toolkeep.NewError(toolkeep.QueryFailed, "the database counts %d placeholders in the statement and the binding has %d", len(sd.ParamOIDs), len(r.args))

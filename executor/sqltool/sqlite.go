@@ -74,7 +74,7 @@ func (s *liteSession) open(ctx context.Context, write bool) (err error) {
 	return s.conn.Raw(func(c any) error {
 		r, ok := c.(sqlite.AuthorizerRegisterer)
 		if !ok {
-			return errors.New("the SQLite driver takes no authorizer")
+			return errors.New("the SQLite driver accepts no authorizer")
 		}
 		return r.RegisterAuthorizer(func(action sqlite.AuthorizerActionCode, arg1, arg2, _, _ string) sqlite.AuthorizerReturnCode {
 			if s.own || authorized(action, arg1, arg2, write) {

@@ -128,7 +128,7 @@ func (g *Gate) Refuse(w http.ResponseWriter, r *http.Request, err error) {
 	body, mErr := Marshal(p)
 	if mErr != nil {
 		// A detail that is no JSON is a bug where the error was made; the rest stands.
-		g.log.ErrorContext(r.Context(), "the details of an error are no JSON", "code", p.Code, "error", mErr)
+		g.log.ErrorContext(r.Context(), "the details of an error are not JSON", "code", p.Code, "error", mErr)
 		p.Details, p.Error.Details = nil, nil
 		body, _ = Marshal(p)
 	}

@@ -137,7 +137,7 @@ func readCallMeta(c *toolkeep.Call, name string, v []byte) {
 		header := c.Key
 		text(&c.Key)
 		if header != "" && c.Key != header {
-			fault(c, toolkeep.NewError(toolkeep.InvalidParameters, "the header Idempotency-Key and _meta[%q] are one thing and have different values", name))
+			fault(c, toolkeep.NewError(toolkeep.InvalidParameters, "the header Idempotency-Key and _meta[%q] mean the same and have different values; send one of them", name))
 		}
 	case metaVersion:
 		text(&c.Range)

@@ -26,5 +26,5 @@ func (s *Server) cursor(m *mcp.Message) (after string, err error) {
 			return string(key[1:]), nil
 		}
 	}
-	return "", mcp.NewError(mcp.CodeInvalidParams, "the cursor is not one of this server; begin the list again without")
+	return "", mcp.NewError(mcp.CodeInvalidParams, "the cursor is not from this server; start the list again without one")
 }

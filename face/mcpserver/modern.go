@@ -19,7 +19,7 @@ func (s *Server) postModern(w http.ResponseWriter, r *http.Request, v *view, p *
 		return
 	case m.IsResponse():
 		s.refuseMessage(w, http.StatusBadRequest, nil, mcp.NewError(mcp.CodeInvalidRequest,
-			"this revision has no answers from clients; put them into inputResponses of the next request"))
+			"in this revision clients send no responses; put the answers into inputResponses of the next request"))
 		return
 	case m.IsNotification():
 		// Without a session no client notification has a meaning.

@@ -193,7 +193,7 @@ func (p *Peers) beat(ctx context.Context) {
 			}
 		}
 		if err = errors.Join(err, lErr); err != nil && ctx.Err() == nil {
-			p.c.Log.Debug("the list of nodes could not be kept up", "error", err)
+			p.c.Log.Debug("the list of nodes could not be updated", "error", err)
 		}
 	}
 }

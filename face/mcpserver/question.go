@@ -43,7 +43,7 @@ func mayAsk(caps []byte, method string, params []byte) error {
 		return noAnswer("the caller's client did not declare the capability " + name)
 	}
 	if name == "elicitation" && mcp.Text(params, "mode") == "url" && mcp.Get(have, "url") == nil {
-		return noAnswer("the caller's client does not take elicitations of mode url")
+		return noAnswer("the caller's client does not accept elicitations of mode url")
 	}
 	if len(params) > questionBytes {
 		return toolkeep.NewError(toolkeep.RequestTooLarge, "the question has more than %d bytes", questionBytes)
@@ -600,7 +600,7 @@ func (x *exchange) parkedOf(raw []byte, method, subject string, arguments []byte
 		}
 	}
 	if time.Now().Unix() > int64(binary.BigEndian.Uint64(plain[37:])) { //nolint:gosec // made by seal
-		return nil, 0, badState("its time is over")
+		return nil, 0, badState("it has expired")
 	}
 	if [16]byte(plain[1:]) != x.s.node {
 		return nil, 0, badState("the call waits on another node, or on this one before it was restarted")

@@ -43,7 +43,7 @@ func ReadSets(file string) (Sets, error) {
 		}
 		for _, p := range e.Tools {
 			if _, err := path.Match(p, ""); err != nil {
-				return nil, fmt.Errorf("mcp.sets_file %s: in the set %s, %q is no pattern", file, name, p)
+				return nil, fmt.Errorf("mcp.sets_file %s: in the set %s, %q is not a pattern", file, name, p)
 			}
 		}
 	}

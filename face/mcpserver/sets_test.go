@@ -21,7 +21,7 @@ func TestReadSets(t *testing.T) {
 		{"shop: {title: 5}", `"/shop/title"`},
 		{"shop: {tools: a.b}", `"/shop/tools"`},
 		{"shop: {tags: [1.0]}", `"/shop/tags/0"`},
-		{"shop: {tools: ['[']}", "is no pattern"},
+		{"shop: {tools: ['[']}", "is not a pattern"},
 		{"shop: [", "line "},
 	} {
 		if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {

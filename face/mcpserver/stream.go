@@ -111,7 +111,7 @@ func (st *stream) shrink() {
 		}
 		if st.events[i].seq > st.taken {
 			if st.dropped == 0 {
-				st.log.Warn("a reader of an event stream is too slow; what it did not take in time is dropped, answers are kept", "stream", st.id)
+				st.log.Warn("a reader of an event stream is too slow; events that it did not read in time are dropped, responses are kept", "stream", st.id)
 			}
 			st.dropped++
 		}

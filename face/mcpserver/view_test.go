@@ -233,7 +233,7 @@ func TestViewSearch(t *testing.T) {
 		own("", "get_invocation", `{"invocation_id":"x\u0000"}`): "E3301",
 	} {
 		a := s.post("/mcp/search", body)
-		if code == "E3311" && !strings.Contains(a.body, "the question holds the control character U+00") {
+		if code == "E3311" && !strings.Contains(a.body, "the query contains the control character U+00") {
 			t.Errorf("%s: %s", body, a.body)
 		}
 		if a.result(t, "isError") != "true" || a.result(t, "structuredContent", "code") != `"`+code+`"` || a.result(t, "_meta", "toolkeep/code") != `"`+code+`"` {

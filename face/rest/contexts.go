@@ -54,7 +54,7 @@ func (a *API) contextRoutes() {
 	op := func(method, id, summary string) route {
 		return op(method, "/api/v1/context/agent/{agent_id}/tool/{tool_id}", id, tagAdmin, summary)
 	}
-	register(a, op("GET", "getContext", "Read what is stored of what an agent adds to a tool"), toolkeep.PermContext, a.getContext)
+	register(a, op("GET", "getContext", "Read what an agent adds to a tool, as stored"), toolkeep.PermContext, a.getContext)
 	register(a, op("PUT", "putContext", "Set what an agent adds to a tool, in place of what was stored"), toolkeep.PermContext, a.putContext)
-	register(a, op("DELETE", "deleteContext", "Remove what is stored of what an agent adds to a tool"), toolkeep.PermContext, a.deleteContext)
+	register(a, op("DELETE", "deleteContext", "Remove what an agent adds to a tool from the store"), toolkeep.PermContext, a.deleteContext)
 }

@@ -184,7 +184,7 @@ func (e *envelope) document() {
 		return
 	}
 	if _, err := e.dec.ReadToken(); err != io.EOF {
-		e.malformed("something stands after the JSON object of the body")
+		e.malformed("there is text after the JSON object of the body")
 	}
 	if e.call.Tool == "" {
 		e.malformed("tool_id is missing: send namespace.name")
@@ -276,7 +276,7 @@ func (e *envelope) syntax(err error) bool {
 	if errors.As(err, &syn) {
 		where = " at byte " + strconv.FormatInt(syn.ByteOffset, 10)
 		if canon.LoneSurrogate(e.body[min(int(syn.ByteOffset), len(e.body)):]) {
-			e.fault(toolkeep.NewError(toolkeep.InvalidEncoding, "the body has an escape that is no valid character%s", where))
+			e.fault(toolkeep.NewError(toolkeep.InvalidEncoding, "the body has an escape that is not a valid character%s", where))
 			return false
 		}
 	}
@@ -379,7 +379,7 @@ func (e *envelope) contradicts(to *string, name string) {
 	if to == &e.call.Key {
 		code = toolkeep.InvalidParameters
 	}
-	e.fault(toolkeep.NewError(code, "%s and %s are one thing and have different values", other, name))
+	e.fault(toolkeep.NewError(code, "%s and %s mean the same and have different values; send one of them", other, name))
 }
 
 func (e *envelope) token(name string) bool {

@@ -93,7 +93,7 @@ func TestDecodeCallFaults(t *testing.T) {
 		{"two timeouts", `{"tool_id":"a.b","timeout_seconds":1,"resource_limits":{"timeout_seconds":2}}`, nil, toolkeep.MalformedRequest, "timeout_seconds and resource_limits.timeout_seconds"},
 		{"two agents", `{"tool_id":"a.b","agent_id":"x","agent_context":{"agent_did":"y"}}`, nil, toolkeep.MalformedRequest, "agent_id and agent_context.agent_did"},
 		{"two plans", `{"tool_id":"a.b","plan_id":"x","context":{"plan_id":"y"}}`, nil, toolkeep.MalformedRequest, "plan_id and context.plan_id"},
-		{"two keys", `{"tool_id":"a.b","request_id":"x","execution_options":{"idempotency_key":"y"}}`, nil, toolkeep.InvalidParameters, "request_id and execution_options.idempotency_key are one thing"},
+		{"two keys", `{"tool_id":"a.b","request_id":"x","execution_options":{"idempotency_key":"y"}}`, nil, toolkeep.InvalidParameters, "request_id and execution_options.idempotency_key mean the same"},
 		{"key and header", `{"tool_id":"a.b","request_id":"x"}`, http.Header{"Idempotency-Key": {"y"}}, toolkeep.InvalidParameters, "the header Idempotency-Key and request_id"},
 		{"session and header", `{"tool_id":"a.b","agent_context":{"session_id":"x"}}`, http.Header{"X-Session-Id": {"y"}}, toolkeep.MalformedRequest, "session_id"},
 		{"cpu limit", `{"tool_id":"a.b","resource_limits":{"cpu_millicore_limit":100}}`, nil, toolkeep.MalformedRequest, "not in this build"},

@@ -13,7 +13,7 @@ import (
 
 type exportInput struct {
 	As        string   `query:"as" required:"true" enum:"openai,openai-responses,anthropic,gemini,mcp,langchain" doc:"form of the tools"`
-	Strict    bool     `query:"strict" doc:"have OpenAI and Anthropic keep the model to the schemas"`
+	Strict    bool     `query:"strict" doc:"make OpenAI and Anthropic enforce the schemas"`
 	Set       string   `query:"set" maxLength:"64" doc:"only tools of this set, as at /mcp/sets/{name}"`
 	Namespace string   `query:"namespace" maxLength:"64"`
 	Category  string   `query:"category" maxLength:"64"`

@@ -68,6 +68,6 @@ func (a *API) usageRoutes() {
 	}
 	register(a, op("GET", "/admin/analytics", "analytics", tagAdmin, "How tools are found and how they do in your tenant, by day in UTC"), toolkeep.PermInvocations, a.analytics)
 	register(a, op("DELETE", "/admin/analytics/users/{user_id}", "forgetUser", tagAdmin, "Forget a user's conversations, questions, preferences and numbers; also of one that is not known"), toolkeep.PermOperate, a.forgetUser)
-	register(a, op("POST", "/admin/weights", "learnWeights", tagAdmin, "Learn the weights of your tenant's search anew from what was chosen, and keep them if they are better"), toolkeep.PermOperate, a.learnWeights)
-	register(a, op("DELETE", "/admin/weights", "resetWeights", tagAdmin, "Give up learned weights for those of the configuration"), toolkeep.PermOperate, a.resetWeights)
+	register(a, op("POST", "/admin/weights", "learnWeights", tagAdmin, "Learn the weights of your tenant's search from the chosen tools, and use them if they are better"), toolkeep.PermOperate, a.learnWeights)
+	register(a, op("DELETE", "/admin/weights", "resetWeights", tagAdmin, "Drop the learned weights and use those of the configuration"), toolkeep.PermOperate, a.resetWeights)
 }

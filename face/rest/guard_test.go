@@ -186,7 +186,7 @@ func TestControlCharactersInQuestions(t *testing.T) {
 	} {
 		wantStatus(t, w, 400)
 		problem(t, w, toolkeep.InvalidEncoding)
-		if !strings.Contains(w.Body.String(), `"detail":"the question holds the control character U+00`) {
+		if !strings.Contains(w.Body.String(), `"detail":"the query contains the control character U+00`) {
 			t.Errorf("%s", w.Body)
 		}
 	}

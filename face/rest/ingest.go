@@ -74,7 +74,7 @@ func (a *API) settle(ctx context.Context, p *toolkeep.Principal, list []catalog.
 		}
 		if _, err := a.c.SearchAdmin.Reindex(ctx, p, ids, true); err != nil {
 			// What is published is published; the words are searchable already.
-			a.log.WarnContext(ctx, "tools were published and could not be indexed anew", "error", err)
+			a.log.WarnContext(ctx, "tools were published and could not be indexed again", "error", err)
 		}
 	}
 	out := make([]IndexingStatus, len(list))

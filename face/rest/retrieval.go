@@ -109,7 +109,7 @@ type searchOutput struct {
 func (a *API) search(ctx context.Context, p *toolkeep.Principal, in *searchInput) (*searchOutput, error) {
 	limit := max(in.Limit, in.MaxTools)
 	if in.Limit != 0 && in.MaxTools != 0 && in.Limit != in.MaxTools {
-		return nil, toolkeep.NewError(toolkeep.MalformedRequest, "limit and maxTools are one thing and have different values")
+		return nil, toolkeep.NewError(toolkeep.MalformedRequest, "limit and maxTools mean the same and have different values; send one of them")
 	}
 	if limit == 0 {
 		limit = defaultMaxTools
@@ -202,7 +202,7 @@ type manifestInput struct {
 	Version              string `query:"version" maxLength:"256" doc:"exact version or range; absent is the latest"`
 	IncludeExamples      bool   `query:"includeExamples" default:"true"`
 	IncludeRelationships bool   `query:"includeRelationships" default:"true" doc:"tools that go with it, from its manifest and from what your tenant called"`
-	IncludeAnalytics     bool   `query:"includeAnalytics" doc:"how it fared for your tenant; default false"`
+	IncludeAnalytics     bool   `query:"includeAnalytics" doc:"how the tool performed for your tenant; default false"`
 }
 
 type manifestOutput struct {

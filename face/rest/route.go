@@ -200,7 +200,7 @@ func (in *input) read(r *http.Request, limits canon.Limits, v reflect.Value) err
 	}
 	if err := strict.Unmarshal(body, v.FieldByIndex(in.body).Addr().Interface()); err != nil {
 		// What fits the schema can only be a number that its field does not hold.
-		f := toolkeep.Fault{Rule: "range", Message: "the number is out of range, or has a fraction where a whole number is wanted"}
+		f := toolkeep.Fault{Rule: "range", Message: "the number is out of range, or has a fraction where a whole number is expected"}
 		var at *strict.SemanticError
 		if errors.As(err, &at) {
 			f.Pointer = string(at.JSONPointer)

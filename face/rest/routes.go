@@ -95,7 +95,7 @@ func (a *API) operations() {
 	const tools, tool, calls = "/api/v1/tools", "/api/v1/tools/{tool_id}", "/api/v1/invocations"
 
 	register(a, op("GET", calls, "listInvocations", tagCalls, "List calls, newest first"), "", a.listInvocations)
-	register(a, op("POST", calls+"/{invocation_id}/cancel", "cancelInvocation", tagCalls, "Ask a call to stop; again is harmless"), "", a.cancel)
+	register(a, op("POST", calls+"/{invocation_id}/cancel", "cancelInvocation", tagCalls, "Ask a call to stop; repeating the request is harmless"), "", a.cancel)
 
 	register(a, op("GET", tools, "listTools", tagTools, "List the tools that you may see"), "", a.listTools)
 	register(a, op("GET", tools+"/export", "exportTools", tagTools, "Write the tools that you may see as a provider's function schemas"), "", a.exportTools)
@@ -128,7 +128,7 @@ func (a *API) operations() {
 
 	if a.c.Search != nil {
 		register(a, op("GET", tools+"/retrieval/search", "searchTools", tagRetrieval, "Find tools for a task"), "", a.search)
-		context := op("POST", tools+"/retrieval/context", "toolContext", tagRetrieval, "Write what a language model is to know of the tools in its phase of a conversation")
+		context := op("POST", tools+"/retrieval/context", "toolContext", tagRetrieval, "Write what a language model should read about the tools in its phase of a conversation")
 		context.limits = canon.Limits{Bytes: a.limits.BodyBytes, Properties: 100_000} // 500 messages of all that they may hold
 		register(a, context, "", a.disclose)
 		register(a, op("GET", tools+"/retrieval/related/{toolId}", "relatedTools", tagRetrieval, "Find tools that go with a tool, or do the like"), "", a.related)

@@ -128,7 +128,7 @@ func (a *API) searchAdminRoutes() {
 		register(a, op("DELETE", "/cache/invalidate", "invalidateCache", "Drop cached results and kept answers of search"), toolkeep.PermOperate, a.invalidate)
 	}
 	if a.c.SearchAdmin != nil {
-		again := op("POST", "/reindex", "reindex", "Index tools anew, in the background")
+		again := op("POST", "/reindex", "reindex", "Index tools again, in the background")
 		again.status = http.StatusAccepted
 		register(a, again, toolkeep.PermOperate, a.reindex)
 	}

@@ -149,6 +149,6 @@ func (a *API) secretRoutes() {
 	register(a, op("GET", "", "listSecrets", "List secrets by name, never their values"), "", a.listSecrets)
 	register(a, op("PUT", "/{name}", "putSecret", "Set a secret; the next call uses it"), "", a.putSecret)
 	register(a, op("DELETE", "/{name}", "deleteSecret", "Remove a secret"), "", a.deleteSecret)
-	register(a, op("POST", "/test", "testSecret", "Read a reference as a call would, and tell all but the value"), "", a.testSecret)
+	register(a, op("POST", "/test", "testSecret", "Read a reference as a call would, and return everything but the value"), "", a.testSecret)
 	register(a, op("POST", "/rotate", "rotateSealKey", "Seal everything that is stored under a new key"), toolkeep.PermSecretsAdmin, a.rotateSealKey)
 }

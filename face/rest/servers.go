@@ -159,7 +159,7 @@ func (a *API) serverRoutes() {
 	register(a, put, toolkeep.PermServers, a.putServer)
 	register(a, op("DELETE", server, "removeServer", "Remove an MCP server and block its tools"), toolkeep.PermServers, onServer(a.c.Servers.Remove))
 	register(a, op("POST", server+"/accept", "acceptServer", "Accept what an MCP server offers now"), toolkeep.PermServers, a.acceptServer)
-	register(a, op("POST", server+"/restart", "restartServer", "End an MCP server's sessions and forget its failures"), toolkeep.PermOperate, a.restartServer)
+	register(a, op("POST", server+"/restart", "restartServer", "End an MCP server's sessions and reset its count of failures"), toolkeep.PermOperate, a.restartServer)
 	register(a, op("POST", server+"/refresh", "refreshServer", "Read an MCP server's definitions now, and hold the tools that changed"), toolkeep.PermOperate, onServer(a.c.Servers.Refresh))
 	register(a, op("POST", server+"/login", "loginServer", "Begin your login at an MCP server: E3407 has the address"), "", onServer(a.c.Servers.Login))
 	register(a, op("POST", server+"/logout", "logoutServer", "Forget your login at an MCP server"), "", onServer(a.c.Servers.Logout))

@@ -47,10 +47,10 @@ func joinInputs(inputs map[string]string, isText func(name string) bool) ([]byte
 	faults := make([]toolkeep.Fault, len(bad))
 	for i, name := range bad {
 		faults[i] = toolkeep.Fault{Pointer: pointer(name), Rule: "json",
-			Message: "the value is no JSON, and the tool's schema does not say that it is text"}
+			Message: "the value is not JSON, and the tool's schema does not say that it is text"}
 	}
 	return nil, toolkeep.FaultsError(toolkeep.MalformedRequest,
-		"inputs."+clip(bad[0], 100)+" is no JSON: send each value JSON-serialised, as 3 or \"text\" with its quotes", faults)
+		"inputs."+clip(bad[0], 100)+" is not JSON: send each value JSON-serialised, as 3 or \"text\" with its quotes", faults)
 }
 
 // isJSON reports whether s is one JSON value. Plain numbers and quoted words, the most common

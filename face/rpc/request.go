@@ -64,7 +64,7 @@ func (r *reader) fields() {
 	r.text(&c.ID, m.GetInvocationId(), "invocation_id")
 	r.text(&c.Parent, m.GetParentInvocationId(), "parent_invocation_id")
 	if key := m.GetRequestId(); key != "" && c.Key != "" && key != c.Key {
-		r.fault(toolkeep.NewError(toolkeep.InvalidParameters, "request_id and the metadata idempotency-key are one thing and have different values"))
+		r.fault(toolkeep.NewError(toolkeep.InvalidParameters, "request_id and the metadata idempotency-key mean the same and have different values; send one of them"))
 	} else {
 		r.text(&c.Key, key, "request_id")
 	}
@@ -121,7 +121,7 @@ func (r *reader) arguments() {
 	var err *toolkeep.Error
 	switch {
 	case m.GetParameters() != nil && len(m.GetInputs()) > 0:
-		r.malformed("inputs and parameters are one thing: send one of them")
+		r.malformed("inputs and parameters mean the same: send one of them")
 	case m.GetParameters() != nil:
 		r.call.Arguments, err = joinParameters(m.GetParameters())
 	case len(m.GetInputs()) > 0:

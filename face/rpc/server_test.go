@@ -364,7 +364,7 @@ func TestHostileMessages(t *testing.T) {
 	const invoke = "/agentic.l03.v1.ToolExecution/InvokeTool"
 	text, _ := proto.Marshal(&l03v1.ToolInvocationRequest{ToolId: "demo.text"})
 	for name, raw := range map[string][]byte{
-		"no protobuf": {0xff, 0xff, 0xff}, "text that is no UTF-8": []byte(strings.ReplaceAll(string(text), "demo", "d\xffmo")),
+		"no protobuf": {0xff, 0xff, 0xff}, "text that is not UTF-8": []byte(strings.ReplaceAll(string(text), "demo", "d\xffmo")),
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out []byte

@@ -98,7 +98,7 @@ func answerOf(t *testing.T, m *l03v1.ToolInvocationResult, trailer metadata.MD) 
 		}
 		raw, err := json.Marshal(object)
 		if err != nil {
-			t.Fatalf("an output is no JSON: %v", outputs)
+			t.Fatalf("an output is not JSON: %v", outputs)
 		}
 		a.Output = string(raw)
 	}

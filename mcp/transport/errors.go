@@ -9,7 +9,7 @@ import (
 var (
 	// ErrSession says that the server no longer knows the session. Open a new
 	// connection.
-	ErrSession = errors.New("the MCP server no longer knows the session")
+	ErrSession = errors.New("the MCP server no longer has the session")
 	// ErrClosed is the cause of a Write after Close.
 	ErrClosed = errors.New("the connection is closed")
 	// ErrJunk ends a stdio connection whose peer writes too much that is not a message.

@@ -225,7 +225,7 @@ func (c *HTTPConn) answer(resp *http.Response, x *exchange) *SendError {
 		return &SendError{Status: resp.StatusCode, Err: err}
 	}
 	if encoded(resp) {
-		return fail("the server compressed its answer although nobody asked for it", nil)
+		return fail("the server compressed its answer, which was not requested", nil)
 	}
 	switch kind := mediaType(resp); {
 	case kind == "text/event-stream":
@@ -249,11 +249,11 @@ func (c *HTTPConn) answer(resp *http.Response, x *exchange) *SendError {
 		listening := c.listening
 		c.mu.Unlock()
 		if !listening || x.modern {
-			return fail("the server took the request and answers nothing", nil)
+			return fail("the server accepted the request and did not answer", nil)
 		}
 		return nil // the response may come on the server's own stream
 	default:
-		return fail("the server answered "+orNothing(kind)+" where JSON or an event stream is due", nil)
+		return fail("the server answered "+orNothing(kind)+" where JSON or an event stream is expected", nil)
 	}
 }
 
@@ -267,7 +267,7 @@ func orNothing(kind string) string {
 func (c *HTTPConn) settleJSON(resp *http.Response, data []byte, x *exchange) *SendError {
 	x.whole = true
 	if err := c.receive(x.ctx, data, x, c.learn); err != nil {
-		return &SendError{Status: resp.StatusCode, Err: errors.New("the server's answer is no JSON-RPC message: " + err.Error())}
+		return &SendError{Status: resp.StatusCode, Err: errors.New("the server's answer is not a JSON-RPC message: " + err.Error())}
 	}
 	if c.waits(x) {
 		return &SendError{Status: resp.StatusCode, Err: errors.New("the server's answer has another id than the request")}

@@ -225,7 +225,7 @@ func TestHTTPBadAnswers(t *testing.T) {
 		{"HTML with 200", func(w http.ResponseWriter, m *mcp.Message) {
 			w.Header().Set("Content-Type", "text/html")
 			_, _ = io.WriteString(w, "<html>"+secret)
-		}, transport.SendError{Status: 200}, "answered text/html where JSON or an event stream is due"},
+		}, transport.SendError{Status: 200}, "answered text/html where JSON or an event stream is expected"},
 		{"401", func(w http.ResponseWriter, m *mcp.Message) { http.Error(w, secret, http.StatusUnauthorized) }, transport.SendError{Status: 401, Refused: true}, "Unauthorized"},
 		{"403", func(w http.ResponseWriter, m *mcp.Message) { http.Error(w, secret, http.StatusForbidden) }, transport.SendError{Status: 403, Refused: true}, "Forbidden"},
 		{"404 without a session", func(w http.ResponseWriter, m *mcp.Message) { http.NotFound(w, nil) }, transport.SendError{Status: 404, Refused: true}, "Not Found"},
@@ -238,9 +238,9 @@ func TestHTTPBadAnswers(t *testing.T) {
 			http.Error(w, secret, http.StatusServiceUnavailable)
 		}, transport.SendError{Status: 503, RetryAfter: time.Hour}, "Service Unavailable"},
 		{"409", func(w http.ResponseWriter, m *mcp.Message) { http.Error(w, secret, http.StatusConflict) }, transport.SendError{Status: 409}, "Conflict"},
-		{"202 and no stream", func(w http.ResponseWriter, m *mcp.Message) { w.WriteHeader(202) }, transport.SendError{Status: 202}, "answers nothing"},
+		{"202 and no stream", func(w http.ResponseWriter, m *mcp.Message) { w.WriteHeader(202) }, transport.SendError{Status: 202}, "did not answer"},
 		{"200 and no body", func(w http.ResponseWriter, m *mcp.Message) {}, transport.SendError{Status: 200}, "without a content type"},
-		{"no JSON", func(w http.ResponseWriter, m *mcp.Message) { answerJSON(w, secret) }, transport.SendError{Status: 200}, "no JSON-RPC message"},
+		{"no JSON", func(w http.ResponseWriter, m *mcp.Message) { answerJSON(w, secret) }, transport.SendError{Status: 200}, "not a JSON-RPC message"},
 		{"another id", func(w http.ResponseWriter, m *mcp.Message) { answerJSON(w, result([]byte(`"1"`), `{}`)) }, transport.SendError{Status: 200}, "another id"},
 		{"too large", func(w http.ResponseWriter, m *mcp.Message) {
 			answerJSON(w, result(m.ID, `{"t":"`+strings.Repeat("x", 5000)+`"}`))

@@ -256,7 +256,7 @@ func (c *leanConn) exchange(req *http.Request, head int64) (*http.Response, erro
 			return resp, nil
 		}
 	}
-	return nil, errors.New("the server announces its answer and does not give it")
+	return nil, errors.New("the server announced its answer and did not send it")
 }
 
 // leanBody releases the connection at its end.

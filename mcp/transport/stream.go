@@ -143,7 +143,7 @@ func streamOf(resp *http.Response) (*http.Response, *SendError) {
 	}
 	if mediaType(resp) != "text/event-stream" || encoded(resp) {
 		_ = resp.Body.Close()
-		return nil, &SendError{Status: resp.StatusCode, Err: errors.New("the server answered " + orNothing(mediaType(resp)) + " where an event stream is due")}
+		return nil, &SendError{Status: resp.StatusCode, Err: errors.New("the server answered " + orNothing(mediaType(resp)) + " where an event stream is expected")}
 	}
 	return resp, nil
 }

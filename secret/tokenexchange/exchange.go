@@ -109,7 +109,7 @@ func (g grant) read(resp *http.Response, body []byte) (answer, error) {
 	case status >= 300:
 		return answer{}, unreachable("the token endpoint answered with a redirect, which is not followed with a credential").With("status", status)
 	case status != http.StatusOK && status != http.StatusCreated || !isJSON:
-		return answer{}, unreachable("the token endpoint answered with something that is no token").With("status", status)
+		return answer{}, unreachable("the token endpoint answered with something that is not a token").With("status", status)
 	}
 	return g.token(obj)
 }

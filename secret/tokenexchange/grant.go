@@ -273,7 +273,7 @@ func parseSecret(s *settings, plain string) (credential, error) {
 	switch {
 	case strings.HasPrefix(trimmed, "{"):
 		if json.Unmarshal([]byte(trimmed), &c) != nil {
-			return c, unusable("the secret cannot be used: it begins like JSON and is none, or has a field of another type")
+			return c, unusable("the secret cannot be used: it looks like JSON and is not valid, or has a field of the wrong type")
 		}
 	case strings.HasPrefix(trimmed, "-----BEGIN "):
 		c.Certificate = trimmed

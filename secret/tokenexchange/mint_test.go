@@ -517,13 +517,13 @@ func TestFailures(t *testing.T) {
 			w.Header().Set("Retry-After", "7")
 			w.WriteHeader(429)
 		}, toolkeep.SecretRetrievalFailed, "429"},
-		{"garbage", answer(200, `<html>the secret+/%`), toolkeep.SecretRetrievalFailed, "no token"},
-		{"nothing", answer(200, ``), toolkeep.SecretRetrievalFailed, "no token"},
-		{"no content", answer(204, ``), toolkeep.SecretRetrievalFailed, "no token"},
+		{"garbage", answer(200, `<html>the secret+/%`), toolkeep.SecretRetrievalFailed, "not a token"},
+		{"nothing", answer(200, ``), toolkeep.SecretRetrievalFailed, "not a token"},
+		{"no content", answer(204, ``), toolkeep.SecretRetrievalFailed, "not a token"},
 		{"no token", answer(200, `{}`), toolkeep.SecretRetrievalFailed, "without a token"},
 		{"a number", answer(200, `{"access_token":5}`), toolkeep.SecretRetrievalFailed, "without a token"},
 		{"another header", answer(200, `{"access_token":"a\r\nX: y"}`), toolkeep.SecretRetrievalFailed, "can be sent"},
-		{"two tokens", answer(200, `{"access_token":"a","access_token":"b"}`), toolkeep.SecretRetrievalFailed, "no token"},
+		{"two tokens", answer(200, `{"access_token":"a","access_token":"b"}`), toolkeep.SecretRetrievalFailed, "not a token"},
 		{"another type", answer(200, `{"access_token":"a","token_type":"mac"}`), toolkeep.SecretAccessDenied, "another type"},
 		{"a redirect", func(w http.ResponseWriter, r *http.Request, _ int64) {
 			http.Redirect(w, r, "http://127.0.0.1:1/", http.StatusTemporaryRedirect)

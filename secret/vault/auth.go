@@ -53,7 +53,7 @@ func (a Auth) method() (api.AuthMethod, error) {
 	case Azure:
 		return azureAuth{mount: a.Mount, role: a.Role, resource: a.Resource, metadata: azureMetadata}, nil
 	}
-	return nil, wrong("%q is no way to log in to Vault", a.Method)
+	return nil, wrong("%q is not a way to log in to Vault", a.Method)
 }
 
 // secrets returns the values that a login error must not contain.

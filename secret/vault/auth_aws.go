@@ -78,7 +78,7 @@ func (a awsAuth) signed(ctx context.Context, cfg aws.Config) (map[string]any, er
 	// The region without its own STS endpoint is the one that Vault asks by default.
 	at, err := sts.NewDefaultEndpointResolverV2().ResolveEndpoint(ctx, sts.EndpointParameters{Region: &a.region, UseGlobalEndpoint: aws.Bool(a.region == awsRegion)})
 	if err != nil {
-		return nil, noProof("vault.region is no region of AWS", err)
+		return nil, noProof("vault.region is not a region of AWS", err)
 	}
 	to := at.URI.JoinPath("/").String()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, to, strings.NewReader(callerIdentity))
@@ -110,7 +110,7 @@ func (a awsAuth) signed(ctx context.Context, cfg aws.Config) (map[string]any, er
 func (a awsAuth) machine(ctx context.Context, cfg aws.Config) (map[string]any, error) {
 	doc, err := imds.NewFromConfig(cfg).GetDynamicData(ctx, &imds.GetDynamicDataInput{Path: "instance-identity/pkcs7"})
 	if err != nil {
-		return nil, noProof("the metadata service of EC2 gives no identity of this machine", err)
+		return nil, noProof("the metadata service of EC2 returned no identity of this machine", err)
 	}
 	defer doc.Content.Close()
 	pkcs7, err := io.ReadAll(io.LimitReader(doc.Content, maxCredential))

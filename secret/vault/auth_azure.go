@@ -45,7 +45,7 @@ func (a azureAuth) Login(ctx context.Context, c *api.Client) (*api.Secret, error
 		err = errors.New("the answer has no token")
 	}
 	if err != nil {
-		return nil, noProof("the metadata service of Azure gives no token of this machine's managed identity", err)
+		return nil, noProof("the metadata service of Azure returned no token of this machine's managed identity", err)
 	}
 	var machine struct {
 		Compute struct {

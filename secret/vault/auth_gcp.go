@@ -52,7 +52,7 @@ func (a gcpAuth) identity(ctx context.Context, client *http.Client, address stri
 	q := url.Values{"audience": {address + "/vault/" + a.role}, "format": {"full"}}
 	jwt, err := metadata.NewClient(client).GetWithContext(ctx, "instance/service-accounts/default/identity?"+q.Encode())
 	if err != nil {
-		return "", errors.New("the metadata server gives no identity of this machine")
+		return "", errors.New("the metadata server returned no identity of this machine")
 	}
 	return strings.TrimSpace(jwt), nil
 }
@@ -80,7 +80,7 @@ func (a gcpAuth) signed(ctx context.Context, client *http.Client, _ string) (str
 	r.Header.Set("Content-Type", "application/json")
 	resp, err := oauth2.NewClient(ctx, creds.TokenSource).Do(r)
 	if err != nil {
-		return "", errors.New("IAM of Google Cloud cannot be reached, or gives no token to ask with")
+		return "", errors.New("IAM of Google Cloud cannot be reached, or returned no token to ask with")
 	}
 	defer resp.Body.Close()
 	b, err := io.ReadAll(io.LimitReader(resp.Body, maxCredential))

@@ -129,7 +129,7 @@ func (c Config) Validate() error {
 		return err
 	}
 	if (c.TLS.CertFile == "") != (c.TLS.KeyFile == "") {
-		return wrong("the client certificate for Vault needs its key and the other way round")
+		return wrong("vault.client_cert and vault.client_key go together; set both or neither")
 	}
 	if err := c.Auth.validate(); err != nil {
 		return err
@@ -167,7 +167,7 @@ func (a Auth) validate() error {
 			return wrong("logging in to Vault by aws-ec2 needs a file for the nonce of this machine's logins")
 		}
 	default:
-		return wrong("%q is no way to log in to Vault; use one of %s", a.Method, strings.Join(Methods, ", "))
+		return wrong("%q is not a way to log in to Vault; use one of %s", a.Method, strings.Join(Methods, ", "))
 	}
 	if cleanPath(a.Mount) == "" {
 		return wrong("the mount %q of Vault's auth method is not a path such as kubernetes", a.Mount)

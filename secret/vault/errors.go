@@ -59,7 +59,7 @@ func cause(err error, secrets ...string) error {
 	var text string
 	switch {
 	case errors.As(err, &r) && r.RawError:
-		text = fmt.Sprintf("status %d with an answer that is none of Vault's", r.StatusCode)
+		text = fmt.Sprintf("status %d with an answer that is not Vault's", r.StatusCode)
 	case errors.As(err, &r):
 		text = fmt.Sprintf("status %d: %s", r.StatusCode, strings.Join(r.Errors, "; "))
 	case errors.As(err, &u):

@@ -35,7 +35,7 @@ func parseReference(rest, prefix string, p *toolkeep.Principal) (reference, erro
 	if below, ok := strings.CutPrefix(rest, "./"); ok {
 		top, ok := expand(strings.Trim(prefix, "/"), p)
 		if !ok {
-			return r, refuse(toolkeep.SecretAccessDenied, "the prefix of Vault references is one a tenant, workspace or subject, and the caller has none that can stand in a path")
+			return r, refuse(toolkeep.SecretAccessDenied, "the prefix of Vault references contains a tenant, workspace or subject, and the caller has none that can be part of a path")
 		}
 		rest = escapePath(top) + "/" + below
 	}

@@ -67,7 +67,7 @@ func replaced(r reference, data map[string]jsontext.Value, value []byte) (map[st
 	if name == "" { // all fields
 		var whole map[string]jsontext.Value
 		if json.Unmarshal(value, &whole) != nil {
-			return nil, refuse(toolkeep.SecretAccessDenied, "%s cannot be replaced: it has several fields, and the new value is no JSON object", r)
+			return nil, refuse(toolkeep.SecretAccessDenied, "%s cannot be replaced: it has several fields, and the new value is not a JSON object", r)
 		}
 		return whole, nil
 	}

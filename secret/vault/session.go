@@ -297,7 +297,7 @@ func (c *client) loginFailed(ctx context.Context, err error) *toolkeep.Error {
 		return known
 	}
 	if code := status(err); code >= 400 && code < 500 && code != http.StatusTooManyRequests {
-		return refuse(toolkeep.SecretAccessDenied, "Vault refuses this server's login by %s; the operator must look at vault.role and what goes with it", c.config.Auth.Method).
+		return refuse(toolkeep.SecretAccessDenied, "Vault refuses this server's login by %s; the operator must check vault.role and the settings of that login method", c.config.Auth.Method).
 			Because(cause(err, c.config.Auth.secrets()...))
 	}
 	e := failed(ctx, "log in", err, c.config.Auth.secrets()...)

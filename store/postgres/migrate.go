@@ -104,7 +104,7 @@ func newer(ctx context.Context, db *sql.DB, has, knows int64, forward bool, log 
 		return fmt.Errorf("postgres: read which versions the schema allows: %w", err)
 	}
 	if !forward || floor > knows {
-		return fmt.Errorf("postgres: the database has schema version %d, this program knows %d at most: "+
+		return fmt.Errorf("postgres: the database has schema version %d, this program supports %d at most: "+
 			"it was migrated by a newer version of Toolkeep; use that one", has, knows)
 	}
 	log.Warn("the database was migrated by a newer version of Toolkeep; this one goes on with it", "has", has, "knows", knows)

@@ -31,7 +31,7 @@ func encodePut(c toolkeep.PutDocument, now func() time.Time) (Encoded, error) {
 		return Encoded{}, fmt.Errorf("the body takes %d bytes, the limit is %d", n, toolkeep.MaxDocumentBody)
 	}
 	if c.Expect < toolkeep.AnyRevision {
-		return Encoded{}, fmt.Errorf("%d is no revision to expect", c.Expect)
+		return Encoded{}, fmt.Errorf("%d is not a revision to expect", c.Expect)
 	}
 	if it.UpdatedAt.IsZero() {
 		it.UpdatedAt = now()
@@ -66,7 +66,7 @@ func encodeDrop(c toolkeep.DeleteDocument, now func() time.Time) (Encoded, error
 		return Encoded{}, err
 	}
 	if c.Expect < toolkeep.AnyRevision || c.Expect == toolkeep.NoRevision {
-		return Encoded{}, fmt.Errorf("%d is no revision to expect of what is dropped", c.Expect)
+		return Encoded{}, fmt.Errorf("%d is not a revision to expect of what is dropped", c.Expect)
 	}
 	b, err := appendItem(nil, itemDropped, c.Kind, now())
 	b = appendInt(b, c.Expect)

@@ -200,7 +200,7 @@ func checkCall(v *toolkeep.Invocation) error {
 		return err
 	}
 	if !knownState(v.State) {
-		return fmt.Errorf("%q is no state of a call", string(v.State))
+		return fmt.Errorf("%q is not a state of a call", string(v.State))
 	}
 	if n := len(v.Output) + len(v.SealedArgs); n > MaxBytes {
 		return fmt.Errorf("output and sealed arguments take %d bytes, the limit is %d", n, MaxBytes)

@@ -82,7 +82,7 @@ func (c *Client) Elsewhere(ctx context.Context, cache string) error {
 	if !goredis.HasErrorPrefix(err, "MOVED ") && !goredis.HasErrorPrefix(err, "ASK ") {
 		return nil
 	}
-	return toolkeep.NewError(toolkeep.InvalidManifest, "redis.url names a node of a Redis cluster that keeps our keys on another node, and a cluster's redirections are not followed; name a single server, or a proxy that answers for the whole cluster").Because(err)
+	return toolkeep.NewError(toolkeep.InvalidManifest, "redis.url names a node of a Redis cluster that has the keys on another node, and a cluster's redirections are not followed; name a single server, or a proxy that answers for the whole cluster").Because(err)
 }
 
 // names returns the key of the list of a cache's names. The braces put all keys of a
@@ -159,7 +159,7 @@ func (c *Config) address(o *goredis.Options) (user string, err error) {
 	}
 	if db != "" {
 		if o.DB, err = strconv.Atoi(db); err != nil || o.DB < 0 {
-			return "", errors.New("the database in its URL is no number")
+			return "", errors.New("the database in its URL is not a number")
 		}
 	}
 	if u.Scheme == "rediss" {

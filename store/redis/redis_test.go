@@ -85,7 +85,7 @@ func TestCacheKeepsForAWhile(t *testing.T) {
 			t.Fatal(err)
 		}
 		if v, err := c.Get(t.Context(), "list"); v != nil || err != nil {
-			t.Errorf("%q %v for what is no value", v, err)
+			t.Errorf("%q %v for what is not a value", v, err)
 		}
 	})
 }
@@ -273,8 +273,8 @@ func TestNewRefuses(t *testing.T) {
 		"redis://user:hunter2@127.0.0.1": "holds a password",
 		"redis://redis.example:6379":     "must be rediss://",
 		"redis://":                       "names no host",
-		"rediss://h/zero":                "no number",
-		"rediss://h/-1":                  "no number",
+		"rediss://h/zero":                "is not a number",
+		"rediss://h/-1":                  "is not a number",
 		"unix://":                        "names no socket",
 		"unix://host/path":               "names no socket",
 		"rediss://h?read_timeout=1":      "parameters beside db",

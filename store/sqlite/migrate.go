@@ -60,7 +60,7 @@ func migrate(ctx context.Context, db *sql.DB, target int64, log *slog.Logger) (f
 		return 0, 0, fmt.Errorf("sqlite: read the schema version: %w", err)
 	}
 	if from > newest {
-		return from, from, fmt.Errorf("sqlite: the database has schema version %d, this program knows %d at most: "+
+		return from, from, fmt.Errorf("sqlite: the database has schema version %d, this program supports %d at most: "+
 			"it was written by a newer version of Toolkeep; use that one", from, newest)
 	}
 	if target < from {

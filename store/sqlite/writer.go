@@ -136,7 +136,7 @@ func (s *Store) do(ctx context.Context, f func(context.Context, *writer) error) 
 func (w *writer) close() {
 	for len(w.pending) != 0 {
 		if err := w.index(context.Background()); err != nil {
-			w.s.cfg.Log.Error("the index of calls is behind and follows at the next start", "error", err)
+			w.s.cfg.Log.Error("the index of calls is behind; it catches up at the next start", "error", err)
 			break
 		}
 	}

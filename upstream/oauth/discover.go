@@ -215,7 +215,7 @@ func (m *serverMetadata) check(issuer string) error {
 			continue
 		}
 		if _, err := endpoint(at); err != nil {
-			return refuse("its authorization server %s names an endpoint that is no https URL", toolkeep.ClipBytes(issuer, 200))
+			return refuse("its authorization server %s names an endpoint that is not an https URL", toolkeep.ClipBytes(issuer, 200))
 		}
 	}
 	return nil
@@ -362,7 +362,7 @@ func (l *Logins) client(ctx context.Context, r Ref, w *way, redirect string) (id
 		return identity{id: id, method: methodNone}, nil
 	}
 	if w.registerURL == "" {
-		return identity{}, refuse("its authorization server %s registers no client by itself: register one there with the redirect address %s and name it in the server's definition (oauth.client_id)",
+		return identity{}, refuse("its authorization server %s does not register clients automatically: register one there with the redirect address %s and name it in the server's definition (oauth.client_id)",
 			toolkeep.ClipBytes(w.issuer, 200), redirect)
 	}
 	return l.register(ctx, r, w, redirect)
@@ -433,7 +433,7 @@ func (l *Logins) register(ctx context.Context, r Ref, w *way, redirect string) (
 	if _, err := l.send(r, req, &got, false); err != nil {
 		var status *statusError
 		if errors.As(err, &status) && status.status < 500 {
-			return identity{}, refuse("its authorization server %s does not register clients by itself (%s): register one there with the redirect address %s and name it in the server's definition (oauth.client_id)",
+			return identity{}, refuse("its authorization server %s does not register clients automatically (%s): register one there with the redirect address %s and name it in the server's definition (oauth.client_id)",
 				toolkeep.ClipBytes(w.issuer, 200), status, redirect)
 		}
 		return identity{}, err
@@ -447,7 +447,7 @@ func (l *Logins) register(ctx context.Context, r Ref, w *way, redirect string) (
 	case got.Method == "":
 		got.Method = methodBasic // RFC 7591's default
 	case got.Method != methodBasic && got.Method != methodPost && got.Method != methodNone:
-		return identity{}, refuse("its authorization server %s wants a client to authenticate by %s, which is not supported", toolkeep.ClipBytes(w.issuer, 200), toolkeep.ClipBytes(got.Method, 200))
+		return identity{}, refuse("its authorization server %s requires a client to authenticate by %s, which is not supported", toolkeep.ClipBytes(w.issuer, 200), toolkeep.ClipBytes(got.Method, 200))
 	}
 	return identity{got.ID, got.Secret, got.Method}, nil
 }

@@ -35,7 +35,7 @@ func (l *Logins) grant(ctx context.Context, r Ref, at string, who identity, form
 	ctx, cancel := context.WithTimeout(ctx, requestTime)
 	defer cancel()
 	if _, err := endpoint(at); err != nil {
-		return granted{}, refuse("the address of its token endpoint is no https URL")
+		return granted{}, refuse("the address of its token endpoint is not an https URL")
 	}
 	if who.method != methodBasic {
 		form.Set("client_id", who.id)
@@ -131,7 +131,7 @@ func explain(r Ref, err error) error {
 	case errors.Is(err, context.DeadlineExceeded):
 		why = "its authorization server did not answer in time"
 	}
-	e := toolkeep.NewError(toolkeep.MCPError, "the MCP server %s wants a login, and none can begin: %s", r.Server, why).
+	e := toolkeep.NewError(toolkeep.MCPError, "the MCP server %s requires a login, and none can begin: %s", r.Server, why).
 		With("server", r.Server).Because(err)
 	return unsent(e)
 }

@@ -168,7 +168,7 @@ func (l *Logins) tryBegin(ctx context.Context, b *begun, ask challenge) error {
 
 func notEnough(r Ref, scopes []string) error {
 	return unsent(toolkeep.NewError(toolkeep.SecretAccessDenied,
-		"the MCP server %s wants scopes (%s) that the login of %s asked for and was not given; log out and in again with an account that has them",
+		"the MCP server %s requires scopes (%s) that the login of %s asked for and did not get; log out and in again with an account that has them",
 		r.Server, toolkeep.ClipBytes(strings.Join(scopes, " "), 200), r.Subject))
 }
 
@@ -237,7 +237,7 @@ func (l *Logins) putLogin(ctx context.Context, id string, g login) error {
 		return err
 	}
 	item := toolkeep.Document{Kind: LoginKind, ID: id, Body: sealed, UpdatedAt: l.c.Clock(), UpdatedBy: g.Subject}
-	return storeFault(l.c.Store.Apply(ctx, toolkeep.PutDocument{Document: item, Expect: toolkeep.NoRevision}), "a login cannot be kept now; try again")
+	return storeFault(l.c.Store.Apply(ctx, toolkeep.PutDocument{Document: item, Expect: toolkeep.NoRevision}), "a login cannot be stored now; try again")
 }
 
 // errOver means that a login was completed or has expired.
@@ -277,7 +277,7 @@ func (l *Logins) finish(ctx context.Context, id string, g login, revision int64,
 	case errors.Is(err, toolkeep.ErrNotFound), errors.Is(err, toolkeep.ErrStale):
 		return errOver
 	case err != nil:
-		return storeFault(err, "the login cannot be kept now")
+		return storeFault(err, "the login cannot be stored now")
 	}
 	l.over(id)
 	if a.denied != "" {

@@ -87,8 +87,8 @@ func (l *Logins) fail(w http.ResponseWriter, err error) {
 		show(w, http.StatusGone, pageData{Title: "This login is over", Lines: []string{"It was finished, or not within its time. Call the tool again to get a new address."}})
 		return
 	}
-	l.c.Log.Error("a login cannot be read or kept", "error", err)
-	show(w, http.StatusServiceUnavailable, pageData{Title: "This does not work now", Lines: []string{"The login cannot be read or kept at the moment. Load this page again in a while."}})
+	l.c.Log.Error("a login cannot be read or stored", "error", err)
+	show(w, http.StatusServiceUnavailable, pageData{Title: "This does not work now", Lines: []string{"The login cannot be read or stored at the moment. Load this page again in a while."}})
 }
 
 func (l *Logins) loginPage(w http.ResponseWriter, r *http.Request) {
@@ -109,7 +109,7 @@ func (l *Logins) loginPage(w http.ResponseWriter, r *http.Request) {
 	show(w, http.StatusOK, pageData{Title: "Log in at " + g.Server, Button: "Go on to " + u.Host,
 		Lines: []string{
 			g.Subject + " asks to use the MCP server " + g.Server + " with an account of yours.",
-			"If you go on, " + g.Subject + " may do there what you allow on the next page, until you log out. If you do not know who that is, or somebody sent you this address, close this window.",
+			"If you go on, " + g.Subject + " may do there what you allow on the next page, until you log out. If you do not know who that is, or if another person sent you this address, close this window.",
 		},
 		Facts: []fact{{"Who asks", g.Subject}, {"Tenant", g.Tenant}, {"Server", g.Address}, {"Login at", g.Issuer}, {"Scopes", scopes}},
 	})
@@ -164,7 +164,7 @@ func (l *Logins) callback(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	for _, name := range []string{"code", "state", "iss", "error"} {
 		if len(q[name]) > 1 {
-			show(w, http.StatusBadRequest, pageData{Title: "This does not work", Lines: []string{"The answer of the authorization server says one thing twice."}})
+			show(w, http.StatusBadRequest, pageData{Title: "This does not work", Lines: []string{"The answer of the authorization server has a parameter twice."}})
 			return
 		}
 	}
@@ -177,7 +177,7 @@ func (l *Logins) callback(w http.ResponseWriter, r *http.Request) {
 	mark, err := r.Cookie(l.cookieName(id))
 	if err != nil || subtle.ConstantTimeCompare([]byte(mark.Value), []byte(g.Mark)) != 1 {
 		show(w, http.StatusForbidden, pageData{Title: "Another browser began this login", Lines: []string{
-			"Open the address that the tool call named in this browser, and go on from there. If somebody sent you a link, close this window."}})
+			"Open the address that the tool call named in this browser, and go on from there. If another person sent you a link, close this window."}})
 		return
 	}
 	// The code works only once, so finish even if the browser disconnects.

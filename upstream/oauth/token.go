@@ -235,7 +235,7 @@ func (l *Logins) put(ctx context.Context, r Ref, rec record, expect int64) error
 		return err
 	}
 	item := toolkeep.Document{Kind: TokenKind, Tenant: r.Tenant, ID: r.id(), Body: sealed, UpdatedAt: l.c.Clock(), UpdatedBy: r.Subject}
-	return storeFault(l.c.Store.Apply(ctx, toolkeep.PutDocument{Document: item, Expect: expect}), "the login at the MCP server "+r.Server+" cannot be kept now; try again")
+	return storeFault(l.c.Store.Apply(ctx, toolkeep.PutDocument{Document: item, Expect: expect}), "the login at the MCP server "+r.Server+" cannot be stored now; try again")
 }
 
 func tokenPlace(r Ref) []byte { return []byte(TokenKind + "\x00" + r.Tenant + "\x00" + r.id()) }
@@ -376,7 +376,7 @@ func (l *Logins) renew(r Ref, t *token, old string) (string, error) {
 		err = l.load(ctx, r, t, true)
 		return t.of(r).Access, err
 	}
-	l.c.Log.Error("a renewed login could not be kept; it is tried again", "server", r.Server, "tenant", r.Tenant, "agent_id", r.Subject, "error", err)
+	l.c.Log.Error("a renewed login could not be stored; storing it is tried again", "server", r.Server, "tenant", r.Tenant, "agent_id", r.Subject, "error", err)
 	l.set(r, t, rec, revision)
 	t.unsaved = true
 	l.spawn(func() { l.keepTrying(r, t) })
@@ -423,7 +423,7 @@ func (l *Logins) unrenewed(ctx context.Context, r Ref, t *token, rec record, rev
 	if !ends(r, cause) {
 		rec.Renewing = time.Time{}
 		if err := l.put(ctx, r, rec, revision); err != nil && !errors.Is(err, toolkeep.ErrStale) {
-			l.c.Log.Warn("the end of a try to renew a login could not be noted", "server", r.Server, "error", err)
+			l.c.Log.Warn("the end of an attempt to renew a login could not be recorded", "server", r.Server, "error", err)
 		}
 		l.c.Log.Warn("a login at an MCP server could not be renewed", "server", r.Server, "tenant", r.Tenant, "agent_id", r.Subject, "error", cause)
 		var own *toolkeep.Error
@@ -436,7 +436,7 @@ func (l *Logins) unrenewed(ctx context.Context, r Ref, t *token, rec record, rev
 	}
 	err := l.c.Store.Apply(ctx, toolkeep.DeleteDocument{Kind: TokenKind, Tenant: r.Tenant, ID: r.id(), Expect: revision, By: r.Subject})
 	if err != nil && !errors.Is(err, toolkeep.ErrStale) && !errors.Is(err, toolkeep.ErrNotFound) {
-		return "", storeFault(err, "the end of the login at the MCP server "+r.Server+" cannot be noted now; try again")
+		return "", storeFault(err, "the end of the login at the MCP server "+r.Server+" cannot be recorded now; try again")
 	}
 	t.mu <- struct{}{}
 	defer t.unlock()

@@ -34,7 +34,7 @@ func (r *reader) collect(pointer string, v any, depth int) {
 		r.add(r.read(pointer, v))
 	default:
 		if pointer != "" {
-			r.add(&definition{pointer: pointer, parameters: problem("it is no object")})
+			r.add(&definition{pointer: pointer, parameters: problem("it is not an object")})
 		}
 	}
 }
@@ -131,7 +131,7 @@ func (r *reader) read(pointer string, v map[string]any) *definition {
 	}
 	switch {
 	case form == Auto:
-		return wrong("it is no function: " + kindOf(v) + " is carried out by its provider, or is in no form that can be read")
+		return wrong("it is not a function: " + kindOf(v) + " is executed by its provider, or has an unknown form")
 	case asked != Auto && asked != form:
 		if !(asked == LangChain && form != MCP || asked == Gemini && form == OpenAI && v["type"] == nil) {
 			return wrong("it is not in the form of " + string(asked) + "; it looks like that of " + string(form))
@@ -248,7 +248,7 @@ func readLangChain(d *definition, v map[string]any) {
 func fromArgs(d *definition) any {
 	properties, ok := d.parameters.(map[string]any)
 	if !ok {
-		return problem("its args are no object of properties")
+		return problem("its args are not an object of properties")
 	}
 	required := []any{}
 	for _, name := range slices.Sorted(maps.Keys(properties)) {
@@ -257,6 +257,6 @@ func fromArgs(d *definition) any {
 			required = append(required, name)
 		}
 	}
-	d.notes = append(d.notes, "args does not say which arguments must be given; those without a default are taken for required")
+	d.notes = append(d.notes, "args does not say which arguments are required; those without a default are treated as required")
 	return map[string]any{"type": "object", "properties": properties, "required": required}
 }

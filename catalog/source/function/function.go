@@ -137,7 +137,7 @@ func (r *reader) checkTarget() error {
 	}
 	if r.o.URL == "" {
 		if len(r.o.Builtins) == 0 {
-			return refuse("say what carries the functions out: a URL that takes the arguments, or functions that are built in")
+			return refuse("say what executes the functions: a URL that accepts the arguments, or built-in functions")
 		}
 		return nil
 	}
@@ -200,13 +200,13 @@ func (r *reader) add(d *definition) {
 	r.met[d.name] = true
 	id := r.id(d.name)
 	if id == "" {
-		no("its name has no letter or digit, so that no tool can be called by it")
+		no("its name has no letter or digit, so no tool id can be made from it")
 		return
 	}
 	if other, taken := r.ids[id]; taken {
 		id = r.hashed(id, d.name)
 		if _, taken := r.ids[id]; taken {
-			no("its name and that of %q become the same", other)
+			no("its name and that of %q make the same tool id", other)
 			return
 		}
 	}
@@ -312,7 +312,7 @@ func (r *reader) manifest(d *definition, id string, parameters any) (map[string]
 		return m, builtin(m, b)
 	}
 	if r.target == nil {
-		return nil, "nothing says what carries it out; give a URL or a function that is built in"
+		return nil, "nothing says what executes it; give a URL or a built-in function"
 	}
 	hinted(m, d.hints)
 	r.http(m, d.name)
@@ -336,7 +336,7 @@ func hinted(m, hints map[string]any) {
 func builtin(m map[string]any, b Builtin) string {
 	binding, err := canon.Parse(b.Binding, canon.Limits{})
 	if err != nil {
-		return "the tool that should carry it out has no binding that can be read"
+		return "the built-in tool that should execute it has no readable binding"
 	}
 	m["execution"] = map[string]any{"kind": b.Kind, "binding": binding}
 	m["side_effects"], m["idempotent"] = b.SideEffects, b.Idempotent

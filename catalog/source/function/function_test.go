@@ -151,10 +151,10 @@ func TestMCPHints(t *testing.T) {
 // TestRefused: every refused function is named with its reason, and the others become tools.
 func TestRefused(t *testing.T) {
 	for in, want := range map[string]string{
-		`{"type":"web_search_20250305","name":"web_search"}`: "carried out by its provider",
-		`{"googleSearch":{}}`:                                `"googleSearch" is carried out by its provider`,
+		`{"type":"web_search_20250305","name":"web_search"}`: "executed by its provider",
+		`{"googleSearch":{}}`:                                `"googleSearch" is executed by its provider`,
 		`{}`:                                                 "an empty object",
-		`7`:                                                  "it is no object",
+		`7`:                                                  "it is not an object",
 		`{"name":"g","input_schema":{"type":"array"}}`:                `of type "array"`,
 		`{"name":"g","input_schema":{"type":["string","null"]}}`:      "of another type than object",
 		`{"name":"g","input_schema":false}`:                           "allows no call",
@@ -165,7 +165,7 @@ func TestRefused(t *testing.T) {
 		`{"name":"f","input_schema":{}}`:                              "another function of this name",
 		`{"name":"!!!","input_schema":{}}`:                            "no letter or digit",
 		`{"name":"g","args_schema":"SearchInput"}`:                    "the name of a class",
-		`{"name":"g","args":[]}`:                                      "no object of properties",
+		`{"name":"g","args":[]}`:                                      "not an object of properties",
 	} {
 		plan, err := read(t, `[{"name":"f","input_schema":{}},`+in+`]`)
 		if err != nil {
@@ -193,7 +193,7 @@ func TestFileRefused(t *testing.T) {
 		{`[]`, nil, "holds no functions"},
 		{`{"tools":[]}`, nil, "holds no functions"},
 		{`"text"`, nil, "holds no functions"},
-		{`[]`, func(o *Options) { o.URL = "" }, "say what carries"},
+		{`[]`, func(o *Options) { o.URL = "" }, "say what executes"},
 		{`[]`, func(o *Options) { o.URL = "ftp://a" }, "absolute http"},
 		{`[]`, func(o *Options) { o.URL = "https://u:p@a" }, "user or password"},
 		{`[]`, func(o *Options) { o.URL = "https://a?b" }, "neither query"},
@@ -201,7 +201,7 @@ func TestFileRefused(t *testing.T) {
 		{`[]`, func(o *Options) { o.URL = "https://a/{id}" }, "no other braces"},
 		{`[]`, func(o *Options) { o.Method = "GET" }, "POST, PUT or PATCH"},
 		{`[]`, func(o *Options) { o.SideEffects = "some" }, "none, reads or writes"},
-		{`[]`, func(o *Options) { o.Namespace = "No" }, `"No" is no namespace`},
+		{`[]`, func(o *Options) { o.Namespace = "No" }, `"No" is not a namespace`},
 		{`[{"name":"f","input_schema":{}}]`, func(o *Options) { o.Builtins = map[string]Builtin{"g": {}} }, `no function "g"`},
 	} {
 		_, err := read(t, c.data, func(o *Options) {

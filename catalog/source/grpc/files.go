@@ -40,7 +40,7 @@ func readSet(raw []byte) (*descriptorpb.FileDescriptorSet, error) {
 	}
 	set := &descriptorpb.FileDescriptorSet{}
 	if err := decodeAs.Unmarshal(raw, set); err != nil || len(set.File) == 0 {
-		return nil, invalid("the file is no FileDescriptorSet; protoc writes one with --include_imports --include_source_info --descriptor_set_out=FILE, buf with buf build -o FILE")
+		return nil, invalid("the file is not a FileDescriptorSet; protoc writes one with --include_imports --include_source_info --descriptor_set_out=FILE, buf with buf build -o FILE")
 	}
 	return set, nil
 }
@@ -161,7 +161,7 @@ func (r *protos) close() {
 func (r *protos) find(name string) (protocompile.SearchResult, error) {
 	none := protocompile.SearchResult{}
 	if path.IsAbs(name) || name != path.Clean(name) || name == ".." || strings.HasPrefix(name, "../") || strings.ContainsRune(name, '\\') {
-		return none, fmt.Errorf("%q is no path below the import paths", toolkeep.CutBytes(name, 300))
+		return none, fmt.Errorf("%q is not a path below the import paths", toolkeep.CutBytes(name, 300))
 	}
 	if r.files.Add(1) > maxFiles {
 		return none, fmt.Errorf("more than %d files are imported", maxFiles)
@@ -184,7 +184,7 @@ func (r *protos) find(name string) (protocompile.SearchResult, error) {
 func (r *protos) read(f *os.File, name string) (string, error) {
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() {
-		return "", fmt.Errorf("%s is no file", toolkeep.CutBytes(name, 300))
+		return "", fmt.Errorf("%s is not a file", toolkeep.CutBytes(name, 300))
 	}
 	raw, err := io.ReadAll(io.LimitReader(f, maxProto+1))
 	switch {

@@ -144,7 +144,7 @@ func (o *Options) check() (host string, port int, err error) {
 	}
 	for _, pattern := range slices.Concat(o.Services, o.Methods) {
 		if _, err := path.Match(pattern, ""); err != nil {
-			return "", 0, invalid("%q is no pattern; * stands for any characters, ? for one", pattern)
+			return "", 0, invalid("%q is not a pattern; * stands for any characters, ? for one", pattern)
 		}
 	}
 	return h, n, source.CheckNamespace(o.Namespace)

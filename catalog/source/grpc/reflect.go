@@ -220,14 +220,14 @@ func (r *asking) symbol(name string) error {
 		return err
 	}
 	if e := answer.GetErrorResponse(); e != nil {
-		return lief("it lists the service %s and does not know its file", name)
+		return lief("it lists the service %s and does not have its file", name)
 	}
 	return r.take(answer.GetFileDescriptorResponse())
 }
 
 func (r *asking) take(answer *reflection.FileDescriptorResponse) error {
 	if answer == nil {
-		return lief("it answers with something that is no file")
+		return lief("it answers with something that is not a file descriptor")
 	}
 	for _, raw := range answer.FileDescriptorProto {
 		if r.bytes += len(raw); r.bytes > maxReflected {
@@ -235,7 +235,7 @@ func (r *asking) take(answer *reflection.FileDescriptorResponse) error {
 		}
 		f := &descriptorpb.FileDescriptorProto{}
 		if err := decodeAs.Unmarshal(raw, f); err != nil {
-			return lief("it answers with something that is no file")
+			return lief("it answers with something that is not a file descriptor")
 		}
 		if known := r.files[f.GetName()]; known != nil {
 			if !proto.Equal(known, f) {

@@ -172,7 +172,7 @@ func (d *differ) values() {
 func compare(a, b map[string]any) []catalog.Difference {
 	x, y := bare(a), bare(b)
 	if x == nil || y == nil {
-		return []catalog.Difference{{Kind: catalog.KindBreaking, Message: "the definition makes no tool"}}
+		return []catalog.Difference{{Kind: catalog.KindBreaking, Message: "the definition cannot become a tool"}}
 	}
 	var out []catalog.Difference
 	for _, d := range catalog.Compare(x, y).Differences {

@@ -43,7 +43,7 @@ var phrases = []phrase{
 	{RuleInstruction, Medium, "it tells the model what to do before or around other tools",
 		[]string{"before", "whenever", "prior to", "after", "every time"},
 		regexp.MustCompile(`\b(?:before|prior to|after|whenever|every time)\s+(?:you\s+)?(?:us(?:e|ing)|call(?:ing)?|invok(?:e|ing)|run(?:ning)?)\s+(?:of\s+)?(?:any|every|all|other|another)\s+(?:other\s+|of the\s+)?(?:tools?|functions?)\b`)},
-	{RuleInstruction, Medium, "it wants to be chosen instead of other tools",
+	{RuleInstruction, Medium, "it asks to be chosen instead of other tools",
 		[]string{"instead of", "rather than", "in place of"},
 		regexp.MustCompile(`\b(?:instead of|rather than|in place of)\s+(?:us(?:e|ing)\s+|call(?:ing)?\s+)?(?:any|all|every|other|the other)\s+(?:other\s+|similar\s+|available\s+)?(?:tools?|functions?)\b`)},
 	{RuleExfiltrate, High, "it asks for files that hold credentials",

@@ -189,7 +189,7 @@ func (r *reader) tool(d *definition) *PlannedTool {
 	}
 	version, change, ok := catalog.NextVersion(old, parsed)
 	if !ok {
-		d.refuse("the published version %s is no SemVer version", toolkeep.Clip(old.Version, 60))
+		d.refuse("the published version %s is not a SemVer version", toolkeep.Clip(old.Version, 60))
 		return nil
 	}
 	t.Version, t.Change = version, change

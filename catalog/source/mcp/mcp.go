@@ -118,7 +118,7 @@ func Read(ctx context.Context, defs [][]byte, o Options) (*Plan, error) {
 			return nil, importError("reading the definitions of %s was cancelled", o.Server).Because(ctx.Err())
 		}
 		if d.reason == "" && time.Now().After(r.until) {
-			d.reason = fmt.Sprintf("reading all definitions takes longer than %s; this one was not looked at", maxTime)
+			d.reason = fmt.Sprintf("reading all definitions takes longer than %s; this one was not read", maxTime)
 		}
 		r.plan1(d)
 	}
@@ -193,7 +193,7 @@ func (r *reader) parse(defs [][]byte) []*definition {
 		var err error
 		switch total += int64(len(raw)); {
 		case total > maxTotalBytes:
-			d.refuse("the definitions of the server have more than %d MiB in all; this one was not looked at", maxTotalBytes>>20)
+			d.refuse("the definitions of the server have more than %d MiB in all; this one was not read", maxTotalBytes>>20)
 		case len(raw) == 0:
 			d.refuse("the definition is empty")
 		default:
@@ -247,7 +247,7 @@ func (r *reader) plan1(d *definition) {
 		defer func() {
 			if p := recover(); p != nil {
 				tool = nil
-				d.reason = "a fault of the reader, please report it: " + toolkeep.Clip(fmt.Sprint(p), 300)
+				d.reason = "a bug in the importer, please report it: " + toolkeep.Clip(fmt.Sprint(p), 300)
 			}
 		}()
 		if d.reason != "" {

@@ -73,10 +73,10 @@ func scan(tree map[string]any, server string, known, own *Names) []Finding {
 		s.found = s.found[:maxFindings-1]
 	}
 	if s.more > 0 {
-		s.found = append(s.found, Finding{Rule: RuleLimit, Severity: Medium, Message: strconv.Itoa(s.more) + " findings more are left out"})
+		s.found = append(s.found, Finding{Rule: RuleLimit, Severity: Medium, Message: strconv.Itoa(s.more) + " more findings are left out"})
 	}
 	if s.budget < 0 {
-		s.found = append(s.found, Finding{Rule: RuleLimit, Severity: Medium, Message: fmt.Sprintf("the definition has more than %d bytes of text; the rest was not looked at", maxScanned)})
+		s.found = append(s.found, Finding{Rule: RuleLimit, Severity: Medium, Message: fmt.Sprintf("the definition has more than %d bytes of text; the rest was not scanned", maxScanned)})
 	}
 	return s.found
 }

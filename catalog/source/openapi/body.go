@@ -281,7 +281,7 @@ func cannotSend(types []string) string {
 	if len(names) > 4 {
 		names = append(names[:4], "…")
 	}
-	return "body only as " + strings.Join(names, " or ") + ", which is no content type"
+	return "body only as " + strings.Join(names, " or ") + ", which is not a content type"
 }
 
 // body determines the body of an operation; nil if it has none.

@@ -245,7 +245,7 @@ func TestReadFails(t *testing.T) {
 		{Options{Location: "http://127.0.0.1:1/x?k=hunter2", Client: s.Client()}, "could not be fetched: nothing listens there"},
 		{Options{Location: s.URL + "/x"}, "needs an HTTP client"},
 		{Options{Location: at("good.yaml"), Namespace: "Bad Name"}, "namespace"},
-		{Options{Location: at("good.yaml"), Server: "/relative"}, "no usable URL"},
+		{Options{Location: at("good.yaml"), Server: "/relative"}, "not a usable URL"},
 		{Options{Location: at("good.yaml"), Auth: map[string]string{"x": "hunter2"}}, "not a reference"},
 		{Options{Location: at("good.yaml"), Auth: map[string]string{"x": "env://X"}}, "does not have"},
 	} {

@@ -460,7 +460,7 @@ func (w *web) resolve(base, ref string) (string, string) {
 	}
 	r, err := url.Parse(ref)
 	if err != nil {
-		return "", fmt.Sprintf("the reference %q is no URL", toolkeep.Clip(ref, 200))
+		return "", fmt.Sprintf("the reference %q is not a URL", toolkeep.Clip(ref, 200))
 	}
 	u := b.ResolveReference(r)
 	u.Fragment, u.RawFragment = "", ""

@@ -95,7 +95,7 @@ func (c *conversion) numbers(s *object, out map[string]any) {
 		if i, whole := wholeNumber(n); ok && whole && i >= 0 {
 			out[k] = json.Number(fmt.Sprint(i))
 		} else if s.get(k) != nil {
-			c.leaveOut(s, "%s is left out: %s is no count", k, describe(s.get(k)))
+			c.leaveOut(s, "%s is left out: %s is not a count", k, describe(s.get(k)))
 		}
 	}
 	for _, k := range []string{"maximum", "minimum", "multipleOf"} {
@@ -159,13 +159,13 @@ func (c *conversion) types(s *object, out map[string]any) {
 	case nil:
 	case string:
 		if t == "file" && c.d.dialect == v20 {
-			c.fail(s, "its type is a file, which is no JSON")
+			c.fail(s, "its type is a file, which is not JSON")
 		}
 		if t == "any" && c.d.dialect == v20 {
 			return
 		}
 		if !slices.Contains(jsonTypes, t) {
-			c.fail(s, "%q is no type of JSON Schema", toolkeep.Clip(t, 60))
+			c.fail(s, "%q is not a type of JSON Schema", toolkeep.Clip(t, 60))
 		}
 		out["type"] = t
 	case []any:
@@ -176,7 +176,7 @@ func (c *conversion) types(s *object, out map[string]any) {
 				name, ok = "null", true // a bare null among the types of a YAML list
 			}
 			if !ok || !slices.Contains(jsonTypes, name) {
-				c.fail(s, "%s is no type of JSON Schema", describe(e))
+				c.fail(s, "%s is not a type of JSON Schema", describe(e))
 			}
 			if !slices.Contains(list, any(name)) {
 				list = append(list, name)

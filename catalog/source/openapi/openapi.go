@@ -150,7 +150,7 @@ func readTree(ctx context.Context, o Options, files *files, main *file) (*Plan, 
 }
 
 // ownFault is the prefix of a reason when the reader itself failed on an operation.
-const ownFault = "a fault of the reader, please report it: "
+const ownFault = "a bug in the importer, please report it: "
 
 // planSafely limits a panic of the reader to the operation that causes it: the others of the
 // document can still be imported.
@@ -173,7 +173,7 @@ func (o Options) check() error {
 	}
 	if o.Server != "" {
 		if _, reason := parseServer(o.Server); reason != "" {
-			return importError("the server given is no usable URL: %s", reason)
+			return importError("the given server is not a usable URL: %s", reason)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.Auth)) {

@@ -117,7 +117,7 @@ func (d *document) parameter(op *operation, o *object, sec *security) (*param, s
 			return nil, fmt.Sprintf("the parameter %q is the whole query string and has no content", toolkeep.Clip(p.name, 80))
 		}
 	default:
-		return nil, fmt.Sprintf("the parameter %q is in %q, which is no place of OpenAPI", toolkeep.Clip(p.name, 80), toolkeep.Clip(p.in, 40))
+		return nil, fmt.Sprintf("the parameter %q is in %q, which is not a place of OpenAPI", toolkeep.Clip(p.name, 80), toolkeep.Clip(p.in, 40))
 	}
 	if sec.covers(p.in, p.name) {
 		d.warn("%s: the %s parameter %s is not an argument: it carries the credential of a security scheme", op.label(), p.in, toolkeep.Clip(p.name, 80))

@@ -205,7 +205,7 @@ func (d *document) pageable(op *operation, a *answer) {
 	s, _ := d.object(a.schema, "its schema")
 	list := d.property(s, item)
 	if list.text("type") != "array" {
-		reason := "is no list"
+		reason := "is not a list"
 		if list == nil {
 			reason = "is not in the schema of its answer"
 		}

@@ -160,7 +160,7 @@ func (c *conversion) schema(v any, w where, parent *object) any {
 		}
 		return c.body(v, w)
 	}
-	c.fail(parent, "where a schema belongs stands %s", describe(v))
+	c.fail(parent, "a schema is expected here, not %s", describe(v))
 	return nil
 }
 

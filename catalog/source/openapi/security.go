@@ -188,7 +188,7 @@ func (d *document) scheme(name string, scopes any) (map[string]any, secretPlace,
 		case "basic", "bearer":
 			entry["type"] = scheme
 		case "digest":
-			return cannot("HTTP authentication \"digest\", whose every request answers a challenge of the one before")
+			return cannot("HTTP authentication \"digest\", in which each request answers the challenge of the one before")
 		default:
 			return cannot(fmt.Sprintf("HTTP authentication %q", toolkeep.Clip(scheme, 40)))
 		}

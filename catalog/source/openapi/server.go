@@ -27,7 +27,7 @@ func parseServer(s string) (*url.URL, string) {
 	case strings.EqualFold(u.Scheme, "ws") || strings.EqualFold(u.Scheme, "wss"):
 		return nil, "it is a WebSocket, which cannot be called yet"
 	case u.Scheme != "http" && u.Scheme != "https":
-		return nil, "it is no absolute http or https URL"
+		return nil, "it is not an absolute http or https URL"
 	case u.Hostname() == "" || !validHost(u.Host):
 		return nil, "it names no host"
 	case u.User != nil:
@@ -41,7 +41,7 @@ func parseServer(s string) (*url.URL, string) {
 	}
 	if p := u.Port(); p != "" {
 		if n, err := strconv.Atoi(p); err != nil || n < 1 || n > 65535 {
-			return nil, "its port is no port"
+			return nil, "its port is not a number from 1 to 65535"
 		}
 	}
 	u.Host = strings.ToLower(u.Host)
@@ -97,7 +97,7 @@ func (d *document) serverOf(op *operation) (*server, string) {
 			}
 		}
 		if first != "" {
-			d.warn("%s: the first server is passed over (%s); %s is used", op.label(), first, safeURL(u))
+			d.warn("%s: the first server is skipped (%s); %s is used", op.label(), first, safeURL(u))
 		}
 		return s, ""
 	}
@@ -158,7 +158,7 @@ func (c candidate) absolute(d *document) (*url.URL, string) {
 	}
 	u, err := url.Parse(c.url)
 	if err != nil {
-		return nil, fmt.Sprintf("the server %q is no URL; give one with --server URL", c.shown())
+		return nil, fmt.Sprintf("the server %q is not a URL; give one with --server URL", c.shown())
 	}
 	if !u.IsAbs() {
 		base, err := url.Parse(d.main.loc)
@@ -239,7 +239,7 @@ func (d *document) variable(vars *object, name string) (string, string) {
 	}
 	value, ok := scalarText(v.get("default"))
 	if !ok {
-		return "", "has a default that is no text"
+		return "", "has a default that is not text"
 	}
 	enum, _ := v.get("enum").([]any)
 	if len(enum) > 0 && !slices.ContainsFunc(enum, func(e any) bool { t, _ := scalarText(e); return t == value }) {
@@ -263,7 +263,7 @@ func (d *document) swaggerServers(op *operation) []candidate {
 		return []candidate{{url: base}}
 	}
 	if strings.ContainsAny(host, "/?#@{}") {
-		return []candidate{{host, fmt.Sprintf("the host %q is no host; give a server with --server URL", toolkeep.Clip(clean(host), 200))}}
+		return []candidate{{host, fmt.Sprintf("the host %q is not valid; give a server with --server URL", toolkeep.Clip(clean(host), 200))}}
 	}
 	list, _ := d.list(d.root.get("schemes"), "schemes")
 	if own, _ := d.list(op.op.get("schemes"), "schemes"); len(own) > 0 {

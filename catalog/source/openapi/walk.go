@@ -74,7 +74,7 @@ func (d *document) allWarnings() []string {
 func (d *document) identify() error {
 	root, ok := d.main.root.(*object)
 	if !ok {
-		return importError("%s is no OpenAPI document: its root is not a mapping", d.main.name)
+		return importError("%s is not an OpenAPI document: its root is not a mapping", d.main.name)
 	}
 	d.root = root
 	version := root.text("openapi")
@@ -97,7 +97,7 @@ func (d *document) identify() error {
 		}
 		d.dialect = v20
 	default:
-		return importError("%s is no OpenAPI document: it has neither \"openapi\" nor \"swagger\" at its root", d.main.name)
+		return importError("%s is not an OpenAPI document: it has neither \"openapi\" nor \"swagger\" at its root", d.main.name)
 	}
 	info, reason := d.object(root.get("info"), "info")
 	if reason != "" {

@@ -44,7 +44,7 @@ func Read(ctx context.Context, o Options) (*source.Plan, error) {
 	}
 	for _, p := range o.Tables {
 		if _, err := path.Match(p, ""); err != nil {
-			return nil, failed("--table %s is no pattern", p)
+			return nil, failed("--table %s is not a pattern", p)
 		}
 	}
 	if o.Secret != "" {
@@ -105,7 +105,7 @@ func (o *Options) plan(tables []*table) (*source.Plan, error) {
 	}
 	p := &planner{Options: o, plan: &source.Plan{Title: o.Target.URI()}, names: make(map[string]bool)}
 	if o.Secret == "" && o.Target.Dialect != "sqlite" && o.Target.Password != "" {
-		p.warn("the tools have no secret: the password that the schema was read with goes nowhere; name its reference with --secret")
+		p.warn("the tools have no secret: the password that read the schema is not stored; name a reference to it with --secret")
 	}
 	for _, t := range tables {
 		p.table(t)

@@ -184,13 +184,13 @@ func (t *Target) liteAdvice(err error) string {
 	case bad != nil:
 		return "it cannot be reached (" + bad.Error() + "); give this user the right to read it"
 	case !info.Mode().IsRegular():
-		return "it is no file; name the database's file"
+		return "it is not a file; name the database's file"
 	case !errors.As(err, &said):
 		return err.Error()
 	}
 	switch said.Code() & 0xff {
 	case sqlite3.SQLITE_NOTADB:
-		return "it is no SQLite database, or an encrypted one; name the database's file"
+		return "it is not an SQLite database, or an encrypted one; name the database's file"
 	case sqlite3.SQLITE_CORRUPT:
 		return "it is damaged (" + said.Error() + "); restore it from a backup, or see what `.recover` of SQLite's shell can save"
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:

@@ -34,7 +34,7 @@ func ParseTarget(dsn string) (*Target, error) {
 	}
 	u, err := url.Parse(dsn)
 	if err != nil {
-		return nil, fmt.Errorf("the connection string is no URL; characters such as @ / ? # %% in a password are written as %%40 and so on, or the password stands in TOOLKEEP_SQL_PASSWORD")
+		return nil, fmt.Errorf("the connection string is not a URL; characters such as @ / ? # %% in a password are written as %%40 and so on, or the password stands in TOOLKEEP_SQL_PASSWORD")
 	}
 	t := &Target{Host: u.Hostname(), Database: strings.TrimPrefix(u.Path, "/"), TLS: "verify"}
 	if u.User != nil {
@@ -43,7 +43,7 @@ func ParseTarget(dsn string) (*Target, error) {
 	}
 	if p := u.Port(); p != "" {
 		if t.Port, err = strconv.Atoi(p); err != nil || t.Port < 1 || t.Port > 65535 {
-			return nil, fmt.Errorf("the port of the connection string is no number from 1 to 65535")
+			return nil, fmt.Errorf("the port of the connection string is not a number from 1 to 65535")
 		}
 	}
 	q := u.Query()
@@ -100,7 +100,7 @@ func (t *Target) postgres(q url.Values) error {
 				t.TLS = "require"
 			case "verify-ca", "verify-full":
 			default:
-				return fmt.Errorf("sslmode is disable, require or verify-full; what may end without encryption by itself is not taken")
+				return fmt.Errorf("sslmode is disable, require or verify-full; modes that may fall back to no encryption are not accepted")
 			}
 		case "host":
 			if !strings.HasPrefix(v[0], "/") {
@@ -273,7 +273,7 @@ var schemes = []string{"secret", "vault", "env", "file"}
 func CheckReference(ref string) error {
 	scheme, rest, ok := strings.Cut(ref, "://")
 	if !ok || rest == "" || !slices.Contains(schemes, scheme) {
-		return fmt.Errorf("a secret is named by a reference such as secret://shop-db or env://TOOLKEEP_SECRET_SHOP; the secret itself never stands on the command line")
+		return fmt.Errorf("a secret is named by a reference such as secret://shop-db or env://TOOLKEEP_SECRET_SHOP; never give the secret itself on the command line")
 	}
 	return nil
 }

@@ -101,7 +101,7 @@ func parse(data []byte) (*config, error) {
 	docs, err := catalog.ManifestsFromYAML(data)
 	if err != nil {
 		e := toolkeep.AsError(err)
-		out := failed("the file is no YAML that can be read: %s", e.Message)
+		out := failed("the file is not YAML that can be read: %s", e.Message)
 		out.Details = e.Details
 		return nil, out
 	}
@@ -109,7 +109,7 @@ func parse(data []byte) (*config, error) {
 	for i, raw := range docs {
 		doc, err := canon.ParseObject(raw, canon.Limits{Bytes: catalog.MaxYAMLBytes, Properties: 200_000})
 		if err != nil {
-			c.odd = append(c.odd, fmt.Sprintf("document %d of the file is no mapping", i+1))
+			c.odd = append(c.odd, fmt.Sprintf("document %d of the file is not a mapping", i+1))
 			continue
 		}
 		if kind, ok := doc["kind"].(string); ok {
@@ -131,7 +131,7 @@ func (c *config) whole(doc map[string]any) error {
 		entries, ok := doc[part].(map[string]any)
 		if !ok {
 			if doc[part] != nil { // else it is empty
-				c.odd = append(c.odd, part+" is no mapping of names")
+				c.odd = append(c.odd, part+" is not a mapping of names")
 			}
 			continue
 		}
@@ -229,11 +229,11 @@ func (p *planner) manifest(name string, t map[string]any) (m map[string]any, fro
 	dialect, ok := toolKinds[kind]
 	switch {
 	case t == nil:
-		return nil, nil, "it is no mapping of settings such as kind, source and statement"
+		return nil, nil, "it is not a mapping of settings such as kind, source and statement"
 	case strings.HasSuffix(kind, "-execute-sql"):
 		return nil, nil, fmt.Sprintf("a tool of kind %s runs whatever statement the model writes", kind)
 	case !ok:
-		return nil, nil, fmt.Sprintf("tools of kind %q are not carried out here; postgres-sql, mysql-sql and sqlite-sql are", kind)
+		return nil, nil, fmt.Sprintf("tools of kind %q are not supported here; postgres-sql, mysql-sql and sqlite-sql are", kind)
 	}
 	if list, ok := t["templateParameters"].([]any); ok && len(list) > 0 {
 		return nil, nil, "templateParameters put text into the statement, which is how an argument becomes SQL; write the statement with placeholders"
@@ -244,7 +244,7 @@ func (p *planner) manifest(name string, t map[string]any) (m map[string]any, fro
 	case !ok:
 		return nil, nil, fmt.Sprintf("its source %q does not stand in the file", sourceName)
 	case src == nil:
-		return nil, nil, fmt.Sprintf("its source %q is no mapping of settings such as kind, host and database", sourceName)
+		return nil, nil, fmt.Sprintf("its source %q is not a mapping of settings such as kind, host and database", sourceName)
 	}
 	from, why = p.target(sourceName, src)
 	if why != "" {
@@ -342,7 +342,7 @@ func (p *planner) reference(name string) string {
 		p.warn("the password of source %s is read from the server's variable %s (env://%s), which its setting secrets.env must allow; --secret %s=… names another place", name, m[1], m[1], name)
 		return "env://" + m[1]
 	}
-	p.warn("source %s has its password in the file; it is not taken over. Put it into a secret and name it with --secret %s=secret://…", name, name)
+	p.warn("source %s has its password in the file; it is not imported. Put it into a secret and name it with --secret %s=secret://…", name, name)
 	return ""
 }
 
@@ -378,7 +378,7 @@ func (p *planner) target(name string, s map[string]any) (*sql.Target, string) {
 	case "sqlite":
 		file := text("database")
 		if file == "" || file == ":memory:" {
-			return nil, fmt.Sprintf("source %s is no file", name)
+			return nil, fmt.Sprintf("source %s is not a file", name)
 		}
 		target, err := sql.ParseTarget(file)
 		if err != nil {
@@ -395,7 +395,7 @@ func (p *planner) target(name string, s map[string]any) (*sql.Target, string) {
 		}
 		n, err := strconv.Atoi(port)
 		if err != nil || n < 1 || n > 65535 {
-			return nil, fmt.Sprintf("source %s: its port is no number from 1 to 65535", name)
+			return nil, fmt.Sprintf("source %s: its port is not a number from 1 to 65535", name)
 		}
 		t.Port = n
 		p.options(name, t, s["queryParams"])
@@ -410,7 +410,7 @@ func (p *planner) target(name string, s map[string]any) (*sql.Target, string) {
 			return t, ""
 		}
 	default:
-		return nil, fmt.Sprintf("source %s is of kind %q, which is not served here; postgres, mysql and sqlite are", name, kind)
+		return nil, fmt.Sprintf("source %s is of kind %q, which is not supported here; postgres, mysql and sqlite are", name, kind)
 	}
 	return nil, fmt.Sprintf("source %s needs the variables %s, which are not set here", name, strings.Join(missing, ", "))
 }
@@ -437,7 +437,7 @@ func (p *planner) options(name string, t *sql.Target, v any) {
 func parameters(v any, dialect string) (params []any, schema map[string]any, why string) {
 	list, ok := v.([]any)
 	if v != nil && !ok {
-		return nil, nil, "parameters is no list"
+		return nil, nil, "parameters is not a list"
 	}
 	properties := make(map[string]any, len(list))
 	var required []any
@@ -452,7 +452,7 @@ func parameters(v any, dialect string) (params []any, schema map[string]any, why
 		}
 		for _, key := range []string{"authServices", "authSources"} {
 			if l, ok := q[key].([]any); ok && len(l) > 0 {
-				return nil, nil, fmt.Sprintf("parameter %s is filled from a login of Toolbox's auth services, which are not here", name)
+				return nil, nil, fmt.Sprintf("parameter %s is filled from a login of Toolbox's auth services, which this server does not have", name)
 			}
 		}
 		for _, key := range []string{"embeddedBy", "valueFromParam"} {
@@ -546,7 +546,7 @@ func property(q map[string]any, depth int) (map[string]any, string) {
 func (p *planner) toolset(name string) {
 	var ids []string
 	if p.config.toolsets[name] == nil {
-		p.warn("toolset %s is left out: it is no list of tools", name)
+		p.warn("toolset %s is left out: it is not a list of tools", name)
 		return
 	}
 	for _, e := range p.config.toolsets[name] {

@@ -246,7 +246,7 @@ func TestBad(t *testing.T) {
 		t.Error("--write takes a tool that is not there")
 	}
 	o = Options{Name: "x", Data: []byte("tools: {a: {kind: x}}"), Namespace: "A B"}
-	if _, err := Read(o); err == nil || !strings.Contains(err.Error(), `"A B" is no namespace`) {
+	if _, err := Read(o); err == nil || !strings.Contains(err.Error(), `"A B" is not a namespace`) {
 		t.Error(err)
 	}
 }
@@ -272,7 +272,7 @@ toolsets:
 	}
 	var refused []string
 	for _, r := range plan.Refused {
-		if !strings.Contains(r.Reason, "is no mapping") {
+		if !strings.Contains(r.Reason, "is not a mapping") {
 			t.Errorf("%+v", r)
 		}
 		refused = append(refused, r.Origin)
@@ -283,7 +283,7 @@ toolsets:
 	if len(plan.Tools) != 1 || plan.Tools[0].Name != "books.fine" || plan.Items != 5 {
 		t.Errorf("%+v", plan)
 	}
-	if got := strings.Join(plan.Warnings, "\n"); !strings.Contains(got, "toolset text is left out: it is no list of tools") || !strings.Contains(got, "books.fine") {
+	if got := strings.Join(plan.Warnings, "\n"); !strings.Contains(got, "toolset text is left out: it is not a list of tools") || !strings.Contains(got, "books.fine") {
 		t.Error(got)
 	}
 }
@@ -315,7 +315,7 @@ statement: SELECT 1
 		t.Errorf("%+v", plan)
 	}
 	got := strings.Join(plan.Warnings, "\n")
-	for _, want := range []string{"authServices is no mapping of names; it is left out", "document 2 of the file, of kind tools, has no name; it is left out", "document 3 of the file is no mapping; it is left out"} {
+	for _, want := range []string{"authServices is not a mapping of names; it is left out", "document 2 of the file, of kind tools, has no name; it is left out", "document 3 of the file is not a mapping; it is left out"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q is not in %q", want, got)
 		}
@@ -323,7 +323,7 @@ statement: SELECT 1
 	if strings.Contains(got, "toolsets") {
 		t.Error(got)
 	}
-	if _, err := Read(options(t, "tools: 5")); err == nil || !strings.Contains(err.Error(), "holds no tools: tools is no mapping of names") {
+	if _, err := Read(options(t, "tools: 5")); err == nil || !strings.Contains(err.Error(), "holds no tools: tools is not a mapping of names") {
 		t.Error(err)
 	}
 }
