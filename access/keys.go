@@ -276,15 +276,15 @@ func (a *Access) Bootstrap(ctx context.Context, keep func(text string) error) (t
 		return keep(t)
 	}, claim)
 	if errors.Is(err, toolkeep.ErrStale) {
-		return a.outrun(ctx, kept, keep)
+		return a.loadFirst(ctx, kept, keep)
 	}
 	return text, err
 }
 
-// outrun loads the keys of a store that got its first key since Start. If that key is
+// loadFirst loads the keys of a store that got its first key since Start. If that key is
 // not the node's own (a commit whose reply was lost may have stored it), the node drops
 // its own text.
-func (a *Access) outrun(ctx context.Context, text string, keep func(text string) error) (string, error) {
+func (a *Access) loadFirst(ctx context.Context, text string, keep func(text string) error) (string, error) {
 	keys, _, err := a.config.Load(ctx)
 	if err != nil {
 		return "", toolkeep.NewError(toolkeep.RegistryUnavailable, "the API keys cannot be loaded").Because(err)

@@ -29,8 +29,8 @@ const (
 	anything // accepted unchanged
 )
 
-// wants describes the valid values of a kind.
-var wants = map[kind]string{text: "text", whole: "a whole number", size: "a size such as 1048576, 64KiB or 1MiB", boolean: "true or false",
+// expected describes the valid values of a kind.
+var expected = map[kind]string{text: "text", whole: "a whole number", size: "a size such as 1048576, 64KiB or 1MiB", boolean: "true or false",
 	span: "a duration with its unit, such as 300ms, 30s, 24h, 7d", list: "a list", level: "a level: DEBUG, INFO, WARN or ERROR", decimal: "a number"}
 
 // parse parses a value of a kind from a source: text from flags and environment, YAML's
@@ -55,7 +55,7 @@ func parse(k kind, raw any) (any, error) {
 		if v, ok = parseText(k, raw); !ok && k == text {
 			return nil, errors.New("the value has a line break or NUL in it")
 		} else if !ok {
-			return nil, fmt.Errorf("%s is not %s", quote(raw), wants[k])
+			return nil, fmt.Errorf("%s is not %s", quote(raw), expected[k])
 		}
 	case []any:
 		if k == list {
@@ -69,7 +69,7 @@ func parse(k kind, raw any) (any, error) {
 		v, ok = parseNumber(k, raw.String())
 	}
 	if !ok {
-		return nil, fmt.Errorf("the value must be %s", wants[k])
+		return nil, fmt.Errorf("the value must be %s", expected[k])
 	}
 	return v, nil
 }

@@ -223,8 +223,8 @@ func (v *memoryVectors) cut(r *rows) error {
 	return err
 }
 
-// mend salvages the rest of a damaged file into a new one that takes its place. v.writing is held.
-func (v *memoryVectors) mend() {
+// repair salvages the rest of a damaged file into a new one that takes its place. v.writing is held.
+func (v *memoryVectors) repair() {
 	if v.closed.Load() || !v.rows.gone.Load() {
 		return
 	}
@@ -257,7 +257,7 @@ func (v *memoryVectors) Have(_ context.Context, of []Digest) ([]bool, error) {
 	v.mu.RUnlock()
 	if gone {
 		v.writing.Lock()
-		v.mend()
+		v.repair()
 		v.writing.Unlock()
 	}
 	v.mu.RLock()
@@ -278,7 +278,7 @@ func (v *memoryVectors) Put(_ context.Context, of []Digest, vectors [][]float32)
 	if v.closed.Load() {
 		return v.gone()
 	}
-	v.mend()
+	v.repair()
 	if v.file != nil && v.file.cut(v.rows) {
 		return v.cut(v.rows)
 	}
@@ -334,7 +334,7 @@ func (v *memoryVectors) Retain(_ context.Context, live []Digest) error {
 	if v.closed.Load() {
 		return v.gone()
 	}
-	v.mend()
+	v.repair()
 	if v.file != nil && v.file.cut(v.rows) {
 		return v.cut(v.rows)
 	}

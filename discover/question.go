@@ -7,10 +7,10 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// CheckQuestion refuses a query with a NUL or another control character except tab, line feed and
+// CheckQuery refuses a query with a NUL or another control character except tab, line feed and
 // carriage return: they are not typed, and must not reach logs and records through a query. All
 // faces apply it. E3311.
-func CheckQuestion(text string) error {
+func CheckQuery(text string) error {
 	i := strings.IndexFunc(text, control)
 	if i < 0 {
 		return nil
@@ -21,9 +21,9 @@ func CheckQuestion(text string) error {
 	return nil
 }
 
-// PlainQuestion replaces control characters by spaces, for text not written as a query, such as a
+// PlainQuery replaces control characters by spaces, for text not written as a query, such as a
 // message of a conversation.
-func PlainQuestion(text string) string {
+func PlainQuery(text string) string {
 	return strings.Map(func(r rune) rune {
 		if control(r) {
 			return ' '

@@ -54,11 +54,11 @@ type Local struct {
 	c LocalConfig
 
 	mu    sync.RWMutex
-	known map[placed]entry // for Glance; follows the feed
+	known map[itemKey]entry // for Glance; follows the feed
 }
 
-// placed identifies an item.
-type placed struct{ tenant, id string }
+// itemKey identifies an item.
+type itemKey struct{ tenant, id string }
 
 // entry is the metadata of an item, without its value.
 type entry struct {
@@ -95,7 +95,7 @@ func NewLocal(c LocalConfig) *Local {
 	if c.Rotated == nil {
 		c.Rotated = func(bool) {}
 	}
-	return &Local{c: c, known: map[placed]entry{}}
+	return &Local{c: c, known: map[itemKey]entry{}}
 }
 
 // Scheme implements Store.
@@ -123,7 +123,7 @@ func (l *Local) Follow(c toolkeep.Committed) {
 	case toolkeep.DeleteDocument:
 		if ch.Kind == DocumentKind {
 			l.mu.Lock()
-			delete(l.known, placed{ch.Tenant, ch.ID})
+			delete(l.known, itemKey{ch.Tenant, ch.ID})
 			l.mu.Unlock()
 		}
 	}
@@ -134,7 +134,7 @@ func (l *Local) take(it toolkeep.Document) {
 	if json.Unmarshal(it.Body, &b) != nil {
 		return
 	}
-	k := placed{it.Tenant, it.ID}
+	k := itemKey{it.Tenant, it.ID}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if old, has := l.known[k]; !has || old.revision < it.Revision {
@@ -263,7 +263,7 @@ func (l *Local) Glance(p *toolkeep.Principal, rest string) Status {
 		l.mu.RLock()
 		defer l.mu.RUnlock()
 		for _, at := range places(p, rest) {
-			if e, has := l.known[placed{p.Tenant, at.id()}]; has {
+			if e, has := l.known[itemKey{p.Tenant, at.id()}]; has {
 				return l.status(e.meta, e.head)
 			}
 		}

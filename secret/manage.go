@@ -211,7 +211,7 @@ func (l *Local) Delete(ctx context.Context, p *toolkeep.Principal, w Where) erro
 		return refuse(toolkeep.RecordUnavailable, "the secret could not be removed; calls still use it").Because(err)
 	}
 	l.mu.Lock()
-	delete(l.known, placed{p.Tenant, at.id()})
+	delete(l.known, itemKey{p.Tenant, at.id()})
 	l.mu.Unlock()
 	return nil
 }

@@ -50,8 +50,8 @@ func (c *converter) lose(at, lost, why string) {
 	c.losses = append(c.losses, Loss{c.tool, at, lost, why})
 }
 
-// told returns the losses, each once.
-func (c *converter) told() []Loss {
+// lossList returns the losses, each once.
+func (c *converter) lossList() []Loss {
 	out := slices.Clone(c.losses)
 	slices.SortStableFunc(out, func(a, b Loss) int {
 		if d := strings.Compare(a.Pointer, b.Pointer); d != 0 {

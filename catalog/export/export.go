@@ -268,5 +268,5 @@ func parameters(t *toolkeep.Tool, f Form, strict bool) (schema map[string]any, l
 	default:
 		schema, reason = c.verbatim(f)
 	}
-	return schema, c.told(), reason
+	return schema, c.lossList(), reason
 }

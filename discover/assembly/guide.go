@@ -61,7 +61,7 @@ type Asker struct {
 // was learned about them, and the budgets. The result can be built in several formats.
 func (g *Guide) Gather(ctx context.Context, r Request, a Asker) Request {
 	if r.Query == "" {
-		r.Query = discover.PlainQuestion(toolkeep.ClipBytes(Query(r.Messages), MaxQuestion))
+		r.Query = discover.PlainQuery(toolkeep.ClipBytes(Query(r.Messages), MaxQuestion))
 	}
 	r.All = g.Search.Tools(a.Visible)
 	if strings.TrimSpace(r.Query) != "" {

@@ -22,7 +22,7 @@ func (c *Cache) fetch(ctx context.Context, k key) *answer {
 	defer cancel()
 	name := k.String()
 	raw, err := c.config.Remote.Get(wait, name)
-	c.remote.told(ctx, err)
+	c.remote.report(ctx, err)
 	if err != nil || raw == nil || len(raw) > maxRemote {
 		return nil
 	}
@@ -57,7 +57,7 @@ func (c *Cache) send(ctx context.Context, k key, a *answer) {
 	wait, cancel := context.WithTimeout(ctx, c.config.Patience)
 	defer cancel()
 	name := k.String()
-	c.remote.told(ctx, c.config.Remote.Put(wait, name, c.seals.seal(plain, name), c.config.RemoteLife))
+	c.remote.report(ctx, c.config.Remote.Put(wait, name, c.seals.seal(plain, name), c.config.RemoteLife))
 }
 
 // guard pauses the use of a store after a failure, so that searches do not wait for it one by one.
@@ -92,9 +92,9 @@ func (g *guard) ready() bool {
 	return true
 }
 
-// told records the outcome of an attempt. ctx is the search's: its end says nothing about the
+// report records the outcome of an attempt. ctx is the search's: its end says nothing about the
 // store.
-func (g *guard) told(ctx context.Context, err error) {
+func (g *guard) report(ctx context.Context, err error) {
 	if err == nil && !g.down.Load() || ctx.Err() != nil {
 		return
 	}

@@ -95,8 +95,8 @@ func (u *Usage) Checkpoint(ctx context.Context) error {
 	return nil
 }
 
-// outrun reports that another node made the same change first.
-func outrun(err error) bool {
+// lostRace reports that another node made the same change first.
+func lostRace(err error) bool {
 	return errors.Is(err, toolkeep.ErrNotFound) || errors.Is(err, toolkeep.ErrStale)
 }
 
@@ -194,7 +194,7 @@ func (u *Usage) daily(ctx context.Context) {
 		if now = u.c.Clock(); now.Before(due()) {
 			continue // another node ran the job meanwhile
 		}
-		if err := u.job(ctx); err != nil && ctx.Err() == nil && !outrun(err) {
+		if err := u.job(ctx); err != nil && ctx.Err() == nil && !lostRace(err) {
 			u.c.Log.Warn("the daily job on tool usage failed and is done again", "error", err, "after", retryAfter)
 		}
 		now = u.c.Clock()
@@ -209,7 +209,7 @@ func (u *Usage) job(ctx context.Context) error {
 	}
 	var all error
 	for _, name := range u.toTrain(u.c.Clock()) {
-		if _, err := u.Train(ctx, name); !outrun(err) {
+		if _, err := u.Train(ctx, name); !lostRace(err) {
 			all = errors.Join(all, err)
 		}
 	}

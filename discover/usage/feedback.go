@@ -200,7 +200,7 @@ func (u *Usage) Forget(ctx context.Context, p *toolkeep.Principal, user string) 
 			return err
 		}
 		// A checkpoint another node wrote first may not include the event.
-		if err = u.Checkpoint(ctx); !outrun(err) {
+		if err = u.Checkpoint(ctx); !lostRace(err) {
 			break
 		}
 	}

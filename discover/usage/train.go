@@ -346,7 +346,7 @@ func (u *Usage) ResetWeights(ctx context.Context, p *toolkeep.Principal) error {
 	}
 	err = u.c.Store.Apply(ctx, toolkeep.DeleteDocument{Kind: KindWeights, Tenant: p.Tenant, ID: weightsID, Expect: toolkeep.AnyRevision, By: p.Subject},
 		toolkeep.AppendEvent{Event: e})
-	if outrun(err) { // nothing was learned
+	if lostRace(err) { // nothing was learned
 		return nil
 	}
 	return err

@@ -281,7 +281,7 @@ func (p *part) with(list []*entry, collide func(name, id, other string)) *part {
 			e.name = old.name
 		}
 		if next.byName[e.name] != old {
-			return p.anew(list, collide) // names depend on all tools that compete for them
+			return p.renamed(list, collide) // names depend on all tools that compete for them
 		}
 		next.byID[e.id], next.byName[e.name] = e, e
 		if i, _ := slices.BinarySearchFunc(next.tools, e, byEntryName); old != nil {
@@ -293,8 +293,8 @@ func (p *part) with(list []*entry, collide func(name, id, other string)) *part {
 	return next
 }
 
-// anew is like with, but names all tools again.
-func (p *part) anew(list []*entry, collide func(name, id, other string)) *part {
+// renamed is like with, but names all tools again.
+func (p *part) renamed(list []*entry, collide func(name, id, other string)) *part {
 	byID := make(map[string]*entry, len(p.byID)+len(list))
 	for id, e := range p.byID {
 		same := *e

@@ -153,7 +153,7 @@ func findTools(ctx context.Context, x *exchange, _ *mcp.Message, arguments, _, d
 	if err == nil {
 		query, err = textArg(got, "query", !asks(got), 2000)
 	}
-	if wrong := discover.CheckQuestion(query); err == nil && wrong != nil {
+	if wrong := discover.CheckQuery(query); err == nil && wrong != nil {
 		err = toolkeep.AsError(wrong)
 	}
 	if err == nil {

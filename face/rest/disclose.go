@@ -117,7 +117,7 @@ func (a *API) disclose(ctx context.Context, p *toolkeep.Principal, in *toolConte
 
 // request reads what was sent; the document's bounds were checked. E3301, E3311.
 func (in *ToolContextRequest) request() (assembly.Request, error) {
-	if err := discover.CheckQuestion(in.Q); err != nil {
+	if err := discover.CheckQuery(in.Q); err != nil {
 		return assembly.Request{}, err
 	}
 	r := assembly.Request{Query: in.Q, Phase: assembly.Phase(in.Phase), Chosen: in.ToolIDs, Failure: in.Error.failure(), Budget: in.Budget, Format: assembly.Format(in.Format)}

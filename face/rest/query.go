@@ -25,7 +25,7 @@ func checkQuery(raw string) error {
 		}
 		for _, v := range values {
 			if name == "q" { // which the other faces have too, with the same words
-				if err := discover.CheckQuestion(v); err != nil {
+				if err := discover.CheckQuery(v); err != nil {
 					return err
 				}
 			}

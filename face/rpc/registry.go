@@ -168,7 +168,7 @@ func checkQuery(text string) error {
 	if len(text) > assembly.MaxQuestion {
 		return toolkeep.NewError(toolkeep.InvalidParameters, "the query has more than %d bytes: say in words what the tool should do", assembly.MaxQuestion)
 	}
-	return discover.CheckQuestion(text)
+	return discover.CheckQuery(text)
 }
 
 // strategies maps the contract's strategy names to those of search.
