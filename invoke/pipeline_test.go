@@ -240,12 +240,17 @@ func TestAttemptTimeoutIsTheCauseOfTheCallsTimeout(t *testing.T) {
 	h := newHarness(t)
 	h.tool("slow", func(m *toolkeep.Manifest) {
 		m.Execution.TimeoutMS, m.Execution.AttemptTimeoutMS = 500, 20
-		m.Retry.MaxAttempts = 1000 // so that the call times out first
+		m.Retry.MaxAttempts = 2
 	})
-	h.executor.do = func(ctx context.Context, _ *toolkeep.Execution) (*toolkeep.Output, error) {
+	var end time.Time
+	h.executor.do = func(ctx context.Context, x *toolkeep.Execution) (*toolkeep.Output, error) {
 		<-ctx.Done()
+		if x.Attempt == 2 { // it returns when the call's own limit is over
+			<-time.After(time.Until(end))
+		}
 		return nil, ctx.Err()
 	}
+	end = time.Now().Add(time.Second)
 	res, err := h.call(&toolkeep.Call{Tool: "std.slow"})
 	if err != nil || res.Error == nil || res.Error.Code != toolkeep.Timeout || res.Error.Details["cause"] != "E3502" {
 		t.Fatalf("%+v %v", res.Error, err)
