@@ -99,8 +99,8 @@ func (g *generation) identity(p *toolkeep.Principal) *identity {
 	return i
 }
 
-// question identifies a decision: an identity and a tool version.
-type question struct {
+// decisionKey identifies a decision: an identity and a tool version.
+type decisionKey struct {
 	who            *identity
 	tenant, digest string // of the tool
 }
@@ -110,16 +110,16 @@ type memo[V any] struct {
 	max    int // entries per shard
 	shards [memoShards]struct {
 		sync.RWMutex
-		m map[question]V
+		m map[decisionKey]V
 	}
 }
 
 // shard selects a shard by identity and by the end of the digest, which is hexadecimal.
-func (q question) shard() uint64 {
+func (q decisionKey) shard() uint64 {
 	return (q.who.hash + uint64(q.digest[len(q.digest)-1])) % memoShards
 }
 
-func (m *memo[V]) get(q question) (V, bool) {
+func (m *memo[V]) get(q decisionKey) (V, bool) {
 	s := &m.shards[q.shard()]
 	s.RLock()
 	v, ok := s.m[q]
@@ -127,12 +127,12 @@ func (m *memo[V]) get(q question) (V, bool) {
 	return v, ok
 }
 
-func (m *memo[V]) put(q question, v V) {
+func (m *memo[V]) put(q decisionKey, v V) {
 	s := &m.shards[q.shard()]
 	s.Lock()
 	defer s.Unlock()
 	if s.m == nil || len(s.m) >= m.max {
-		s.m = make(map[question]V)
+		s.m = make(map[decisionKey]V)
 	}
 	s.m[q] = v
 }
@@ -141,7 +141,7 @@ func (m *memo[V]) put(q question, v V) {
 // a digest and a principal without an identity are decided every time.
 func remember[V any](g *generation, m *memo[V], p *toolkeep.Principal, t *toolkeep.Tool,
 	decide func(*generation, *toolkeep.Principal, *toolkeep.Tool) V) V {
-	q := question{tenant: t.Tenant, digest: t.Digest}
+	q := decisionKey{tenant: t.Tenant, digest: t.Digest}
 	if t.Digest != "" {
 		q.who = g.identity(p)
 	}

@@ -1,8 +1,8 @@
 package catalog
 
 import (
-	"context"
 	"bytes"
+	"context"
 	stdjson "encoding/json"
 	"errors"
 	"fmt"

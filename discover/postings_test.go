@@ -74,7 +74,7 @@ func TestChange(t *testing.T) {
 		if got, want := x.Tools(nil), fresh.Tools(nil); !reflect.DeepEqual(got, want) || x.Len() != len(want) {
 			t.Fatalf("step %d: %d tools, want %d, or others than these", step, x.Len(), len(want))
 		}
-		if x.View("acme").Sum() != fresh.View("acme").Sum() {
+		if x.Snapshot("acme").Sum() != fresh.Snapshot("acme").Sum() {
 			t.Fatalf("step %d: the views differ", step)
 		}
 		for _, q := range []string{"w0 w1 w2", "w40, then w3 w7 w1; w9 w200 w2 tool", "ns1 tool 17", "tool_17", "w250", "w1"} {

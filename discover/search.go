@@ -90,7 +90,7 @@ type Report struct {
 	// Degraded says why meanings were not compared although configured, or for how many of the
 	// tools the search may find they were not; "" if for none.
 	Degraded string
-	// Partial is set if Degraded is only about such tools: they wait for their vectors, as in View,
+	// Partial is set if Degraded is only about such tools: they wait for their vectors, as in Snapshot,
 	// and meanings were compared by the configured model.
 	Partial bool
 	// WordsAlone is set if Degraded is not a failure: no embedder is configured or installed, and

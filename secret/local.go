@@ -142,14 +142,14 @@ func (l *Local) take(it toolkeep.Document) {
 	}
 }
 
-// place is a name in one scope.
-type place struct {
+// scopedName is a name in one scope.
+type scopedName struct {
 	scope       Scope
 	owner, name string
 }
 
 // id returns the item's id. Owners may be any text, so the id holds their hash.
-func (p place) id() string {
+func (p scopedName) id() string {
 	if p.scope == Organisation {
 		return "organisation/" + p.name
 	}
@@ -157,16 +157,16 @@ func (p place) id() string {
 	return string(p.scope) + "/" + hex.EncodeToString(sum[:]) + "/" + p.name
 }
 
-// places returns where a name is looked up, in order.
-func places(p *toolkeep.Principal, name string) []place {
-	all := make([]place, 0, 3)
+// scopedNames returns where a name is looked up, in order.
+func scopedNames(p *toolkeep.Principal, name string) []scopedName {
+	all := make([]scopedName, 0, 3)
 	if who := user(p); who != "" {
-		all = append(all, place{User, who, name})
+		all = append(all, scopedName{User, who, name})
 	}
 	if p.Workspace != "" {
-		all = append(all, place{Workspace, p.Workspace, name})
+		all = append(all, scopedName{Workspace, p.Workspace, name})
 	}
-	return append(all, place{Organisation, "", name})
+	return append(all, scopedName{Organisation, "", name})
 }
 
 // checkName refuses invalid names.
@@ -185,7 +185,7 @@ func (l *Local) Read(ctx context.Context, p *toolkeep.Principal, rest string) (V
 	if err := mayLook(p, rest); err != nil {
 		return Value{}, err
 	}
-	for _, at := range places(p, rest) {
+	for _, at := range scopedNames(p, rest) {
 		it, b, err := l.get(ctx, p.Tenant, at)
 		if errors.Is(err, toolkeep.ErrNotFound) {
 			continue
@@ -232,7 +232,7 @@ func (l *Local) Look(ctx context.Context, p *toolkeep.Principal, rest string) (S
 	if err := mayLook(p, rest); err != nil {
 		return Status{}, err
 	}
-	for _, at := range places(p, rest) {
+	for _, at := range scopedNames(p, rest) {
 		it, b, err := l.get(ctx, p.Tenant, at)
 		if errors.Is(err, toolkeep.ErrNotFound) {
 			continue
@@ -262,7 +262,7 @@ func (l *Local) Glance(p *toolkeep.Principal, rest string) Status {
 	if mayLook(p, rest) == nil {
 		l.mu.RLock()
 		defer l.mu.RUnlock()
-		for _, at := range places(p, rest) {
+		for _, at := range scopedNames(p, rest) {
 			if e, has := l.known[itemKey{p.Tenant, at.id()}]; has {
 				return l.status(e.meta, e.head)
 			}
@@ -293,7 +293,7 @@ func bind(tenant, id string, m meta) []byte {
 }
 
 // get reads an item. ErrNotFound, E3403.
-func (l *Local) get(ctx context.Context, tenant string, at place) (it toolkeep.Document, b body, err error) {
+func (l *Local) get(ctx context.Context, tenant string, at scopedName) (it toolkeep.Document, b body, err error) {
 	err = tries(ctx, func() error {
 		it, err = l.c.Store.Document(ctx, DocumentKind, tenant, at.id())
 		return err

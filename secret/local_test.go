@@ -149,7 +149,7 @@ func TestScopes(t *testing.T) {
 		}
 	}
 	// A sealed value moved within the database does not open.
-	at := place{Organisation, "", "k"}
+	at := scopedName{Organisation, "", "k"}
 	it, err := b.store.Document(t.Context(), DocumentKind, "globex", at.id())
 	if err != nil {
 		t.Fatal(err)
@@ -243,7 +243,7 @@ func TestExpiryAndVersions(t *testing.T) {
 		t.Errorf("after its end: %+v %v", st, err)
 	}
 	// A writer to the database cannot extend the expiry.
-	at := place{User, "ann", "k"}
+	at := scopedName{User, "ann", "k"}
 	it, err := b.store.Document(t.Context(), DocumentKind, "acme", at.id())
 	if err != nil {
 		t.Fatal(err)

@@ -49,10 +49,10 @@ type Info struct {
 // Ref returns the reference used in manifests.
 func (i Info) Ref() string { return "secret://" + i.Name }
 
-// place resolves w and checks that the caller may change secrets there: always its own user's; any other needs
+// mayChange resolves w and checks that the caller may change secrets there: always its own user's; any other needs
 // secrets:admin. E3201, E3301.
-func (l *Local) place(p *toolkeep.Principal, w Where) (place, error) {
-	at := place{scope: w.Scope, owner: w.Owner, name: w.Name}
+func (l *Local) mayChange(p *toolkeep.Principal, w Where) (scopedName, error) {
+	at := scopedName{scope: w.Scope, owner: w.Owner, name: w.Name}
 	if !nameForm.MatchString(w.Name) {
 		return at, refuse(toolkeep.InvalidParameters, "the name of a secret must be 1 to %d of a-z, 0-9, dot, hyphen and underscore, and begin with a letter or digit", MaxName)
 	}
@@ -91,7 +91,7 @@ func (l *Local) place(p *toolkeep.Principal, w Where) (place, error) {
 //
 // Errors: E3201; E3301 an invalid name, value or time; E3965 the store fails.
 func (l *Local) Set(ctx context.Context, p *toolkeep.Principal, put Put) (Info, error) {
-	at, err := l.place(p, put.Where)
+	at, err := l.mayChange(p, put.Where)
 	if err != nil {
 		return Info{}, err
 	}
@@ -130,7 +130,7 @@ func (l *Local) Set(ctx context.Context, p *toolkeep.Principal, put Put) (Info, 
 }
 
 // put seals and commits. ErrStale, E3965.
-func (l *Local) put(ctx context.Context, p *toolkeep.Principal, at place, m meta, value []byte, revision, before int64) error {
+func (l *Local) put(ctx context.Context, p *toolkeep.Principal, at scopedName, m meta, value []byte, revision, before int64) error {
 	id := at.id()
 	sealed, err := l.c.Sealer.Seal(value, bind(p.Tenant, id, m))
 	if err != nil {
@@ -179,7 +179,7 @@ func RefHash(ref string) string {
 
 // Replace implements Replacer.
 func (l *Local) Replace(ctx context.Context, p *toolkeep.Principal, rest string, old Value, value []byte) error {
-	for _, at := range places(p, rest) {
+	for _, at := range scopedNames(p, rest) {
 		if at.scope != old.Scope {
 			continue
 		}
@@ -199,7 +199,7 @@ func (l *Local) Replace(ctx context.Context, p *toolkeep.Principal, rest string,
 
 // Delete removes a secret. E3201, E3013, E3301, E3965.
 func (l *Local) Delete(ctx context.Context, p *toolkeep.Principal, w Where) error {
-	at, err := l.place(p, w)
+	at, err := l.mayChange(p, w)
 	if err != nil {
 		return err
 	}

@@ -60,7 +60,7 @@ func (l *Local) Mark(ctx context.Context, p *toolkeep.Principal, rest string) (s
 	if mayLook(p, rest) != nil {
 		return "", false
 	}
-	for _, at := range places(p, rest) {
+	for _, at := range scopedNames(p, rest) {
 		it, b, err := l.get(ctx, p.Tenant, at)
 		if errors.Is(err, toolkeep.ErrNotFound) {
 			continue

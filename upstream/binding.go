@@ -18,10 +18,10 @@ import (
 // level when the upstream session is replaced. All of these go to its Peer. It is safe
 // for concurrent use.
 type Binding struct {
-	srv  *server
-	req  Request // Peer is wrapped by guarded
-	out  *notifier
-	view *redact.Cleaner // redacts what the caller sees
+	srv     *server
+	req     Request // Peer is wrapped by guarded
+	out     *notifier
+	cleaner *redact.Cleaner // redacts what the caller sees
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -41,13 +41,13 @@ type watch struct {
 
 // bind returns a Binding with a working session.
 func (s *server) bind(ctx context.Context, r *Request) (*Binding, error) {
-	b := &Binding{srv: s, req: *r, view: s.config.Redact.For(r.Principal), turn: make(chan struct{}, 1), subs: make(map[string]bool)}
-	b.req.Peer = guarded(r.Peer, b.view)
+	b := &Binding{srv: s, req: *r, cleaner: s.config.Redact.For(r.Principal), turn: make(chan struct{}, 1), subs: make(map[string]bool)}
+	b.req.Peer = guarded(r.Peer, b.cleaner)
 	b.out = newNotifier(b.req.Peer, &s.state(r.Principal.Tenant).dropped)
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	if _, err := b.session(ctx); err != nil {
 		b.cancel()
-		return nil, cleanedError(b.view, err)
+		return nil, cleanedError(b.cleaner, err)
 	}
 	return b, nil
 }
@@ -167,7 +167,7 @@ func (b *Binding) Info(ctx context.Context) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	return sess.info.cleaned(b.view), nil
+	return sess.info.cleaned(b.cleaner), nil
 }
 
 // Do runs one request of the downstream session, like Servers.Do. resources/subscribe,
@@ -178,7 +178,7 @@ func (b *Binding) Do(ctx context.Context, method string, params []byte) (*Answer
 		return nil, err
 	}
 	a, err := b.do(ctx, method, params)
-	return cleaned(b.view, method, a, err)
+	return cleaned(b.cleaner, method, a, err)
 }
 
 func (b *Binding) do(ctx context.Context, method string, params []byte) (*Answer, error) {

@@ -86,18 +86,18 @@ func guarded(p Peer, v *redact.Cleaner) Peer {
 }
 
 type guard struct {
-	peer Peer
-	view *redact.Cleaner
+	peer    Peer
+	cleaner *redact.Cleaner
 }
 
 // Ask implements Peer.
 func (g guard) Ask(ctx context.Context, method string, params []byte) ([]byte, error) {
-	return g.peer.Ask(ctx, method, g.view.CleanJSON(params))
+	return g.peer.Ask(ctx, method, g.cleaner.CleanJSON(params))
 }
 
 // Notify implements Peer. A progress notification keeps the caller's own token.
 func (g guard) Notify(method string, params []byte) {
-	clean := g.view.CleanJSON(params)
+	clean := g.cleaner.CleanJSON(params)
 	if method == mcp.NotificationProgress && !bytes.Equal(clean, params) {
 		if token := mcp.Get(params, mcp.MetaProgressToken); token != nil {
 			clean = mcp.Set(clean, token, mcp.MetaProgressToken)
@@ -114,12 +114,12 @@ type guardAll struct {
 
 // AskAll implements toolkeep.BatchAsker. The server's keys of the requests stay.
 func (g guardAll) AskAll(ctx context.Context, inputRequests []byte) ([]byte, error) {
-	if !g.view.Holds() {
+	if !g.cleaner.Holds() {
 		return g.all.AskAll(ctx, inputRequests)
 	}
 	out := []byte{'{'}
 	for name, q := range mcp.Members(inputRequests) {
-		out = member(out, name, g.view.CleanJSON(q))
+		out = member(out, name, g.cleaner.CleanJSON(q))
 	}
 	return g.all.AskAll(ctx, append(out, '}'))
 }

@@ -277,9 +277,9 @@ func (s *server) ownTaken(sess *session, d Definitions) Definitions {
 	if sess.key.subject == "" {
 		return d
 	}
-	view := s.config.Redact.For(principalOf(sess.key, nil))
-	d = d.cleaned(view)
-	if view.TookPersonal() {
+	cleaner := s.config.Redact.For(principalOf(sess.key, nil))
+	d = d.cleaned(cleaner)
+	if cleaner.TookPersonal() {
 		d.lacks = sess.key.reader()
 	}
 	return d

@@ -64,8 +64,8 @@ func (o *own) sent(credentials http.Header) {
 // a definition from a person's session counts as the known one if the two differ only
 // by redacted words.
 func (s *server) taken(sess *session, tools [][]byte) (shown [][]byte, withheld map[string]string) {
-	view := sess.own.known.All()
-	if !view.Holds() {
+	cleaner := sess.own.known.All()
+	if !cleaner.Holds() {
 		return tools, nil
 	}
 	withhold := func(name, why string) {
@@ -74,9 +74,9 @@ func (s *server) taken(sess *session, tools [][]byte) (shown [][]byte, withheld 
 		}
 		withheld[name] = why
 	}
-	like := s.likeKnown(sess, view)
+	like := s.likeKnown(sess, cleaner)
 	for i, def := range tools {
-		clean := view.CleanJSON(def)
+		clean := cleaner.CleanJSON(def)
 		if bytes.Equal(clean, def) {
 			continue
 		}
@@ -92,7 +92,7 @@ func (s *server) taken(sess *session, tools [][]byte) (shown [][]byte, withheld 
 			continue
 		}
 		shown[i] = clean
-		if inStructure(view, def) {
+		if inStructure(cleaner, def) {
 			withhold(mcp.Text(clean, "name"), "the server writes a secret that it was given into the tool's name or schema, where no word can be taken out; "+
 				"have the server leave it out of its definitions")
 			sess.state.log.note("tool withheld: its name or schema holds a secret: " + toolkeep.ClipBytes(mcp.Text(clean, "name"), 100))
@@ -109,7 +109,7 @@ func (s *server) taken(sess *session, tools [][]byte) (shown [][]byte, withheld 
 // likeKnown finds a known or accepted definition that differs only by redacted words,
 // and why it is withheld. It returns nil if there is none or the session is not one
 // person's.
-func (s *server) likeKnown(sess *session, view *redact.Cleaner) func(name string, clean []byte) (def []byte, withheld string) {
+func (s *server) likeKnown(sess *session, cleaner *redact.Cleaner) func(name string, clean []byte) (def []byte, withheld string) {
 	latest := sync.OnceValues(sess.state.defs.byName)
 	return func(name string, clean []byte) (def []byte, withheld string) {
 		if sess.key.subject == "" || name == "" {
@@ -120,7 +120,7 @@ func (s *server) likeKnown(sess *session, view *redact.Cleaner) func(name string
 			return nil, ""
 		}
 		is := func(def []byte) bool {
-			got, err := canon.JCS(view.CleanJSON(def))
+			got, err := canon.JCS(cleaner.CleanJSON(def))
 			return err == nil && bytes.Equal(got, want)
 		}
 		tools, why := latest()
@@ -154,7 +154,7 @@ func (d *definitions) byName() (tools map[string][]byte, withheld map[string]str
 
 // inStructure reports whether redaction would change the tool itself: its name, or its
 // schemas outside of annotations.
-func inStructure(view *redact.Cleaner, def []byte) bool {
+func inStructure(cleaner *redact.Cleaner, def []byte) bool {
 	tree, err := canon.ParseObject(def, canon.Limits{Bytes: int64(len(def)) + 1, Depth: 10_000, Properties: len(def) + 1, Elements: len(def) + 1})
 	if err != nil {
 		return true
@@ -166,7 +166,7 @@ func inStructure(view *redact.Cleaner, def []byte) bool {
 		}
 	}
 	raw := canon.Append(nil, bare)
-	return !bytes.Equal(view.CleanJSON(raw), raw)
+	return !bytes.Equal(cleaner.CleanJSON(raw), raw)
 }
 
 // withoutTexts drops a schema's annotations. Properties with the same names are schemas

@@ -343,11 +343,11 @@ func (s *Servers) Do(ctx context.Context, r *Request) (*Answer, error) {
 	if r.Peer == nil && r.Method == mcp.MethodCallTool {
 		return srv.do(ctx, r) // nothing to redact
 	}
-	view := s.config.Redact.For(r.Principal)
+	cleaner := s.config.Redact.For(r.Principal)
 	own := *r
-	own.Peer = guarded(r.Peer, view)
+	own.Peer = guarded(r.Peer, cleaner)
 	a, err := srv.do(ctx, &own)
-	return cleaned(view, r.Method, a, err)
+	return cleaned(cleaner, r.Method, a, err)
 }
 
 // Bind attaches a downstream session; see Binding. It ignores the request's Method,
@@ -370,11 +370,11 @@ func (s *Servers) Definitions(ctx context.Context, p *toolkeep.Principal, name s
 		return Definitions{}, err
 	}
 	d, err := srv.definitionsFor(ctx, p, false)
-	view := s.config.Redact.For(p)
+	cleaner := s.config.Redact.For(p)
 	if err != nil {
-		err = cleanedError(view, err)
+		err = cleanedError(cleaner, err)
 	}
-	return d.cleaned(view), err
+	return d.cleaned(cleaner), err
 }
 
 // Refresh reads the definitions now, and gives a server that has just started time to

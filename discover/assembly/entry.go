@@ -151,8 +151,8 @@ const (
 	longParameter = 160 // bytes of a description within a schema
 )
 
-// view is the part of a manifest a caller needs, in reading order.
-type view struct {
+// toolEntry is the part of a manifest a caller needs, in reading order.
+type toolEntry struct {
 	ToolID           string          `json:"tool_id"`
 	Version          string          `json:"version"`
 	ToolName         string          `json:"tool_name,omitempty"`
@@ -171,7 +171,7 @@ type view struct {
 // manifestAt returns a tool's manifest at a level, and the parts omitted there.
 func manifestAt(t *toolkeep.Tool, level int) (raw []byte, omitted []string) {
 	m := t.Manifest
-	v := view{ToolID: t.ID, Version: t.Version, ToolName: m.ToolName, Description: m.Description, Explanation: m.Explanation, InputGuidance: m.InputGuidance,
+	v := toolEntry{ToolID: t.ID, Version: t.Version, ToolName: m.ToolName, Description: m.Description, Explanation: m.Explanation, InputGuidance: m.InputGuidance,
 		Category: m.Category, SideEffects: m.SideEffects, Idempotent: m.Idempotent, Risk: m.Risk, RequiresApproval: m.RequiresApproval}
 	if _, name, _ := strings.Cut(t.ID, "."); saysTheSame(v.ToolName, name) || strings.HasPrefix(letters(toolkeep.ClipBytes(v.Description, 2*len(v.ToolName))), letters(v.ToolName)) {
 		v.ToolName = ""

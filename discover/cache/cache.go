@@ -20,8 +20,8 @@ import (
 type Index interface {
 	Find(ctx context.Context, q discover.Query, visible func(*toolkeep.Tool) bool) ([]discover.Match, discover.Report)
 	Tools(visible func(*toolkeep.Tool) bool) []*toolkeep.Tool
-	// View returns the state that a tenant's answers currently depend on.
-	View(tenant string) discover.View
+	// Snapshot returns the state that a tenant's answers currently depend on.
+	Snapshot(tenant string) discover.Snapshot
 }
 
 // Remote is a byte store shared by the nodes. It may drop entries at any time.
@@ -191,7 +191,7 @@ func (c *Cache) Find(ctx context.Context, ask discover.Query, visible func(*tool
 		c.passed.Add(1)
 		return c.index.Find(ctx, ask, visible)
 	}
-	at := moment{view: c.index.View(ask.Session.Tenant), flushed: c.flushes(ask.Session.Tenant)}
+	at := moment{view: c.index.Snapshot(ask.Session.Tenant), flushed: c.flushes(ask.Session.Tenant)}
 	if a, ok := c.local.GetIfPresent(k); ok {
 		if found, ok := c.show(a, at, ask, visible); ok {
 			c.hits.Add(1)
@@ -207,7 +207,7 @@ func (c *Cache) Find(ctx context.Context, ask discover.Query, visible func(*tool
 	}
 	c.misses.Add(1)
 	found, report := c.index.Find(ctx, ask, visible)
-	now := moment{view: c.index.View(ask.Session.Tenant), flushed: c.flushes(ask.Session.Tenant)}
+	now := moment{view: c.index.Snapshot(ask.Session.Tenant), flushed: c.flushes(ask.Session.Tenant)}
 	if report.Degraded != "" && !report.Partial && !at.view.WordsAlone() || !at.view.Settled() || now != at {
 		return found, report // built while something was missing or changing
 	}
@@ -220,13 +220,13 @@ func (c *Cache) Find(ctx context.Context, ask discover.Query, visible func(*tool
 
 // moment is the state an answer was built from.
 type moment struct {
-	view    discover.View
+	view    discover.Snapshot
 	flushed *flushes
 }
 
 // answer is one cached answer. It is immutable once cached.
 type answer struct {
-	Sum    [32]byte        // of the view
+	Sum    [32]byte        // of the snapshot
 	Rev    int64           // of the tenant's flushes
 	Made   time.Time       // by the clock of the node that made it
 	Found  []kept          // best first

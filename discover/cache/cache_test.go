@@ -45,7 +45,7 @@ func TestSameAnswerAgain(t *testing.T) {
 			slices.Reverse(tools)
 			b := s.node(t, tools)
 			for i := range want {
-				want[i].Tool = b.index.View("acme").Tool(want[i].Tool.ID, want[i].Tool.Tenant)
+				want[i].Tool = b.index.Snapshot("acme").Tool(want[i].Tool.ID, want[i].Tool.Tenant)
 			}
 			check(b, remote)
 			check(b, true)
@@ -276,7 +276,7 @@ func TestL2KeepsAllOfAnAnswer(t *testing.T) {
 	fill(t, reflect.ValueOf(&report).Elem(), "")
 	report.CacheHit = false
 	m.Tool = some()[0].Tool
-	at := moment{view: a.index.View("acme"), flushed: none}
+	at := moment{view: a.index.Snapshot("acme"), flushed: none}
 	want := newAnswer([]discover.Match{m}, report, at, s.clock.Now())
 	k, _ := a.Cache.key(ask("q"))
 	a.send(t.Context(), k, want)

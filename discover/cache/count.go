@@ -19,7 +19,7 @@ type counts struct {
 type countKey struct{ tenant, audience string }
 
 type count struct {
-	sum [32]byte // of the view
+	sum [32]byte // of the snapshot
 	n   int
 }
 
@@ -31,7 +31,7 @@ func (c *Cache) Count(ask discover.Query, visible func(*toolkeep.Tool) bool) int
 	if ask.Audience == "" {
 		return len(c.index.Tools(visible))
 	}
-	k, view := countKey{ask.Session.Tenant, ask.Audience}, c.index.View(ask.Session.Tenant)
+	k, view := countKey{ask.Session.Tenant, ask.Audience}, c.index.Snapshot(ask.Session.Tenant)
 	c.counts.mu.Lock()
 	known, ok := c.counts.of[k]
 	c.counts.mu.Unlock()
@@ -39,7 +39,7 @@ func (c *Cache) Count(ask discover.Query, visible func(*toolkeep.Tool) bool) int
 		return known.n
 	}
 	n := len(c.index.Tools(visible))
-	if c.index.View(ask.Session.Tenant) != view {
+	if c.index.Snapshot(ask.Session.Tenant) != view {
 		return n
 	}
 	c.counts.mu.Lock()

@@ -12,7 +12,7 @@
 //     ranking (weights, build). Both are HMACs, so the shared store learns no query and
 //     keys cannot be forged;
 //   - the sum of the tools that the tenant could see, each version with its digest and
-//     whether it has its vector (discover.View), equals the current one. So any change,
+//     whether it has its vector (discover.Snapshot), equals the current one. So any change,
 //     registration or end of a tool invalidates the answers of every tenant that sees it,
 //     on each node as soon as that node's index shows the change;
 //   - every tool of it is looked up in that view and checked with visible again. A tool

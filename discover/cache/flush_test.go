@@ -47,7 +47,7 @@ func TestFlush(t *testing.T) {
 			searched := func(n *node) map[int]bool {
 				out := map[int]bool{}
 				for i, q := range all {
-					at := moment{view: n.View(q.Session.Tenant), flushed: n.flushes(q.Session.Tenant)}
+					at := moment{view: n.Snapshot(q.Session.Tenant), flushed: n.flushes(q.Session.Tenant)}
 					k, _ := n.Cache.key(q)
 					local, ok := n.local.GetIfPresent(k)
 					if ok {

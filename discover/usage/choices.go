@@ -214,7 +214,7 @@ func (t *tenant) learn(r *retrieval, i int) {
 func (t *tenant) unlearn(learned *bool, r *retrieval, tool int32) {
 	if *learned {
 		*learned = false
-		t.unlearnQuestion(questionKey{r.Query, tool}, r.User)
+		t.unlearnQuery(learnedQueryKey{r.Query, tool}, r.User)
 	}
 }
 

@@ -157,7 +157,7 @@ func (t *tenant) ofUser(is func(user string) bool, drop bool) (k Known) {
 			t.dirty = true
 			q.Count -= min(q.Count, q.By[i].N)
 			if q.By = slices.Delete(q.By, i, i+1); q.Count == 0 || len(q.By) == 0 {
-				t.dropQuestion(q)
+				t.dropQuery(q)
 			}
 		}
 	}

@@ -47,7 +47,7 @@ type tenant struct {
 	Sessions   lru[sessionKey, *session]
 	Waiting    lru[string, *retrieval] // that may still lead to a choice
 	Chosen     lru[string, *retrieval] // with a choice, after the waiting time
-	Questions  lru[questionKey, *question]
+	Questions  lru[learnedQueryKey, *learnedQuery]
 	Strategies map[string]days
 
 	byNo      map[int32]*tool
@@ -73,7 +73,7 @@ type tool struct {
 	Pairs    []pair
 
 	calls, ok uint32 // of Days
-	questions []*question
+	queries []*learnedQuery
 }
 
 func (x *tool) key() string { return x.ID }
@@ -156,7 +156,7 @@ func (t *tenant) restored() *tenant {
 	}
 	for q := range t.Questions.all() {
 		if x := t.byNo[q.Tool]; x != nil {
-			x.questions = append(x.questions, q)
+			x.queries = append(x.queries, q)
 		}
 	}
 	if t.Strategies == nil {
@@ -210,8 +210,8 @@ func (t *tenant) tool(id string) *tool {
 }
 
 func (t *tenant) dropTool(x *tool) {
-	for len(x.questions) > 0 {
-		t.dropQuestion(x.questions[0]) // which removes it from x.questions
+	for len(x.queries) > 0 {
+		t.dropQuery(x.queries[0]) // which removes it from x.queries
 	}
 	t.Tools.drop(x.ID)
 	delete(t.byNo, x.No)
@@ -289,7 +289,7 @@ func (t *tenant) roll(to, keep int32) {
 		if q.Last >= oldest {
 			break
 		}
-		t.dropQuestion(q)
+		t.dropQuery(q)
 	}
 	for _, l := range t.retrievals() {
 		for r := range l.all() {

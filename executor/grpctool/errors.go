@@ -24,9 +24,9 @@ const (
 	maxRetryAfter = time.Hour
 )
 
-// sent sets NothingSent from the flight.
+// sent sets NothingSent from the progress of the call.
 func (a *attempt) sent(e *toolkeep.Error) *toolkeep.Error {
-	e.NothingSent = !a.flight.sent.Load()
+	e.NothingSent = !a.progress.sent.Load()
 	return e
 }
 
@@ -47,7 +47,7 @@ func (a *attempt) classify(st *status.Status) *toolkeep.Error {
 	case nil:
 	case context.DeadlineExceeded:
 		// A server that never responded may be gone.
-		a.broken = !a.flight.heard.Load()
+		a.broken = !a.progress.heard.Load()
 		return toolkeep.NewError(toolkeep.UpstreamTimeout, "the upstream did not answer within the attempt's time limit")
 	default:
 		return toolkeep.NewError(toolkeep.Cancelled, "the call was cancelled; the upstream was notified")
@@ -58,13 +58,13 @@ func (a *attempt) classify(st *status.Status) *toolkeep.Error {
 		return a.tooLarge()
 	case st.Code() == codes.Internal && (strings.HasPrefix(st.Message(), "cardinality violation") || strings.HasPrefix(st.Message(), "grpc: failed to decompress")):
 		return toolkeep.NewError(toolkeep.InvalidResponse, "the tool's server reported success without a readable answer")
-	case a.flight.answered.Load():
+	case a.progress.answered.Load():
 		return a.said(st)
-	case !a.flight.sent.Load() && st.Code() == codes.Unavailable:
+	case !a.progress.sent.Load() && st.Code() == codes.Unavailable:
 		a.broken = true
 		return a.unconnected()
 	case st.Code() == codes.DeadlineExceeded:
-		a.broken = !a.flight.heard.Load()
+		a.broken = !a.progress.heard.Load()
 		return toolkeep.NewError(toolkeep.UpstreamTimeout, "the upstream did not answer within the time limit")
 	}
 	return a.broke(st)
@@ -104,7 +104,7 @@ func (a *attempt) broke(st *status.Status) *toolkeep.Error {
 	if m := httpStatus.FindStringSubmatch(st.Message()); m != nil {
 		return proxied(m[1])
 	}
-	if !a.flight.sent.Load() {
+	if !a.progress.sent.Load() {
 		return toolkeep.NewError(toolkeep.InvalidResponse, "the call could not be handed to the server's connection; its metadata may be longer than the server accepts")
 	}
 	switch st.Code() {

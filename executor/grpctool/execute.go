@@ -180,17 +180,17 @@ func wrapped(name protoreflect.FullName) bool {
 
 // attempt is one Execute.
 type attempt struct {
-	x       *toolkeep.Execution
-	binding *binding
-	link    *link
-	flight  flight
-	parent  context.Context // the caller's
-	stop    func()          // ends the call's context
-	limit   int64
-	broken  bool // the connection must not be reused
+	x        *toolkeep.Execution
+	binding  *binding
+	link     *link
+	progress progress
+	parent   context.Context // the caller's
+	stop     func()          // ends the call's context
+	limit    int64
+	broken   bool // the connection must not be reused
 }
 
-// context returns the call's context, with deadline, metadata and flight.
+// context returns the call's context, with deadline, metadata and progress.
 func (a *attempt) context(credentials []pair) (context.Context, func()) {
 	b := a.binding
 	md := make(metadata.MD, len(b.metadata)+len(credentials)+2)
@@ -210,7 +210,7 @@ func (a *attempt) context(credentials []pair) (context.Context, func()) {
 		md[m.name] = []string{m.value}
 	}
 	// The caller's context may carry metadata and spans of its call to this server.
-	ctx := metadata.NewOutgoingContext(context.WithValue(a.parent, flightKey{}, &a.flight), md)
+	ctx := metadata.NewOutgoingContext(context.WithValue(a.parent, progressKey{}, &a.progress), md)
 	if b.deadline > 0 {
 		return context.WithTimeout(ctx, b.deadline)
 	}
@@ -237,7 +237,7 @@ func (a *attempt) unary(ctx context.Context, message []byte) (*toolkeep.Output, 
 
 func (a *attempt) output(v any) *toolkeep.Output {
 	return &toolkeep.Output{Value: v, HasValue: true, ContentType: "application/json",
-		BytesSent: a.flight.sentBytes.Load(), BytesRecv: a.flight.gotBytes.Load()}
+		BytesSent: a.progress.sentBytes.Load(), BytesRecv: a.progress.gotBytes.Load()}
 }
 
 // read returns the JSON tree of one encoded message.
@@ -343,7 +343,7 @@ func (a *attempt) collect(s grpc.ClientStream) (*toolkeep.Output, *toolkeep.Erro
 		list = append(list, v)
 		if a.x.Caller != nil {
 			a.x.Caller.Progress(toolkeep.Progress{Phase: "streaming",
-				Message: fmt.Sprintf("%d messages, %d bytes", len(list), a.flight.gotBytes.Load())})
+				Message: fmt.Sprintf("%d messages, %d bytes", len(list), a.progress.gotBytes.Load())})
 		}
 		if len(list) == a.binding.frames {
 			timer := time.AfterFunc(graceAtEnd, end)
@@ -397,8 +397,8 @@ func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// flight tracks how far a call got.
-type flight struct {
+// progress tracks how far a call got.
+type progress struct {
 	sent      atomic.Bool // its headers were passed to the connection
 	answered  atomic.Bool // the server ended it with trailers, so the status is the server's
 	heard     atomic.Bool // anything was received
@@ -406,15 +406,15 @@ type flight struct {
 	gotBytes  atomic.Int64
 }
 
-type flightKey struct{}
+type progressKey struct{}
 
-// watcher observes every call on a connection and updates its flight.
+// watcher observes every call on a connection and updates its progress.
 type watcher struct{}
 
 func (watcher) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
 
 func (watcher) HandleRPC(ctx context.Context, s stats.RPCStats) {
-	f, ok := ctx.Value(flightKey{}).(*flight)
+	f, ok := ctx.Value(progressKey{}).(*progress)
 	if !ok {
 		return
 	}

@@ -107,7 +107,7 @@ type attempt struct {
 	x        *toolkeep.Execution
 	binding  *binding
 	tenant   string
-	flight   flight
+	sending  egress.SentTracker
 	sent     int64
 	percent  int // of a stream, as last reported
 
@@ -119,7 +119,7 @@ type attempt struct {
 func (a *attempt) run(ctx context.Context, r *request) (*toolkeep.Output, *toolkeep.Error) {
 	// Ending the context closes the connection of an abandoned response.
 	a.parent = ctx
-	a.ctx, a.stop = context.WithCancel(a.flight.trace(ctx))
+	a.ctx, a.stop = context.WithCancel(a.sending.Trace(ctx))
 	defer a.stop()
 	if a.binding.pages != nil {
 		return a.pages(r)
@@ -143,7 +143,7 @@ func (a *attempt) exchange(r *request, first bool) (*http.Response, *request, *t
 		}
 		resp, err := a.transport(r).RoundTrip(req)
 		if err != nil {
-			return nil, nil, failure(a.parent, a.x, err, first && hop == 0 && a.flight.nothingSent())
+			return nil, nil, failure(a.parent, a.x, err, first && hop == 0 && a.sending.NothingSent())
 		}
 		a.sent += int64(len(r.body))
 		if !isRedirect(resp.StatusCode) {

@@ -116,7 +116,7 @@ func (p *parameter) argument(args map[string]any) (v any, ok bool, err *toolkeep
 }
 
 // renderParams fills headers and cookies and returns the query.
-func (b *binding) renderParams(r *request, args map[string]any, cred *placed) (string, *toolkeep.Error) {
+func (b *binding) renderParams(r *request, args map[string]any, cred *sentCredentials) (string, *toolkeep.Error) {
 	query := pairs{sep: "&", taken: b.taken["query"], keys: cred.query}
 	cookie := pairs{sep: "; ", taken: b.taken["cookie"], keys: cred.cookies}
 	for i := range b.params {
@@ -198,7 +198,7 @@ func cookieNames(p *parameter, obj map[string]any) *toolkeep.Error {
 	return nil
 }
 
-func (b *binding) renderBody(r *request, args map[string]any, cred *placed) *toolkeep.Error {
+func (b *binding) renderBody(r *request, args map[string]any, cred *sentCredentials) *toolkeep.Error {
 	if b.body == nil {
 		return nil
 	}
@@ -283,16 +283,16 @@ func (b *binding) rest(args map[string]any) map[string]any {
 	return rest
 }
 
-// placed are the call's credentials by place.
-type placed struct {
+// sentCredentials are the call's credentials by place.
+type sentCredentials struct {
 	headers, query, cookies, body []header
 
 	sign        *signer
 	certificate *tls.Certificate
 }
 
-func placeCredentials(creds []toolkeep.Credential) (*placed, *toolkeep.Error) {
-	p := &placed{}
+func placeCredentials(creds []toolkeep.Credential) (*sentCredentials, *toolkeep.Error) {
+	p := &sentCredentials{}
 	for _, c := range creds {
 		name, value, in := c.Spec.Name, c.Value, c.Spec.In
 		switch c.Spec.Type {

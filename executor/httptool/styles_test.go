@@ -368,7 +368,7 @@ func TestDelimiters(t *testing.T) {
 		path, err := b.renderPath(a)
 		var query string
 		if err == nil {
-			query, err = b.renderParams(r, a, &placed{})
+			query, err = b.renderParams(r, a, &sentCredentials{})
 		}
 		got := strings.TrimPrefix(path, "/") + query + r.header.Get("Color") + r.header.Get("Cookie")
 		if err != nil {

@@ -291,12 +291,12 @@ func (c askingCaller) Ask(ctx context.Context, method string, params []byte) ([]
 // 2026-07-28, and names are kept. It exists for upstreams of that revision.
 func (c askingCaller) AskAll(ctx context.Context, inputRequests []byte) (inputResponses []byte, err error) {
 	defer toolkeep.PauseTimeout(ctx)()
-	var list []*question
+	var list []*inputRequest
 	for name, v := range mcp.Members(inputRequests) {
 		if len(list) == maxOpen {
 			return nil, noAnswer("the server has too many questions")
 		}
-		list = append(list, &question{name: name, method: mcp.Text(v, "method"), params: clone(mcp.Get(v, "params"))})
+		list = append(list, &inputRequest{name: name, method: mcp.Text(v, "method"), params: clone(mcp.Get(v, "params"))})
 	}
 	names := make([]string, len(list)) // put may rename them for the client
 	for i, q := range list {
@@ -322,7 +322,7 @@ func (c askingCaller) AskAll(ctx context.Context, inputRequests []byte) (inputRe
 }
 
 // askClientAll sends all questions at the same time to a client with a session.
-func (x *exchange) askClientAll(ctx context.Context, list []*question) ([][]byte, error) {
+func (x *exchange) askClientAll(ctx context.Context, list []*inputRequest) ([][]byte, error) {
 	answers := make([][]byte, len(list))
 	failed := make([]error, len(list))
 	var all sync.WaitGroup

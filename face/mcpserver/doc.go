@@ -33,7 +33,7 @@
 //
 // Up to 2025-11-25 a tool's question to its caller is sent as a request on the call's own stream.
 // In 2026-07-28 the call is parked: the client gets an input_required result with a sealed
-// requestState, and its second request resumes the call. See question.go.
+// requestState, and its second request resumes the call. See input.go.
 //
 // # Members of _meta
 //

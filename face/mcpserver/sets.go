@@ -1,6 +1,7 @@
 package mcpserver
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path"
@@ -58,6 +59,9 @@ func decodeSets(raw []byte) (Sets, error) {
 	tree, err := doc.Tree()
 	if err != nil {
 		return nil, err
+	}
+	if _, ok := tree.(map[string]any); !ok {
+		return nil, errors.New("it must map the names of sets to sets")
 	}
 	var sets Sets
 	err = json.Unmarshal(canon.Append(nil, tree), &sets, json.RejectUnknownMembers(true))

@@ -12,7 +12,7 @@ func TestReadSets(t *testing.T) {
 	for _, c := range []struct{ text, says string }{
 		{"", ""},
 		{"shop:\n  title: Shop\n  tools: [shop.*]\n  tags:\n", ""},
-		{"- a", "cannot unmarshal"},
+		{"- a", "must map the names"},
 		{"Shop: {tools: [a.b]}", `the name "Shop"`},
 		{"shop: {tools: [a.b]}\nshop: {tools: [a.b]}", `line 2, column 1: the key "shop" stands twice`},
 		{"shop:", "names no tools"},

@@ -468,9 +468,9 @@ func (p *peer) send(ctx context.Context, req *http.Request) (resp *http.Response
 		}
 		req.Body, _ = req.GetBody() // never fails
 	}
-	var f flight
-	resp, err = p.client.Do(req.WithContext(f.trace(ctx)))
-	return resp, err != nil && f.nothingSent(), err
+	sending := egress.SentTracker{BodyOnly: true}
+	resp, err = p.client.Do(req.WithContext(sending.Trace(ctx)))
+	return resp, err != nil && sending.NothingSent(), err
 }
 
 func wantsCredentials(r *http.Response) bool {

@@ -55,7 +55,7 @@ type Minter struct {
 	mu      sync.Mutex // never held during a token request
 	holders map[[32]byte]*list.Element
 	recent  *list.List // of *holder, latest first
-	waiting int        // callers waiting for flights
+	waiting int        // callers waiting for requests
 	closed  bool
 }
 
@@ -67,11 +67,11 @@ type holder struct {
 	expires time.Time  // zero if the response named none
 	refresh string     // the newest refresh token, "" is the secret's own
 	rotated string     // the same, until a caller has taken it to store it
-	flight  *flight
+	pending *pending
 }
 
-// flight is a request in progress, shared by all its waiters.
-type flight struct {
+// pending is a request in progress, shared by all its waiters.
+type pending struct {
 	done    chan struct{}
 	token   []byte // after done; then never written again
 	expires time.Time
@@ -140,7 +140,7 @@ func (m *Minter) Mint(ctx context.Context, p *toolkeep.Principal, allow []toolke
 		return secret.Value{}, "", unreachable("the server is shutting down and asks for no more tokens")
 	}
 	h := m.holder(keyOf(tenant, spec, g.identity, g.refresh))
-	f := h.flight
+	f := h.pending
 	if f == nil && !fresh && h.token != nil && m.config.Clock().Before(h.until) {
 		defer m.mu.Unlock()
 		return h.give()
@@ -177,9 +177,9 @@ func (h *holder) give() (secret.Value, string, error) {
 
 // start requests a token in the background: all waiters share the request, and cancelling it would lose a rotated
 // refresh token. m.mu is held.
-func (m *Minter) start(h *holder, g grant, spec toolkeep.AuthSpec, tenant string, client *http.Client) *flight {
-	f := &flight{done: make(chan struct{})}
-	h.flight = f
+func (m *Minter) start(h *holder, g grant, spec toolkeep.AuthSpec, tenant string, client *http.Client) *pending {
+	f := &pending{done: make(chan struct{})}
+	h.pending = f
 	clear(h.token)
 	h.token = nil
 	if h.refresh != "" {
@@ -193,7 +193,7 @@ func (m *Minter) start(h *holder, g grant, spec toolkeep.AuthSpec, tenant string
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		defer close(f.done)
-		h.flight = nil
+		h.pending = nil
 		if err != nil {
 			f.err = err
 			return

@@ -298,7 +298,7 @@ func TestTogether(t *testing.T) {
 	}
 	cancel()
 	first.Wait()
-	// All hundred must wait before the flight lands: those with fresh would start another one after it.
+	// All hundred must wait before the request ends: those with fresh would start another one after it.
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for joined := 0; joined < 100; <-tick.C {

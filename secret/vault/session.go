@@ -34,7 +34,7 @@ type client struct {
 	mu      sync.Mutex // never held during a request to Vault
 	file    tokenFile
 	session *session
-	flight  *flight
+	pending *pendingLogin
 	timer   *time.Timer // renews the session
 	closed  bool
 }
@@ -48,8 +48,8 @@ type session struct {
 	expires time.Time // zero is never, or unknown
 }
 
-// flight is a login in progress, shared by all its waiters.
-type flight struct {
+// pendingLogin is a login in progress, shared by all its waiters.
+type pendingLogin struct {
 	done    chan struct{}
 	session *session
 	err     error
@@ -221,25 +221,25 @@ func (c *client) afresh(ctx context.Context, refused *session) (*session, error)
 }
 
 // startLogin joins the login in progress or starts one. c.mu is held.
-func (c *client) startLogin() (*flight, error) {
+func (c *client) startLogin() (*pendingLogin, error) {
 	if c.closed {
 		return nil, errClosed()
 	}
 	if c.session != nil && c.session.usable(c.config.Now()) { // made between unlocking and here
 		done := make(chan struct{})
 		close(done)
-		return &flight{done: done, session: c.session}, nil
+		return &pendingLogin{done: done, session: c.session}, nil
 	}
-	if c.flight != nil {
-		return c.flight, nil
+	if c.pending != nil {
+		return c.pending, nil
 	}
-	f := &flight{done: make(chan struct{})}
-	c.flight = f
+	f := &pendingLogin{done: make(chan struct{})}
+	c.pending = f
 	// All waiters share the login, so it outlives any single caller.
 	c.wg.Go(func() {
 		f.session, f.err = c.login()
 		c.mu.Lock()
-		c.flight = nil
+		c.pending = nil
 		if f.err == nil {
 			c.session = f.session
 		}
@@ -249,7 +249,7 @@ func (c *client) startLogin() (*flight, error) {
 	return f, nil
 }
 
-func (f *flight) wait(ctx context.Context) (*session, error) {
+func (f *pendingLogin) wait(ctx context.Context) (*session, error) {
 	select {
 	case <-f.done:
 		return f.session, f.err

@@ -39,11 +39,11 @@ type Transit struct {
 	client     *client
 	mount, key string
 
-	mu     sync.Mutex
-	seal   *dataKey
-	flight *keyFlight
-	opened map[string]*list.Element // by wrapped key
-	recent *list.List               // of *dataKey, latest first
+	mu      sync.Mutex
+	seal    *dataKey
+	pending *pendingKey
+	opened  map[string]*list.Element // by wrapped key
+	recent  *list.List               // of *dataKey, latest first
 }
 
 type dataKey struct {
@@ -53,7 +53,7 @@ type dataKey struct {
 	uses    int
 }
 
-type keyFlight struct {
+type pendingKey struct {
 	done chan struct{}
 	key  *dataKey
 	err  error
@@ -127,14 +127,14 @@ func (t *Transit) sealKey() (*dataKey, error) {
 		t.mu.Unlock()
 		return k, nil
 	}
-	f := t.flight
+	f := t.pending
 	if f == nil {
-		f = &keyFlight{done: make(chan struct{})}
-		t.flight = f
+		f = &pendingKey{done: make(chan struct{})}
+		t.pending = f
 		t.mu.Unlock()
 		f.key, f.err = t.newKey()
 		t.mu.Lock()
-		t.flight = nil
+		t.pending = nil
 		if f.err == nil {
 			t.seal = f.key
 			t.keep(f.key)

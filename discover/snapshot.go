@@ -10,12 +10,12 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// View is the state of the index that one tenant's answers depend on. Two views are equal only if
+// Snapshot is the state of the index that one tenant's answers depend on. Two snapshots are equal only if
 // nothing was published to searches in between, neither tools nor examples; their sums are equal on
 // every node with the same tools of the tenant and shared tools, with vectors of the same model.
 // Other tenants' tools are not part of the sum: they are not shown, and affect scores only through
 // the rarity of words.
-type View struct {
+type Snapshot struct {
 	of       *postings
 	sum      [32]byte
 	words    bool
@@ -24,10 +24,10 @@ type View struct {
 }
 
 // Sum identifies the state.
-func (v View) Sum() [32]byte { return v.sum }
+func (v Snapshot) Sum() [32]byte { return v.sum }
 
-// Tool returns a tool of the view by id and owner; nil if there is none.
-func (v View) Tool(id, tenant string) *toolkeep.Tool {
+// Tool returns a tool of the snapshot by id and owner; nil if there is none.
+func (v Snapshot) Tool(id, tenant string) *toolkeep.Tool {
 	at, ok := v.of.position(docKey{id, tenant})
 	if !ok {
 		return nil
@@ -36,22 +36,22 @@ func (v View) Tool(id, tenant string) *toolkeep.Tool {
 }
 
 // WordsAlone reports that there is no embedder, so only words ever count.
-func (v View) WordsAlone() bool { return v.words }
+func (v Snapshot) WordsAlone() bool { return v.words }
 
 // Settled reports that searches use all of the tenant's learned queries, with none still being
 // processed.
-func (v View) Settled() bool { return v.complete }
+func (v Snapshot) Settled() bool { return v.complete }
 
-// View returns the current state. The first call after a change costs some nanoseconds per tool of
+// Snapshot returns the current state. The first call after a change costs some nanoseconds per tool of
 // the index.
-func (x *Index) View(tenant string) View {
+func (x *Index) Snapshot(tenant string) Snapshot {
 	p := x.current.Load()
 	s := x.sums.Load()
 	if s == nil || s.of != p {
 		s = &viewSums{of: p}
 		x.sums.Store(s)
 	}
-	v := View{of: p, sum: s.sum(tenant), words: x.meaning == nil}
+	v := Snapshot{of: p, sum: s.sum(tenant), words: x.meaning == nil}
 	var by *space
 	if p.alike != nil {
 		by = p.alike.by

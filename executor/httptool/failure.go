@@ -2,79 +2,15 @@ package httptool
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"io"
 	"net"
-	"net/http/httptrace"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/egress"
 )
-
-// flight tracks one request to know whether any of it was sent.
-//
-// An HTTP/1 connection carries one request at a time, so its counter of written bytes
-// is exact. An HTTP/2 connection is shared; there the first header encoded for the
-// stream counts as sent.
-type flight struct {
-	mu     sync.Mutex
-	conn   net.Conn
-	mark   int64
-	exact  bool // mark is conn's counter, which no other request changes
-	shared bool // HTTP/2
-	sent   bool
-}
-
-func (f *flight) trace(ctx context.Context) context.Context {
-	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GotConn:          f.gotConn,
-		WroteHeaderField: f.wroteHeader,
-	})
-}
-
-// gotConn may be called more than once: the transport takes another connection if an
-// idle one is dead.
-func (f *flight) gotConn(info httptrace.GotConnInfo) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.settle()
-	f.conn = info.Conn
-	f.mark, f.exact = egress.Written(info.Conn)
-	f.shared = false
-	if t, ok := info.Conn.(interface{ ConnectionState() tls.ConnectionState }); ok {
-		f.shared = t.ConnectionState().NegotiatedProtocol == "h2"
-	}
-}
-
-func (f *flight) wroteHeader(string, []string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.shared {
-		f.sent = true
-	}
-}
-
-// settle records what the current connection has sent.
-func (f *flight) settle() {
-	if f.conn == nil || f.sent || f.shared {
-		return
-	}
-	n, _ := egress.Written(f.conn)
-	f.sent = !f.exact || n != f.mark
-}
-
-// nothingSent reports whether certainly no byte of the request was sent. It is called
-// after the transport has given up, when its connection is closed.
-func (f *flight) nothingSent() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.settle()
-	return !f.sent
-}
 
 // failure turns a transport error into the caller's. The transport's text may contain
 // addresses and parts of the response, so it goes only into the cause, redacted.

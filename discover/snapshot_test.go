@@ -24,20 +24,20 @@ func TestView(t *testing.T) {
 	slices.Reverse(turned)
 	b.Update(slices.Values(turned))
 	for _, tenant := range []string{"", "acme", "rival", "nobody"} {
-		if a.View(tenant).Sum() != b.View(tenant).Sum() {
+		if a.Snapshot(tenant).Sum() != b.Snapshot(tenant).Sum() {
 			t.Errorf("two nodes with the same tools have two sums for %q", tenant)
 		}
-		if first, reembed := a.View(tenant), a.View(tenant); first != reembed || !reembed.WordsAlone() {
+		if first, reembed := a.Snapshot(tenant), a.Snapshot(tenant); first != reembed || !reembed.WordsAlone() {
 			t.Errorf("the view of %q changes by itself", tenant)
 		}
 	}
-	if a.View("acme").Sum() == a.View("rival").Sum() || a.View("acme").Sum() == a.View("nobody").Sum() {
+	if a.Snapshot("acme").Sum() == a.Snapshot("rival").Sum() || a.Snapshot("acme").Sum() == a.Snapshot("nobody").Sum() {
 		t.Error("tenants with tools of their own have one sum")
 	}
-	if a.View("nobody").Sum() != a.View("").Sum() {
+	if a.Snapshot("nobody").Sum() != a.Snapshot("").Sum() {
 		t.Error("tenants without tools have sums of their own")
 	}
-	v := a.View("acme")
+	v := a.Snapshot("acme")
 	for _, w := range tools {
 		if v.Tool(w.Tool.ID, w.Tool.Tenant) != w.Tool {
 			t.Errorf("%s of %q is not found", w.Tool.ID, w.Tool.Tenant)
@@ -57,13 +57,13 @@ func TestView(t *testing.T) {
 		"another text":        {append(slices.Clone(tools[1:]), viewTool("", "a.one", "Another text")), " acme rival nobody"},
 		"another owner":       {append(slices.Clone(tools[:3]), viewTool("acme", "c.rivals", "Of a rival")), "acme rival"},
 	} {
-		before := map[string]View{}
+		before := map[string]Snapshot{}
 		for _, tenant := range []string{"", "acme", "rival", "nobody"} {
-			before[tenant] = a.View(tenant)
+			before[tenant] = a.Snapshot(tenant)
 		}
 		a.Update(slices.Values(c.to))
 		for tenant, old := range before {
-			now := a.View(tenant)
+			now := a.Snapshot(tenant)
 			if want := slices.Contains(strings.Split(c.changed, " "), tenant); (now.Sum() != old.Sum()) != want {
 				t.Errorf("%s: the sum of %q changed: %v", name, tenant, !want)
 			}
@@ -73,10 +73,10 @@ func TestView(t *testing.T) {
 		}
 		a.Update(slices.Values(tools))
 		for tenant, old := range before {
-			if a.View(tenant).Sum() != old.Sum() {
+			if a.Snapshot(tenant).Sum() != old.Sum() {
 				t.Errorf("%s: back again, the sum of %q is another", name, tenant)
 			}
-			if a.View(tenant) == old {
+			if a.Snapshot(tenant) == old {
 				t.Errorf("%s: back again, the view of %q is the one of before, and what was searched in between is not noticed", name, tenant)
 			}
 		}
@@ -88,7 +88,7 @@ func TestViewKnowsVectors(t *testing.T) {
 	x := New(Config{Embedder: &topics{}})
 	t.Cleanup(func() { _ = x.Close() })
 	x.Update(slices.Values([]toolkeep.Version{viewTool("", "mail.send", "Send a letter"), viewTool("", "sky.look", "Look at the weather")}))
-	before := x.View("acme")
+	before := x.Snapshot("acme")
 	if before.WordsAlone() {
 		t.Error("an index with an embedder has words alone")
 	}
@@ -96,13 +96,13 @@ func TestViewKnowsVectors(t *testing.T) {
 		t.Fatal(err)
 	}
 	embedded(t, x, 2)
-	after := x.View("acme")
+	after := x.Snapshot("acme")
 	if after.Sum() == before.Sum() {
 		t.Error("the sum is the same with vectors as without")
 	}
 	words := New(Config{})
 	words.Update(slices.Values([]toolkeep.Version{viewTool("", "mail.send", "Send a letter"), viewTool("", "sky.look", "Look at the weather")}))
-	if words.View("acme").Sum() == after.Sum() {
+	if words.Snapshot("acme").Sum() == after.Sum() {
 		t.Error("the sum is the same as without a model")
 	}
 }
@@ -119,6 +119,6 @@ func BenchmarkView(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		x.sums.Store(nil)
-		x.View("acme")
+		x.Snapshot("acme")
 	}
 }

@@ -9,18 +9,18 @@ import (
 
 const (
 	maxQuestions     = 20_000 // of a tenant
-	maxToolQuestions = 20
+	maxToolQueries = 20
 	maxAskers        = 16
 	maxFromOne       = 3 // how often the same query of one user counts
 )
 
-type questionKey struct {
+type learnedQueryKey struct {
 	text string
 	tool int32
 }
 
-// question is a query that led to a tool.
-type question struct {
+// learnedQuery is a query that led to a tool.
+type learnedQuery struct {
 	Text  string
 	Tool  int32
 	Count uint32
@@ -28,7 +28,7 @@ type question struct {
 	By    []asker
 }
 
-func (q *question) key() questionKey { return questionKey{q.Text, q.Tool} }
+func (q *learnedQuery) key() learnedQueryKey { return learnedQueryKey{q.Text, q.Tool} }
 
 // asker is a user who made the query, recorded so that the user can be forgotten.
 type asker struct {
@@ -41,20 +41,20 @@ func (t *tenant) learnQuestion(r *retrieval, x *tool) bool {
 	if r.Query == "" || x == nil {
 		return false
 	}
-	q, ok := t.Questions.get(questionKey{r.Query, x.No})
+	q, ok := t.Questions.get(learnedQueryKey{r.Query, x.No})
 	if !ok {
-		q = &question{Text: r.Query, Tool: x.No}
-		if len(x.questions) == maxToolQuestions {
-			t.dropQuestion(slices.MinFunc(x.questions, func(a, b *question) int {
+		q = &learnedQuery{Text: r.Query, Tool: x.No}
+		if len(x.queries) == maxToolQueries {
+			t.dropQuery(slices.MinFunc(x.queries, func(a, b *learnedQuery) int {
 				return cmp.Or(cmp.Compare(a.Count, b.Count), cmp.Compare(a.Last, b.Last), cmp.Compare(a.Text, b.Text))
 			}))
 		}
-		x.questions = append(x.questions, q)
+		x.queries = append(x.queries, q)
 	}
 	q.Last = max(q.Last, r.At)
 	t.Questions.put(q)
 	for old := range t.Questions.evict(maxQuestions) {
-		t.dropQuestion(old)
+		t.dropQuery(old)
 	}
 	t.dirty = true
 	i := slices.IndexFunc(q.By, func(a asker) bool { return a.User == r.User })
@@ -70,8 +70,8 @@ func (t *tenant) learnQuestion(r *retrieval, x *tool) bool {
 	return true
 }
 
-// unlearnQuestion reverts learnQuestion.
-func (t *tenant) unlearnQuestion(key questionKey, user string) {
+// unlearnQuery reverts learnQuestion.
+func (t *tenant) unlearnQuery(key learnedQueryKey, user string) {
 	q, ok := t.Questions.get(key)
 	if !ok {
 		return
@@ -88,22 +88,22 @@ func (t *tenant) unlearnQuestion(key questionKey, user string) {
 		}
 	}
 	if q.Count == 0 {
-		t.dropQuestion(q)
+		t.dropQuery(q)
 	}
 }
 
-func (t *tenant) dropQuestion(q *question) {
+func (t *tenant) dropQuery(q *learnedQuery) {
 	t.dirty = true
 	t.Questions.drop(q.key())
 	if x := t.byNo[q.Tool]; x != nil {
-		x.questions = slices.DeleteFunc(x.questions, func(o *question) bool { return o == q })
+		x.queries = slices.DeleteFunc(x.queries, func(o *learnedQuery) bool { return o == q })
 	}
 }
 
 // forgetQuestions removes the text of every search.
 func (t *tenant) forgetQuestions() {
 	for q := range t.Questions.all() {
-		t.dropQuestion(q)
+		t.dropQuery(q)
 	}
 	for _, l := range t.retrievals() {
 		for r := range l.all() {

@@ -157,7 +157,7 @@ type parked struct {
 	mu      sync.Mutex
 	early   map[string][]byte // answers sent with the first request
 	round   uint32
-	open    []*question
+	open    []*inputRequest
 	next    int
 	waiting bool // an HTTP request is waiting for it
 	reply   *reply
@@ -165,7 +165,8 @@ type parked struct {
 	timer   *time.Timer
 }
 
-type question struct {
+// inputRequest is what a tool asks of its caller: a message, a sampling or the roots.
+type inputRequest struct {
 	name   string
 	method string
 	params []byte
@@ -290,7 +291,7 @@ func earlyAnswers(responses []byte) map[string][]byte {
 
 // ask puts one question; the code that runs the call uses it.
 func (c *parked) ask(ctx context.Context, method string, params []byte) ([]byte, error) {
-	q := &question{method: method, params: params}
+	q := &inputRequest{method: method, params: params}
 	if err := c.put(q); err != nil {
 		return nil, err
 	}
@@ -298,7 +299,7 @@ func (c *parked) ask(ctx context.Context, method string, params []byte) ([]byte,
 }
 
 // askAll puts several questions at once, under their own names.
-func (c *parked) askAll(ctx context.Context, list []*question) ([][]byte, error) {
+func (c *parked) askAll(ctx context.Context, list []*inputRequest) ([][]byte, error) {
 	if err := c.put(list...); err != nil {
 		return nil, err
 	}
@@ -315,7 +316,7 @@ func (c *parked) askAll(ctx context.Context, list []*question) ([][]byte, error)
 }
 
 // put adds questions to the open ones.
-func (c *parked) put(list ...*question) error {
+func (c *parked) put(list ...*inputRequest) error {
 	for _, q := range list {
 		if err := mayAsk(c.caps, q.method, q.params); err != nil {
 			return err
@@ -368,7 +369,7 @@ func (c *parked) asks(name string) bool {
 }
 
 // await waits for the answer to a question.
-func (c *parked) await(ctx context.Context, q *question) ([]byte, error) {
+func (c *parked) await(ctx context.Context, q *inputRequest) ([]byte, error) {
 	defer c.forget(q)
 	take := func(a []byte, ok bool) ([]byte, error) {
 		if !ok {
@@ -412,7 +413,7 @@ func (c *parked) send(data []byte, key string) bool {
 	return true
 }
 
-func (c *parked) forget(q *question) {
+func (c *parked) forget(q *inputRequest) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range c.open {
