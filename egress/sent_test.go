@@ -39,7 +39,14 @@ func TestSentTracker(t *testing.T) {
 		{"headers, then a byte", func(s *SentTracker) { c := used(); got(s, c); headers(s); send(c) }, false, false},
 		{"a dead connection, then a new one", func(s *SentTracker) { got(s, used()); headers(s); got(s, fresh()) }, true, true},
 		{"a byte on the first of two", func(s *SentTracker) { c := used(); got(s, c); headers(s); send(c); got(s, fresh()) }, false, false},
-		{"a byte on the second", func(s *SentTracker) { got(s, used()); headers(s); d := fresh(); got(s, d); headers(s); send(d) }, false, false},
+		{"a byte on the second", func(s *SentTracker) {
+			got(s, used())
+			headers(s)
+			d := fresh()
+			got(s, d)
+			headers(s)
+			send(d)
+		}, false, false},
 		{"no counter", func(s *SentTracker) { got(s, sink{}) }, false, true},
 		{"no counter, and headers", func(s *SentTracker) { got(s, sink{}); headers(s) }, false, false},
 		{"HTTP/2, and others write", func(s *SentTracker) { c := used(); got(s, h2{c}); send(c) }, true, true},

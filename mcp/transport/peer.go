@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/egress"
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
