@@ -173,7 +173,7 @@ func (n *node) Find(ctx context.Context, q discover.Query, v func(*toolkeep.Tool
 	return found, report
 }
 func (n *node) Tools(v func(*toolkeep.Tool) bool) []*toolkeep.Tool { return n.index.Tools(v) }
-func (n *node) Snapshot(tenant string) discover.Snapshot                   { return n.index.Snapshot(tenant) }
+func (n *node) Snapshot(tenant string) discover.Snapshot           { return n.index.Snapshot(tenant) }
 
 // system is what the nodes share.
 type system struct {

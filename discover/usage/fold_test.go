@@ -527,9 +527,9 @@ func TestBounds(t *testing.T) {
 	hub, _ := x.Tools.get("hub.tool")
 	ann, _ := x.Users.get("ann")
 	long, _ := x.Sessions.get(sessionKey{"ann", "long"})
-	if len(hub.Pairs) > 2*maxPairs || len(hub.questions) != maxToolQueries || len(hub.Errors) != maxErrors || len(ann.Favourites) != maxFavourites ||
+	if len(hub.Pairs) > 2*maxPairs || len(hub.queries) != maxToolQueries || len(hub.Errors) != maxErrors || len(ann.Favourites) != maxFavourites ||
 		len(ann.Calls) != looseCalls || len(long.Calls) != maxCalls || len(long.Tools) != maxCalls {
-		t.Errorf("%d pairs, %d questions, %d errors, %d favourites, %d loose, %d and %d in the session", len(hub.Pairs), len(hub.questions), len(hub.Errors),
+		t.Errorf("%d pairs, %d queries, %d errors, %d favourites, %d loose, %d and %d in the session", len(hub.Pairs), len(hub.queries), len(hub.Errors),
 			len(ann.Favourites), len(ann.Calls), len(long.Calls), len(long.Tools))
 	}
 	for i := range maxWaiting + maxChosen + 300 {
@@ -567,8 +567,8 @@ func TestQuestionsAreBounded(t *testing.T) {
 	}
 	n := 0
 	for tool := range x.Tools.all() {
-		if n += len(tool.questions); len(tool.questions) > maxToolQueries {
-			t.Fatalf("%d questions of a tool", len(tool.questions))
+		if n += len(tool.queries); len(tool.queries) > maxToolQueries {
+			t.Fatalf("%d queries of a tool", len(tool.queries))
 		}
 	}
 	if n != maxQuestions {

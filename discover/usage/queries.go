@@ -8,10 +8,10 @@ import (
 )
 
 const (
-	maxQuestions     = 20_000 // of a tenant
+	maxQuestions   = 20_000 // of a tenant
 	maxToolQueries = 20
-	maxAskers        = 16
-	maxFromOne       = 3 // how often the same query of one user counts
+	maxAskers      = 16
+	maxFromOne     = 3 // how often the same query of one user counts
 )
 
 type learnedQueryKey struct {

@@ -73,7 +73,7 @@ type tool struct {
 	Pairs    []pair
 
 	calls, ok uint32 // of Days
-	queries []*learnedQuery
+	queries   []*learnedQuery
 }
 
 func (x *tool) key() string { return x.ID }
