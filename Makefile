@@ -26,14 +26,17 @@ RACE := . ./access/... ./catalog ./control/... ./discover ./discover/cache ./dis
 	./servertest ./store/... ./telemetry ./toolkeeptest ./upstream/...
 # Whole-system tests, which make quick leaves out.
 SYSTEM := ./toolkeeptest/... ./cmd/... ./store/postgres ./secret/vault ./discover/pgvector
+# Those that take longest begin first, so that none of them is left alone at the end.
+LONG := ./cmd/toolkeep/crash ./toolkeeptest/mcp ./cmd/toolkeep ./catalog/source/openapi ./discover/assembly
+LONGRACE := ./toolkeeptest ./store/postgres ./executor/sqltool ./upstream ./executor/httptool ./job ./discover/usage ./discover
 # How many packages are tested at once: many tests wait for servers and not for the processor.
 TESTP ?= 4
 
 test: ## install what the tests need, then run everything
 	@scripts/test-deps.sh
 	@$(MAKE) --no-print-directory check
-	TOOLKEEP_TEST_ALL=1 $(GO) test -p $(TESTP) -timeout 20m $$($(GO) list ./... | grep -vxF "$$($(GO) list $(RACE))")
-	TOOLKEEP_TEST_ALL=1 CGO_ENABLED=1 $(GO) test -race -p $(TESTP) -timeout 20m $(RACE)
+	TOOLKEEP_TEST_ALL=1 $(GO) test -p $(TESTP) -timeout 20m $(LONG) $$($(GO) list ./... | grep -vxF "$$($(GO) list $(RACE) $(LONG))")
+	TOOLKEEP_TEST_ALL=1 CGO_ENABLED=1 $(GO) test -race -p $(TESTP) -timeout 20m $(LONGRACE) $(RACE)
 
 quick: ## vet, and every test that needs no server
 	@$(GO) vet ./...
