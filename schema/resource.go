@@ -1,10 +1,47 @@
 package schema
 
 import (
+	"maps"
 	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
+
+// resource is a part of a schema that has an address of its own.
+type resource struct {
+	anchors   map[string]*jsonschema.Schema // $dynamicAnchor
+	recursive *jsonschema.Schema            // its root, if that has $recursiveAnchor
+}
+
+// scope are the targets of dynamic references: of each anchor that of the outermost resource on the way.
+type scope struct {
+	anchors   map[string]*jsonschema.Schema
+	recursive *jsonschema.Schema
+	next      map[*resource]*scope
+}
+
+// enter returns the scope within a resource, always the same for the same.
+func (s *scope) enter(res *resource) *scope {
+	if res == nil {
+		return s
+	}
+	if to := s.next[res]; to != nil {
+		return to
+	}
+	to := &scope{anchors: maps.Clone(res.anchors), recursive: s.recursive}
+	maps.Copy(to.anchors, s.anchors)
+	if to.recursive == nil {
+		to.recursive = res.recursive
+	}
+	if len(to.anchors) == len(s.anchors) && to.recursive == s.recursive {
+		to = s
+	}
+	if s.next == nil {
+		s.next = map[*resource]*scope{}
+	}
+	s.next[res] = to
+	return to
+}
 
 // dynamic reports whether a reference among the schemas may lead to several places.
 func dynamic(all map[string]*jsonschema.Schema) bool {
