@@ -641,7 +641,7 @@ func TestNewRefuses(t *testing.T) {
 
 func TestHammer(t *testing.T) {
 	ctx := testContext(t)
-	const writers, each = 8, 10
+	const writers, each = 8, 25
 	var mu sync.Mutex
 	ran := map[string]int{}
 	all := make(chan struct{})
