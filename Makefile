@@ -26,8 +26,9 @@ RACE := . ./access/... ./catalog ./control/... ./discover ./discover/cache ./dis
 	./servertest ./store/... ./telemetry ./toolkeeptest ./upstream/...
 # Whole-system tests, which make quick leaves out.
 SYSTEM := ./toolkeeptest/... ./cmd/... ./store/postgres ./secret/vault ./discover/pgvector
-# Those that take longest begin first, so that none of them is left alone at the end.
-LONG := ./cmd/toolkeep/crash ./toolkeeptest/mcp ./cmd/toolkeep ./catalog/source/openapi ./discover/assembly
+# Those that take longest begin first, so that none of them is left alone at the end. Not
+# toolkeeptest/mcp: the conformance suite measures how long clients wait.
+LONG := ./cmd/toolkeep/crash ./cmd/toolkeep ./catalog/source/openapi ./discover/assembly
 LONGRACE := ./toolkeeptest ./store/postgres ./executor/sqltool ./upstream ./executor/httptool ./job ./discover/usage ./discover
 # How many packages are tested at once: many tests wait for servers and not for the processor.
 TESTP ?= 4
