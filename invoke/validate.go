@@ -2,6 +2,7 @@ package invoke
 
 import (
 	"context"
+	"strconv"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
@@ -47,7 +48,7 @@ func argumentError(t *toolkeep.Tool, faults []toolkeep.Fault) *toolkeep.Error {
 			summary += " (at " + faults[0].Pointer + ")"
 		}
 	} else {
-		summary += "; details.errors lists every fault"
+		summary += " in " + strconv.Itoa(len(faults)) + " places"
 	}
 	return toolkeep.FaultsError(code, summary, faults)
 }

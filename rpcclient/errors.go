@@ -3,6 +3,7 @@ package rpcclient
 import (
 	"context"
 	"strconv"
+	"strings"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
@@ -19,7 +20,7 @@ func (c *Client) refused(ctx context.Context, err error) error {
 	var e *toolkeep.Error
 	for _, d := range s.Details() {
 		if info, ok := d.(*errdetails.ErrorInfo); ok && info.GetDomain() == "toolkeep" {
-			e = &toolkeep.Error{Code: toolkeep.Code(info.GetMetadata()["code"]), Message: s.Message(), InvocationID: info.GetMetadata()["invocation_id"]}
+			e = &toolkeep.Error{Code: toolkeep.Code(info.GetMetadata()["code"]), Message: messageOf(s, info), InvocationID: info.GetMetadata()["invocation_id"]}
 			e.Retryable, _ = strconv.ParseBool(info.GetMetadata()["retryable"])
 		}
 	}
@@ -43,6 +44,16 @@ func (c *Client) refused(ctx context.Context, err error) error {
 		}
 	}
 	return e
+}
+
+// messageOf returns the error's own message, which stands in the status's after "CODE name: " and before what is
+// written for readers who see nothing else.
+func messageOf(s *status.Status, info *errdetails.ErrorInfo) string {
+	text := strings.TrimPrefix(s.Message(), info.GetMetadata()["code"]+" "+info.GetReason()+": ")
+	if n, err := strconv.Atoi(info.GetMetadata()["message_bytes"]); err == nil && n >= 0 && n < len(text) {
+		text = text[:n]
+	}
+	return text
 }
 
 // Lost is the cause of an error that did not come from a Toolkeep, but from the library, a proxy, or another kind

@@ -156,7 +156,7 @@ func (a *attempt) said(st *status.Status) *toolkeep.Error {
 	case codes.ResourceExhausted:
 		e = toolkeep.NewError(toolkeep.RateLimitExceeded, "the upstream answered RESOURCE_EXHAUSTED: too many requests, or a quota is used up")
 	default:
-		e = toolkeep.NewError(toolkeep.GRPCError, "the upstream answered %s; details.grpc_message has its message", name)
+		e = toolkeep.NewError(toolkeep.GRPCError, "the upstream answered %s", name)
 		switch st.Code() {
 		case codes.Unavailable:
 			e.Retryable = true

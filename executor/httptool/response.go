@@ -144,7 +144,7 @@ func (a *attempt) refused(resp *http.Response) *toolkeep.Error {
 	case status == 429:
 		e = toolkeep.NewError(toolkeep.RateLimitExceeded, "the upstream answered HTTP 429: too many requests")
 	case status >= 400 && status < 500:
-		e = toolkeep.NewError(toolkeep.UpstreamClientError, "the upstream answered HTTP %d%s; details.body has its message", status, statusName(status))
+		e = toolkeep.NewError(toolkeep.UpstreamClientError, "the upstream answered HTTP %d%s", status, statusName(status))
 		if status == 400 || status == 404 || status == 409 || status == 422 {
 			e.With("class", "VALIDATION_ERROR")
 		}

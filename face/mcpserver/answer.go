@@ -175,27 +175,20 @@ func (x *exchange) appendAttachments(dst []byte, r *toolkeep.Result) []byte {
 
 // appendFailure appends a refusal (r is nil) or a tool failure.
 func (x *exchange) appendFailure(dst []byte, err *toolkeep.Error, r *toolkeep.Result, e *entry) []byte {
-	id, info := err.InvocationID, err.Code.Info()
+	id := err.InvocationID
 	if r != nil && r.InvocationID != "" {
 		id = r.InvocationID
 	}
 	dst = append(dst, `{"content":[`...)
-	text := string(info.Code) + " " + info.Name + ": " + err.Message
-	if at, ok := err.Details["url"].(string); ok && err.Code == toolkeep.LoginRequired {
-		text += "; details.url is " + at // many clients show only the text
-	}
+	text := gate.Text(err)
 	if list, ok := err.Details[detailContent].([]any); ok && len(list) > 0 {
 		for _, block := range list {
 			dst = append(canon.Append(dst, block), ',')
 		}
-		// The upstream's own message comes first.
-		text = string(info.Code) + " " + info.Name
-	}
-	switch {
-	case err.Retryable && err.RetryAfterSeconds() > 0:
-		text += " (try again after " + err.RetryAfter.Round(1e9).String() + ")"
-	case err.Retryable:
-		text += " (the same call may succeed later)"
+		// The blocks are the upstream's own message and come first.
+		rest := *err
+		rest.Message = "the tool reports this error"
+		text = gate.Text(&rest)
 	}
 	dst = canon.AppendString(append(dst, `{"type":"text","text":`...), text)
 	dst = append(dst, `}],"isError":true`...)

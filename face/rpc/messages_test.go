@@ -154,6 +154,13 @@ func TestRefusalsStaySmall(t *testing.T) {
 	if info := s.Details()[0].(*errdetails.ErrorInfo); info.Metadata["details_cut"] != "true" || info.Metadata["invocation_id"] != someID {
 		t.Errorf("%v", info)
 	}
+	if n := len(s.Message()); n < 200 {
+		t.Errorf("the message has %d bytes", n)
+	}
+	few := refusal(toolkeep.FaultsError(toolkeep.InputValidationFailed, "two places", []toolkeep.Fault{{Pointer: "/a", Message: "must be a number"}, {Pointer: "/b", Message: "is missing"}}))
+	if want := "E3310 input_validation_failed: two places\n- at /a: must be a number\n- at /b: is missing\nCorrect this and call again."; few.Message() != want {
+		t.Errorf("%q", few.Message())
+	}
 	small := refusal(toolkeep.NewError(toolkeep.PermissionDenied, "no").With("reason", "RBAC_DENIED").With("at", at))
 	if d, ok := small.Details()[1].(*structpb.Struct); !ok || d.AsMap()["reason"] != "RBAC_DENIED" {
 		t.Errorf("%v", small.Details())
@@ -215,6 +222,9 @@ func TestReceipt(t *testing.T) {
 		}
 	}
 	failed := &toolkeep.Result{State: toolkeep.CallFailed, Error: toolkeep.NewError(toolkeep.UpstreamServerError, "no").With("status", 500).After(time.Second)}
+	if m := answer(failed, "", "").msg; m.ErrorMessage != "E3520 upstream_server_error: no (try again after 1s)" {
+		t.Errorf("%q", m.ErrorMessage)
+	}
 	e := answer(failed, "", "").msg.Error
 	if e.Code != "E3520" || e.Name != "upstream_server_error" || e.Details.AsMap()["status"] != 500.0 || e.RetryAfterS != 1 || !e.Retryable {
 		t.Errorf("%v", e)

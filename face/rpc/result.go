@@ -71,8 +71,9 @@ func answer(r *toolkeep.Result, key, traceparent string) receipt {
 		Traceparent: traceparent,
 	}
 	if r.Error != nil {
-		m.Error = toolError(gate.Shown(r.Error))
-		m.ErrorCode, m.ErrorMessage = m.Error.Code, m.Error.Message
+		e := gate.Shown(r.Error)
+		m.Error = toolError(e)
+		m.ErrorCode, m.ErrorMessage = m.Error.Code, valid(gate.Text(e))
 	}
 	if !r.State.Ended() {
 		m.PollingInfo = &l03v1.PollingInfo{StatusUrl: statusURL(r.InvocationID)}

@@ -18,15 +18,18 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/face/gate"
 )
 
 // domain is ErrorInfo's.
 const domain = "toolkeep"
 
 // A status travels base64-encoded in trailing metadata, which many clients limit to 8 KiB; its
-// message is in there twice. The record of the refused call has everything.
+// message is in there a second time, percent-encoded. The record of the refused call has everything.
 const (
-	maxMessage     = 512  // bytes
+	maxStatus      = 4600 // bytes of the whole, before base64
+	maxMessage     = 2048 // bytes; less where the whole would be too large
+	maxEncoded     = 1536 // bytes of the message, percent-encoded
 	maxDetails     = 768  // bytes of details other than faults
 	maxViolations  = 2560 // bytes of all faults
 	maxPointer     = 128  // bytes
@@ -51,18 +54,15 @@ func refusal(e *toolkeep.Error) *status.Status {
 	if !ok || code == codes.OK {
 		code = codes.Internal
 	}
-	message := e.Message
-	if at, ok := e.Details["url"].(string); ok && e.Code == toolkeep.LoginRequired {
-		message += "; details.url is " + at // many clients show only the message
-	}
-	s := &spb.Status{Code: int32(code), Message: clip(message, maxMessage)}
+	s := &spb.Status{Code: int32(code)}
 	meta := map[string]string{
 		"code": string(info.Code), "class": e.Class(), "retryable": strconv.FormatBool(e.Retryable),
+		"message_bytes": strconv.Itoa(len(valid(e.Message))), // the status's message holds more
 	}
 	if e.InvocationID != "" {
 		meta["invocation_id"] = e.InvocationID
 	}
-	violations, details, cut := splitDetails(e.Details)
+	violations, details, cut := splitDetails(e)
 	if cut {
 		meta["details_cut"] = "true"
 	}
@@ -76,7 +76,23 @@ func refusal(e *toolkeep.Error) *status.Status {
 	if details != nil {
 		attach(s, details)
 	}
+	s.Message = clipEncoded(gate.Text(e), min(maxMessage, maxStatus-proto.Size(s)-8), maxEncoded)
 	return status.FromProto(s)
+}
+
+// clipEncoded cuts text to n bytes of valid UTF-8 and to most bytes in percent-encoding, where every
+// byte but printable ASCII takes three.
+func clipEncoded(s string, n, most int) string {
+	s = clip(s, n)
+	for i := range len(s) {
+		if most--; s[i] < ' ' || s[i] > '~' || s[i] == '%' {
+			most -= 2
+		}
+		if most < 0 {
+			return clip(s, i-len("…"))
+		}
+	}
+	return s
 }
 
 func attach(s *spb.Status, m proto.Message) {
@@ -88,12 +104,13 @@ func attach(s *spb.Status, m proto.Message) {
 
 // splitDetails returns faults as field violations, with the JSON Pointer as field, and the rest as
 // a Struct; cut is true if something did not fit.
-func splitDetails(details map[string]any) (bad *errdetails.BadRequest, rest *structpb.Struct, cut bool) {
+func splitDetails(e *toolkeep.Error) (bad *errdetails.BadRequest, rest *structpb.Struct, cut bool) {
+	details := e.Details
 	if len(details) == 0 {
 		return nil, nil, false
 	}
 	others := details
-	if faults := faultsOf(details["errors"]); len(faults) > 0 {
+	if faults := gate.Faults(e); len(faults) > 0 {
 		bad = &errdetails.BadRequest{}
 		for _, f := range faults {
 			bad.FieldViolations = append(bad.FieldViolations, &errdetails.BadRequest_FieldViolation{
@@ -115,26 +132,6 @@ func splitDetails(details map[string]any) (bad *errdetails.BadRequest, rest *str
 		rest, ok = nil, false
 	}
 	return bad, rest, cut || !ok
-}
-
-// faultsOf reads details.errors: a list of faults or, from a record, of objects.
-func faultsOf(v any) []toolkeep.Fault {
-	switch list := v.(type) {
-	case []toolkeep.Fault:
-		return list
-	case []any:
-		var out []toolkeep.Fault
-		for _, it := range list {
-			m, ok := it.(map[string]any)
-			if !ok {
-				return nil
-			}
-			text := func(k string) string { s, _ := m[k].(string); return s }
-			out = append(out, toolkeep.Fault{Pointer: text("pointer"), Rule: text("rule"), Message: text("message")})
-		}
-		return out
-	}
-	return nil
 }
 
 // structOf converts details to a Struct; ok is false if they are not JSON.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -81,7 +82,7 @@ func answerOf(t *testing.T, m *l03v1.ToolInvocationResult, trailer metadata.MD) 
 		a.Warnings = append(a.Warnings, toolkeep.Code(w[:5]))
 	}
 	if e := m.GetError(); e != nil {
-		if e.GetCode() != m.GetErrorCode() || e.GetMessage() != m.GetErrorMessage() {
+		if e.GetCode() != m.GetErrorCode() || !strings.HasPrefix(m.GetErrorMessage(), e.GetCode()+" "+e.GetName()+": "+e.GetMessage()) {
 			t.Errorf("two errors in one result: %v", m)
 		}
 		a.Code, a.Name, a.Class = toolkeep.Code(e.GetCode()), e.GetName(), e.GetClass()
