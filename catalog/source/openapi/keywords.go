@@ -386,7 +386,9 @@ func (c *conversion) applicators(s *object, out map[string]any, w where) {
 			continue
 		}
 		lost := c.lost
-		out[k] = c.schema(s.get(k), w.under(k), s)
+		at := w.under(k)
+		at.strict = at.strict || k == "not" || k == "if"
+		out[k] = c.schema(s.get(k), at, s)
 		// Inside these, leaving out a constraint refuses more, not less.
 		if c.lost > lost && (k == "not" || k == "if") {
 			c.leaveOut(s, "%s is left out, because a part of it was", k)
@@ -464,8 +466,12 @@ func (c *conversion) lists(s *object, out map[string]any, w where) {
 		if len(conv) == 0 {
 			continue
 		}
-		if k == "oneOf" && s.has("discriminator") {
+		switch {
+		case k != "oneOf":
+		case s.has("discriminator"):
 			k = c.discriminate(s, list, conv)
+		case !w.strict && !c.d.exclusive(list):
+			k = "anyOf"
 		}
 		if _, taken := out[k]; taken {
 			all, _ := out["allOf"].([]any)

@@ -108,18 +108,22 @@ type where struct {
 	same  bool     // it applies to the same value as the definition
 	depth int      //
 	drop  []string // names to leave out of required
+	// strict is set below not and if, where accepting more inside would refuse more outside.
+	strict bool
 }
 
 // child is the position of a schema for a part of the value.
-func (w where) child() where { return where{depth: w.depth + 1} }
+func (w where) child() where { return where{depth: w.depth + 1, strict: w.strict} }
 
 // under is the position of a schema that is a keyword's value.
 func (w where) under(keyword string) where {
-	return where{same: w.same && schema.Find(keyword).InPlace, depth: w.depth + 1}
+	return where{same: w.same && schema.Find(keyword).InPlace, depth: w.depth + 1, strict: w.strict}
 }
 
 // beside is the position of a schema that applies together with the one around it.
-func (w where) beside() where { return where{same: w.same, depth: w.depth + 1, drop: w.drop} }
+func (w where) beside() where {
+	return where{same: w.same, depth: w.depth + 1, drop: w.drop, strict: w.strict}
+}
 
 func (c *conversion) fail(at *object, format string, args ...any) {
 	panic(refused(fmt.Sprintf("the schema at %s cannot be used: %s", at.place(), fmt.Sprintf(format, args...))))
