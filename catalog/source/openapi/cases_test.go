@@ -157,6 +157,7 @@ func checkPlan(t *testing.T, plan *Plan) {
 			t.Errorf("%s %s: the catalogue refuses the manifest: %v", tool.Method, tool.Path, err)
 			continue
 		}
+		checkArguments(t, tool)
 		if parsed.ID != tool.Name || parsed.Version != tool.Version {
 			t.Errorf("%s@%s has the manifest of %s", tool.Name, tool.Version, parsed.Ref())
 		}

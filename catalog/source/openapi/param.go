@@ -379,33 +379,3 @@ func templateNames(path string) ([]string, string) {
 	}
 	return names, ""
 }
-
-// nameArguments gives each parameter its argument name: its own name, with its place appended if
-// several places use the same name.
-func nameArguments(params []*param) {
-	places := map[string]int{}
-	for _, p := range params {
-		places[p.name]++
-	}
-	taken := map[string]bool{}
-	for _, p := range params {
-		if places[p.name] == 1 {
-			p.arg = p.name
-			taken[p.arg] = true
-		}
-	}
-	for _, p := range params {
-		if p.arg == "" {
-			p.arg = freeName(p.name+"_"+p.in, taken)
-		}
-	}
-}
-
-func freeName(name string, taken map[string]bool) string {
-	free := name
-	for n := 2; taken[free]; n++ {
-		free = fmt.Sprintf("%s_%d", name, n)
-	}
-	taken[free] = true
-	return free
-}

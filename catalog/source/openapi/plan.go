@@ -222,6 +222,13 @@ func setDescription(f map[string]any, text string) {
 
 func (d *document) aboutParam(q *param, f map[string]any) {
 	setDescription(f, q.node.text("description"))
+	if q.arg != q.name && q.arg != q.name+"_"+q.in {
+		sent := fmt.Sprintf("Sent as %q.", toolkeep.Clip(clean(q.name), 100))
+		if text, ok := f["description"].(string); ok {
+			sent = strings.TrimRight(text, " \n") + " " + sent
+		}
+		f["description"] = sent
+	}
 	if q.node.flag("deprecated") {
 		f["deprecated"] = true
 	}

@@ -216,7 +216,7 @@ func (d *document) additional(path string, item *object, v any) []*operation {
 	var ops []*operation
 	for _, method := range more.keys {
 		op := d.newOperation(path, method, item, more.vals[method])
-		if !isToken(method) {
+		if !isToken(method) || len(method) > 64 {
 			op.bad = "the method is not an HTTP method name"
 		} else if method == "CONNECT" {
 			op.bad = "the method CONNECT opens a tunnel and cannot be called"
@@ -226,9 +226,12 @@ func (d *document) additional(path string, item *object, v any) []*operation {
 	return ops
 }
 
+// maxToken bounds the name of a header or cookie, in bytes.
+const maxToken = 256
+
 // isToken reports whether s is an HTTP token (RFC 9110).
 func isToken(s string) bool {
-	if s == "" || len(s) > 64 {
+	if s == "" || len(s) > maxToken {
 		return false
 	}
 	for _, c := range []byte(s) {
