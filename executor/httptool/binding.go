@@ -54,6 +54,7 @@ type parameter struct {
 	json          bool
 	content       *codec    // other content, instead of a style
 	items         []string  // styles of nested lists, outermost first
+	deepLists     string    // how deepObject writes lists, "" for listIndices
 	template      *template // computes the value instead of arg
 	templated     bool      // it is in binding.template
 }
@@ -169,6 +170,7 @@ func readParameter(o *bindings.Object) parameter {
 		p.arg = p.name
 	}
 	readItems(o, &p)
+	p.deepLists = readDeepLists(o, p.style)
 	if content := o.Text("content", false); content != "" {
 		p.readContent(o, content)
 	}

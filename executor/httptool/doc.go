@@ -11,7 +11,7 @@
 //	  "path": "/pets/{petId}",
 //	  "parameters": [ {"name": "petId", "arg": "petId", "in": "path",
 //	                   "style": "simple", "explode": false, "item_styles": [],
-//	                   "allow_reserved": false, "allow_empty": false,
+//	                   "deep_lists": "indices", "allow_reserved": false, "allow_empty": false,
 //	                   "content": "application/json"} ],
 //	  "body": {"arg": "body", "content_type": "application/json", "required": true,
 //	           "format": "json", "encoding": {"field": {…}}, "order": ["field"],
@@ -37,8 +37,9 @@
 // an object within a form-style object, null within an array. So is an element that
 // contains the delimiter, unless percent-encoding distinguishes the two, which it does
 // only for the comma. item_styles are the delimiters of nested lists, as in Swagger
-// 2.0. deepObject is as deep as the value: objects as a[b][c]=1, an array of plain
-// values as a[b]=1&a[b]=2, an array of objects as a[b][0][c]=1. allow_reserved keeps :
+// 2.0. deepObject is as deep as the value: objects as a[b][c]=1, arrays as
+// a[b][0]=1&a[b][1][c]=2; deep_lists writes them as a[b][]=1 (brackets) or a[b]=1 (repeat)
+// and then refuses elements that could not be told apart. allow_reserved keeps :
 // / ? @ ! $ ' ( ) * , = of a query and : @ ! $ & ' ( ) * + , ; = of a path; characters
 // that would end the query or path, or begin another part, are still encoded. Style
 // cookie sends a cookie unencoded and refuses what a cookie cannot hold.

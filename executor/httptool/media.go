@@ -150,6 +150,7 @@ func readField(o *bindings.Object, name, format string) *field {
 	}}
 	f.styled = f.style != ""
 	readItems(o, &f.parameter)
+	f.deepLists = readDeepLists(o, f.style)
 	content := o.Text("content_type", false)
 	if !validHeaderValue(content) {
 		o.Fault("content_type", "header", "the content type has characters that a header cannot hold")

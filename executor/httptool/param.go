@@ -113,12 +113,12 @@ func (w *pairs) parameter(p *parameter, v any, esc escaping) *toolkeep.Error {
 		return nil
 	case []any:
 		if p.style == "deepObject" {
-			return w.deep(p.name, at, v, esc, 0)
+			return w.deep(p.name, at, v, esc, deepList{how: p.deepLists}, 0)
 		}
 		return w.list(p, at, t, esc)
 	case map[string]any:
 		if p.style == "deepObject" {
-			return w.deep(p.name, at, v, esc, 0)
+			return w.deep(p.name, at, v, esc, deepList{how: p.deepLists}, 0)
 		}
 		return w.object(p, at, t, esc)
 	}
@@ -291,51 +291,6 @@ func cookieTexts(p *parameter, at string, v any) *toolkeep.Error {
 			return bad(at)
 		}
 	}
-	return nil
-}
-
-// maxDeep bounds the nesting of deepObject.
-const maxDeep = 16
-
-func (w *pairs) deep(name, at string, v any, esc escaping, depth int) *toolkeep.Error {
-	if depth > maxDeep {
-		return unsafe(at, "the argument is nested over %d levels deep, which deepObject does not send", maxDeep)
-	}
-	switch t := v.(type) {
-	case map[string]any:
-		for _, key := range slices.Sorted(maps.Keys(t)) {
-			if strings.ContainsAny(key, "[]") {
-				return unsafe(at+canon.Pointer(key), "the property name %q has a bracket, which deepObject cannot send", key)
-			}
-			if t[key] == nil {
-				continue
-			}
-			if err := w.deep(name+"["+key+"]", at+canon.Pointer(key), t[key], esc, depth+1); err != nil {
-				return err
-			}
-		}
-		return nil
-	case []any:
-		for i, el := range t {
-			here := at + "/" + strconv.Itoa(i)
-			if s, ok := plain(el); ok {
-				w.add(name, s, esc)
-				continue
-			}
-			if _, ok := el.(map[string]any); !ok {
-				return unsafe(here, "null and lists within a list cannot be sent as deepObject")
-			}
-			if err := w.deep(name+"["+strconv.Itoa(i)+"]", here, el, esc, depth+1); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	s, ok := plain(v)
-	if !ok {
-		return unsafe(at, "the value cannot be sent as deepObject")
-	}
-	w.add(name, s, esc)
 	return nil
 }
 

@@ -151,7 +151,7 @@ query  spaceDelimited false   ?color=         ?color=blue  ?color=blue%20black%2
 query  spaceDelimited true    ?color=         ?color=blue  ?color=blue&color=black&color=brown   ?A=100&B=200&C=150
 query  pipeDelimited  false   ?color=         ?color=blue  ?color=blue%7Cblack%7Cbrown           ?color=A%7C100%7CB%7C200%7CC%7C150
 query  pipeDelimited  true    ?color=         ?color=blue  ?color=blue&color=black&color=brown   ?A=100&B=200&C=150
-query  deepObject     true    ?color=         ?color=blue  ?color=blue&color=black&color=brown   ?color%5BA%5D=100&color%5BB%5D=200&color%5BC%5D=150
+query  deepObject     true    ?color=         ?color=blue  ?color%5B0%5D=blue&color%5B1%5D=black&color%5B2%5D=brown ?color%5BA%5D=100&color%5BB%5D=200&color%5BC%5D=150
 cookie form           false   color=          color=blue   color=blue,black,brown                color=A,100,B,200,C,150
 cookie form           true    color=          color=blue   color=blue;•color=black;•color=brown  A=100;•B=200;•C=150
 cookie cookie         false   color=          color=blue   color=blue,black,brown                color=A,100,B,200,C,150

@@ -391,7 +391,7 @@ func (d *document) encoding(media *object) (map[string]any, string) {
 		content := o.text("contentType")
 		switch {
 		case style != "" || o.has("explode") || o.has("allowReserved"):
-			e, reason := styledField(o, style)
+			e, reason := d.styledField(o, style)
 			if reason != "" {
 				return nil, fmt.Sprintf("the form field %q cannot be sent: %s", toolkeep.Clip(field, 80), reason)
 			}
@@ -418,7 +418,7 @@ func (d *document) encoding(media *object) (map[string]any, string) {
 	return out, ""
 }
 
-func styledField(o *object, style string) (map[string]any, string) {
+func (d *document) styledField(o *object, style string) (map[string]any, string) {
 	if style == "" {
 		style = "form"
 	}
@@ -435,6 +435,9 @@ func styledField(o *object, style string) (map[string]any, string) {
 	}
 	if o.flag("allowReserved") {
 		e["allow_reserved"] = true
+	}
+	if how := d.deepLists(o, style); how != "" {
+		e["deep_lists"] = how
 	}
 	return e, ""
 }

@@ -41,6 +41,9 @@ func (p *parts) binding() map[string]any {
 		if len(q.items) > 0 {
 			m["item_styles"] = q.items
 		}
+		if q.deepLists != "" {
+			m["deep_lists"] = q.deepLists
+		}
 		params = append(params, m)
 	}
 	if len(params) > 0 {

@@ -18,6 +18,7 @@ import (
 	"net/http"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
@@ -51,6 +52,9 @@ type Options struct {
 	// Auth maps names of security schemes to secret references (secret://, vault://, env:// or
 	// file://). A plain value is refused.
 	Auth map[string]string
+	// DeepLists says how style deepObject writes the elements of a list, where a parameter's
+	// x-deep-lists does not: indices (a[0]=1, the default), brackets (a[]=1) or repeat (a=1).
+	DeepLists string
 	// Client fetches documents from URLs; without one a URL is refused. It should block forbidden
 	// addresses.
 	Client *http.Client
@@ -175,6 +179,9 @@ func (o Options) check() error {
 		if _, reason := parseServer(o.Server); reason != "" {
 			return importError("the given server is not a usable URL: %s", reason)
 		}
+	}
+	if o.DeepLists != "" && !slices.Contains(deepListWays, o.DeepLists) {
+		return importError("the elements of lists are written with %s, not %q", strings.Join(deepListWays, ", "), toolkeep.Clip(o.DeepLists, 40))
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.Auth)) {
 		// The value is not shown: it may be the secret itself.

@@ -20,6 +20,7 @@ type param struct {
 	content    string // media type, instead of a style
 	xml        map[string]any
 	items      []any   // styles of the lists within the list
+	deepLists  string  // how deepObject writes lists, "" for the executor's default
 	node       *object // the parameter
 	schema     any     // nil means anything
 }
@@ -171,7 +172,39 @@ func (d *document) styledParameter(p *param) string {
 	if p.style == "deepObject" {
 		p.explode = true
 	}
+	p.deepLists = d.deepLists(p.node, p.style)
 	return ""
+}
+
+// deepListsKey is the extension that says how deepObject writes the elements of a list, which
+// OpenAPI leaves undefined: on a parameter, on the encoding of a form field, or on the document for
+// all of them.
+const deepListsKey = "x-deep-lists"
+
+// deepListWays are those of executor/httptool, the default first.
+var deepListWays = []string{"indices", "brackets", "repeat"}
+
+// deepLists returns how the lists of a parameter or form field are written, "" for the default. The
+// parameter's own extension comes before the option, and that before the document's extension.
+func (d *document) deepLists(o *object, style string) string {
+	if style != "deepObject" {
+		return ""
+	}
+	how := d.opt.DeepLists
+	if own := o.get(deepListsKey); own != nil || how == "" {
+		if own == nil {
+			own = d.root.get(deepListsKey)
+		}
+		how, _ = own.(string)
+		if own != nil && !slices.Contains(deepListWays, how) {
+			d.warn("%s: %s is %s; it can be %s", o.place(), deepListsKey, describe(own), strings.Join(deepListWays, ", "))
+			how = ""
+		}
+	}
+	if how == deepListWays[0] {
+		how = ""
+	}
+	return how
 }
 
 func (d *document) contentParameter(p *param) string {

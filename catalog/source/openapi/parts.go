@@ -179,7 +179,7 @@ func (d *document) part(p property, e *object) (entry map[string]any, file bool,
 	style := e.text("style")
 	switch {
 	case style != "" || e.has("explode") || e.has("allowReserved"):
-		entry, reason = styledField(e, style)
+		entry, reason = d.styledField(e, style)
 		delete(entry, "allow_reserved") // parts are not percent-encoded
 		return entry, false, reason
 	case d.isFile(s) && (content == "" || s.text("format") == "binary" || isBinary(content) || strings.ContainsAny(content, ",*")) || content != "" && s.text("contentEncoding") == "" && (s.text("type") == "" || s.text("type") == "string") && isBinary(content):

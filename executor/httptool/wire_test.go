@@ -1,0 +1,105 @@
+package httptool
+
+import (
+	"net/url"
+	"strings"
+	"testing"
+)
+
+// wireCase is one call of an imported operation and what must arrive: the target with its
+// percent-encoding undone, headers as "Name: value" lines, and the body.
+type wireCase struct {
+	tool, args string
+	target     string
+	headers    string
+	body       string
+}
+
+// onTheWire imports a document and compares what arrives.
+func onTheWire(t *testing.T, document string, cases []wireCase) {
+	t.Helper()
+	base, last := rawServer(t)
+	tools := imported(t, base, document)
+	e := newExecutor(t)
+	for _, tt := range cases {
+		m := tools[tt.tool]
+		if m == nil {
+			t.Errorf("there is no tool %s", tt.tool)
+			continue
+		}
+		if _, err := execute(t, e, m, tt.args); err != nil {
+			t.Errorf("%s %s: %v", tt.tool, tt.args, err)
+			continue
+		}
+		raw := last()
+		got, err := url.PathUnescape(target(raw))
+		if err != nil || got != tt.target {
+			t.Errorf("%s %s: the target is %s, want %s", tt.tool, tt.args, got, tt.target)
+		}
+		for line := range strings.Lines(tt.headers) {
+			name, want, _ := strings.Cut(strings.TrimSpace(line), ": ")
+			if got := headerLine(raw, name); got != want {
+				t.Errorf("%s %s: %s is %q, want %q", tt.tool, tt.args, name, got, want)
+			}
+		}
+		body := bodyOf(raw)
+		if plain, err := url.PathUnescape(body); err == nil && strings.HasPrefix(headerLine(raw, "Content-Type"), formType) {
+			body = plain
+		}
+		if body != tt.body {
+			t.Errorf("%s %s: the body is %q, want %q", tt.tool, tt.args, body, tt.body)
+		}
+	}
+}
+
+func TestDeepListsOnTheWire(t *testing.T) {
+	onTheWire(t, `
+openapi: 3.0.3
+info: {title: Lists in deepObject and forms, version: "1"}
+paths:
+  /charges:
+    get:
+      operationId: listCharges
+      parameters:
+        - {name: expand, in: query, style: deepObject, explode: true, schema: {type: array, items: {type: string}}}
+        - {name: f, in: query, style: deepObject, explode: true, schema: {type: object, properties: {tags: {type: array, items: {type: string}}, rows: {type: array, items: {type: object, properties: {a: {type: string}}}}}}}
+        - {name: rails, in: query, style: deepObject, x-deep-lists: brackets, schema: {type: array, items: {}}}
+        - {name: again, in: query, style: deepObject, x-deep-lists: repeat, schema: {type: object}}
+      responses: {"200": {description: ok}}
+    post:
+      operationId: createCharge
+      requestBody:
+        content:
+          application/x-www-form-urlencoded:
+            encoding: {payment_method_types: {style: deepObject, explode: true}, items: {style: deepObject, explode: true}, rails: {style: deepObject, x-deep-lists: brackets}}
+            schema: {type: object, properties: {payment_method_types: {type: array, items: {type: string}}, items: {type: array, items: {type: object, properties: {price: {type: string}, tax_rates: {type: array, items: {type: string}}}}}, rails: {type: array, items: {type: string}}}}
+      responses: {"200": {description: ok}}
+`, []wireCase{
+		{tool: "listCharges", args: `{"expand":["a","b"]}`, target: "/charges?expand[0]=a&expand[1]=b"},
+		{tool: "listCharges", args: `{"f":{"tags":["x"],"rows":[{"a":"1"},{"a":"2"}]}}`, target: "/charges?f[rows][0][a]=1&f[rows][1][a]=2&f[tags][0]=x"},
+		{tool: "listCharges", args: `{"rails":["x","y"],"again":{"t":["x","y"]}}`, target: "/charges?rails[]=x&rails[]=y&again[t]=x&again[t]=y"},
+		{tool: "createCharge", args: `{"body":{"payment_method_types":["card","cash"],"items":[{"price":"p","tax_rates":["t","u"]}],"rails":["r"]}}`, target: "/charges",
+			body: "items[0][price]=p&items[0][tax_rates][0]=t&items[0][tax_rates][1]=u&payment_method_types[0]=card&payment_method_types[1]=cash&rails[]=r"},
+	})
+}
+
+func TestArgumentNamesOnTheWire(t *testing.T) {
+	const long = "X-Very-Long-Header-Name-That-Goes-On-And-On-Past-The-Sixty-Four-Characters"
+	onTheWire(t, `
+openapi: 3.0.3
+info: {title: Names, version: "1"}
+paths:
+  "/teams/{team id}":
+    post:
+      operationId: listTeams
+      parameters:
+        - {name: team id, in: path, required: true, schema: {type: string}}
+        - {name: "page[size]", in: query, schema: {type: integer}}
+        - {name: "$top", in: query, schema: {type: integer}}
+        - {name: "Start<", in: query, schema: {type: string}}
+        - {name: `+long+`, in: header, schema: {type: string}}
+      requestBody: {content: {application/json: {schema: {type: object, properties: {"@type": {type: string}, "a.b": {type: string}}}}}}
+      responses: {"200": {description: ok}}
+`, []wireCase{{tool: "listTeams", args: `{"team_id":"a b","page_size":2,"top":3,"Start_lt":"x","X-Very-Long-Header-Name-That-Goes-On-And-On-Past-The-Sixt_91d2d9":"h","body":{"@type":"t","a.b":"u"}}`,
+		target: "/teams/a b?page[size]=2&$top=3&Start<=x", headers: long + ": h", body: `{"@type":"t","a.b":"u"}`}})
+}
