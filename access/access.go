@@ -224,23 +224,24 @@ func (r *keyring) revoke(c toolkeep.RevokeKey) {
 	r.byID[c.ID] = &held{key: k}
 }
 
-// Authenticate returns the principal of an API key or access token. addr is the remote
-// address without port. ctx bounds the wait for the keys of the token's issuer.
+// Authenticate returns the principal of an API key or access token. addr is the
+// client's address without port. ctx bounds the wait for the keys of the token's issuer.
+// A valid key or token is always admitted: blocks refuse requests without one.
 //
 // Errors: E3214, with the same message for an unknown key and a wrong secret; E3810
-// while the address or the agent is blocked after too many failures, also for valid
-// keys; E3003 before Start, and while the issuer's keys are not available.
+// while the address, or the agent at it, is blocked after too many failures; E3003
+// before Start, and while the issuer's keys are not available.
 func (a *Access) Authenticate(ctx context.Context, bearer, addr string) (*toolkeep.Principal, error) {
 	ring := a.keys.Load()
 	if ring == nil {
 		return nil, toolkeep.NewError(toolkeep.RegistryUnavailable, "the API keys are not loaded yet; try again shortly").After(time.Second)
 	}
 	net := network(addr)
-	if err := a.failures.blockedAddr(net); err != nil {
-		a.tell(Failure{Reason: "blocked", Addr: addr})
-		return nil, err
-	}
 	if bearer == "" {
+		if err := a.failures.blocked(culprit{addr: net}); err != nil {
+			a.tell(Failure{Reason: "blocked", Addr: addr})
+			return nil, err
+		}
 		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "no API key was sent; send the header Authorization: Bearer and a key")
 	}
 	if looksLikeToken(bearer) {
@@ -248,8 +249,8 @@ func (a *Access) Authenticate(ctx context.Context, bearer, addr string) (*toolke
 	}
 	id, secret, ok := parseKey(bearer)
 	if !ok {
-		a.fail(Failure{Reason: "malformed", Addr: addr}, net)
-		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "the bearer is not an API key or has a typing error; copy the whole key, from tk_ on")
+		return nil, a.guessed(Failure{Reason: "malformed", Addr: addr}, net,
+			"the bearer is not an API key or has a typing error; copy the whole key, from tk_ on")
 	}
 	h := ring.byID[id]
 	hash, want := sha256.Sum256([]byte(secret)), [32]byte{}
@@ -262,31 +263,22 @@ func (a *Access) Authenticate(ctx context.Context, bearer, addr string) (*toolke
 		if h != nil {
 			f.Reason, f.Tenant, f.Subject = "wrong_secret", h.key.Tenant, h.key.Subject
 		}
-		a.fail(f, net)
-		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "the API key is not valid")
+		return nil, a.guessed(f, net, "the API key is not valid")
 	}
 	return a.admit(h, addr, net)
 }
 
-// admit accepts the caller with the right secret, unless the agent is blocked or the
-// key is revoked or expired.
+// admit accepts the caller with the right secret, unless the key is revoked or expired.
 func (a *Access) admit(h *held, addr, net string) (*toolkeep.Principal, error) {
 	k := &h.key
 	f := Failure{Tenant: k.Tenant, Subject: k.Subject, KeyID: k.ID, Addr: addr}
-	if err := a.failures.blockedAgent(k.Tenant, k.Subject, net); err != nil {
-		f.Reason = "blocked"
-		a.tell(f)
-		return nil, err
-	}
 	if !k.RevokedAt.IsZero() {
 		f.Reason = "revoked"
-		a.failAgent(f, net)
-		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "the API key was revoked; ask for another")
+		return nil, a.outdated(f, net, "the API key was revoked; ask for another")
 	}
 	if !k.ExpiresAt.IsZero() && !a.config.Clock().Before(k.ExpiresAt) {
 		f.Reason = "expired"
-		a.failAgent(f, net)
-		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "the API key expired; ask for another")
+		return nil, a.outdated(f, net, "the API key expired; ask for another")
 	}
 	return &toolkeep.Principal{Subject: k.Subject, Tenant: k.Tenant, Roles: k.Roles, Method: "api_key", KeyID: k.ID, Until: k.ExpiresAt,
 		Scope: k.Scope, Workspace: k.Workspace, Permissions: a.permissions(h), Addr: addr}, nil
@@ -330,49 +322,70 @@ func (a *Access) Refresh(p *toolkeep.Principal) (*toolkeep.Principal, error) {
 	return &now, nil
 }
 
-// fail counts a failure without the right secret: for the address and, if known, for
-// the agent as seen from that address.
-func (a *Access) fail(f Failure, net string) {
+// guessed counts a failure without the right secret, for the address and, if known, for
+// the agent as seen from it. It returns the caller's error: E3214 with the message, or
+// E3810 during a block.
+func (a *Access) guessed(f Failure, net, message string) error {
+	if err := a.failures.blocked(culprit{addr: net}); err != nil {
+		f.Reason = "blocked"
+		a.tell(f)
+		return err
+	}
 	l := a.failures.limits
 	if a.failures.note(culprit{addr: net}, l.PerAddr, l.AddrBlock) {
 		a.config.Log.Warn("address blocked after too many authentication failures", "addr", net, "for", l.AddrBlock)
 	}
-	a.failAgent(f, net)
+	return a.outdated(f, net, message)
 }
 
-// failAgent counts a failure for the agent as seen from an address. A caller with the
-// right secret of a revoked or expired key is not guessing, so the address is not
-// counted: one agent with an old key does not lock out its neighbours.
-func (a *Access) failAgent(f Failure, net string) {
-	l := a.failures.limits
-	if f.Subject != "" && a.failures.note(culprit{f.Tenant, f.Subject, net}, l.PerAgent, l.AgentBlock) {
-		a.config.Log.Warn("agent blocked at an address after too many authentication failures", "tenant", f.Tenant, "subject", f.Subject, "addr", net, "for", l.AgentBlock)
+// outdated is guessed for a caller with the right secret of a revoked or expired key, or
+// with a token that the issuer has signed: it is not guessing, so the address is neither
+// counted nor asked for.
+func (a *Access) outdated(f Failure, net, message string) error {
+	l, c := a.failures.limits, culprit{tenant: f.Tenant, subject: f.Subject, addr: net}
+	if f.Subject != "" {
+		if err := a.failures.blocked(c); err != nil {
+			f.Reason = "blocked"
+			a.tell(f)
+			return err
+		}
+		if a.failures.note(c, l.PerAgent, l.AgentBlock) {
+			a.config.Log.Warn("agent blocked at an address after too many authentication failures", "tenant", f.Tenant, "subject", f.Subject, "addr", net, "for", l.AgentBlock)
+		}
+	}
+	a.failures.noteGlobal()
+	a.tell(f)
+	return toolkeep.NewError(toolkeep.Unauthenticated, "%s", message)
+}
+
+// NoteDenied counts a refused authorisation for who acted, from any address.
+func (a *Access) NoteDenied(p *toolkeep.Principal) {
+	c, l := a.actor(p), a.failures.limits
+	f := Failure{Reason: "denied", Tenant: c.tenant, Subject: p.Subject, OnBehalf: p.OnBehalf, KeyID: p.KeyID, Addr: p.Addr}
+	if a.failures.blocked(c) != nil {
+		f.Reason = "blocked"
+		a.tell(f)
+		return
+	}
+	if a.failures.note(c, l.PerAgent, l.AgentBlock) {
+		a.config.Log.Warn("calls blocked after too many were refused", "tenant", c.tenant, "agent", c.subject, "subject", p.Subject, "on_behalf_of", p.OnBehalf, "for", l.AgentBlock)
 	}
 	a.failures.noteGlobal()
 	a.tell(f)
 }
 
-// NoteDenied counts a refused authorisation for the agent, from any address. An agent
-// that acts for another subject is counted under its own name.
-func (a *Access) NoteDenied(p *toolkeep.Principal) {
-	tenant, subject := a.owner(p)
-	l := a.failures.limits
-	if a.failures.note(culprit{tenant, subject, ""}, l.PerAgent, l.AgentBlock) {
-		a.config.Log.Warn("agent blocked after too many refused calls", "tenant", tenant, "subject", subject, "for", l.AgentBlock)
-	}
-	a.failures.noteGlobal()
-	a.tell(Failure{Reason: "denied", Tenant: tenant, Subject: subject, KeyID: p.KeyID, Addr: p.Addr})
-}
+// Blocked returns E3810 while who acts may not call after too many refused calls. It
+// concerns calls alone: the key still authenticates, and others behind it still call.
+func (a *Access) Blocked(p *toolkeep.Principal) error { return a.failures.blocked(a.actor(p)) }
 
-// Blocked returns E3810 while the principal's agent or address is blocked. It is for
-// faces that authenticate once and then serve many calls.
-func (a *Access) Blocked(p *toolkeep.Principal) error {
-	net := network(p.Addr)
-	if err := a.failures.blockedAddr(net); err != nil {
-		return err
+// actor identifies who acts: an agent, and the subject and the person that it acts for.
+// Thus an agent blocks neither its other users nor a subject that has a key of its own.
+func (a *Access) actor(p *toolkeep.Principal) culprit {
+	c := culprit{person: p.OnBehalf}
+	if c.tenant, c.subject = a.owner(p); c.subject != p.Subject {
+		c.as = p.Subject
 	}
-	tenant, subject := a.owner(p)
-	return a.failures.blockedAgent(tenant, subject, net)
+	return c
 }
 
 // owner returns the tenant and subject that own the principal's key.

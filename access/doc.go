@@ -30,13 +30,19 @@
 //
 // # Failures
 //
-// Ten failures a minute block an agent for five minutes, a hundred block an address for
-// fifteen. A block also applies to valid keys: otherwise the different response would
-// confirm a correct guess. Authentication failures count for the agent as seen from
-// that address, so that knowing a key's public id is not enough to lock its owner out
-// elsewhere; refusals of an authenticated agent (NoteDenied) count for it everywhere. A
-// caller with the right secret of a revoked or expired key is not guessing, so the
-// address is not counted; the same holds for a token that the issuer has signed. A
-// token that expired within the last hour is not counted at all: clients learn from the
-// refusal that they need a new one. IPv6 addresses count by /64.
+// A block refuses what comes without a valid identity, and never a valid key or token:
+// keys have 256 random bits and tokens are signed, so that telling a right guess from a
+// wrong one helps nobody, while a block that hits valid keys lets one client lock out
+// its neighbours, or everybody behind a proxy.
+//
+// A hundred failures a minute block an address for fifteen minutes; ten block an agent
+// at one address for five, so that knowing a key's public id locks its owner out
+// nowhere. A caller with the right secret of a revoked or expired key is not guessing,
+// so the address is not counted; the same holds for a token that the issuer has signed.
+// A token that expired within the last hour is not counted at all: clients learn from
+// the refusal that they need a new one. IPv6 addresses count by /64.
+//
+// Ten denied calls a minute (NoteDenied) block the calls of who acted, from any address:
+// the agent, the subject and the person that it acts for, together. Others behind the
+// same key still call, and the key still authenticates.
 package access

@@ -29,9 +29,11 @@ type Failure struct {
 	Reason  string
 	Tenant  string // "" if unknown
 	Subject string // "" if unknown
-	KeyID   string // as sent, if it has the form of an id
-	Addr    string
-	At      time.Time
+	// OnBehalf is the person that a denied call was for; "" for none.
+	OnBehalf string
+	KeyID    string // as sent, if it has the form of an id
+	Addr     string
+	At       time.Time
 }
 
 const (
@@ -43,9 +45,10 @@ const (
 	failureSample = 16
 )
 
-// culprit identifies the source of failures: an address, an agent as seen from an
-// address, or an agent from any address.
-type culprit struct{ tenant, subject, addr string }
+// culprit identifies the source of failures: an address; an agent as seen from an
+// address; or, for refused calls, an agent from any address, with the subject and the
+// person that it acts for.
+type culprit struct{ tenant, subject, as, person, addr string }
 
 // record holds the failures of a culprit.
 type record struct {
@@ -109,26 +112,20 @@ func network(addr string) string {
 	return p.String()
 }
 
-// blockedAddr returns E3810 while the address is blocked. addr is a network.
-func (f *failures) blockedAddr(addr string) error {
-	if d := f.blockedFor(culprit{addr: addr}); d > 0 {
-		return blockedError("address", d)
+// blocked returns E3810 while the culprit is blocked.
+func (f *failures) blocked(c culprit) error {
+	d := f.blockedFor(c)
+	if d <= 0 {
+		return nil
 	}
-	return nil
-}
-
-// blockedAgent returns E3810 while the agent is blocked, everywhere or from addr.
-func (f *failures) blockedAgent(tenant, subject, addr string) error {
-	d := max(f.blockedFor(culprit{tenant, subject, ""}), f.blockedFor(culprit{tenant, subject, addr}))
-	if d > 0 {
-		return blockedError("agent", d)
+	who, what := "agent", "authentications of this agent failed; without its valid key every request for it"
+	switch {
+	case c.subject == "":
+		who, what = "address", "authentications from this address failed; without a valid key or token every request"
+	case c.addr == "":
+		what = "calls of this agent were denied; every call"
 	}
-	return nil
-}
-
-func blockedError(who string, d time.Duration) error {
-	return toolkeep.NewError(toolkeep.AuthFailuresLimited,
-		"too many refusals for this %s; every request is refused for another %s", who, d.Round(time.Second)).
+	return toolkeep.NewError(toolkeep.AuthFailuresLimited, "too many %s is refused for another %s", what, d.Round(time.Second)).
 		With("blocked", who).After(d)
 }
 

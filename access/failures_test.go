@@ -26,23 +26,25 @@ func TestAgentIsBlocked(t *testing.T) {
 	for range 10 {
 		is(t, second(a.Authenticate(ctx, wrongSecret(text), "192.0.2.1")), toolkeep.Unauthenticated)
 	}
-	e := is(t, second(a.Authenticate(ctx, text, "192.0.2.1")), toolkeep.AuthFailuresLimited)
+	e := is(t, second(a.Authenticate(ctx, wrongSecret(text), "192.0.2.1")), toolkeep.AuthFailuresLimited)
 	if e.RetryAfter != 5*time.Minute || e.Details["blocked"] != "agent" {
 		t.Errorf("error %+v", e)
 	}
-	// Knowing the id is not enough to lock the owner out elsewhere.
-	p := must[*toolkeep.Principal](t)(a.Authenticate(ctx, text, "192.0.2.2"))
-	if err := a.Blocked(p); err != nil {
-		t.Error(err)
+	// Knowing the id locks the owner out nowhere.
+	for _, addr := range []string{"192.0.2.1", "192.0.2.2"} {
+		p := must[*toolkeep.Principal](t)(a.Authenticate(ctx, text, addr))
+		if err := a.Blocked(p); err != nil {
+			t.Error(err)
+		}
 	}
+	is(t, second(a.Authenticate(ctx, wrongSecret(text), "192.0.2.2")), toolkeep.Unauthenticated)
 	c.pass(5*time.Minute - 1)
-	is(t, second(a.Authenticate(ctx, text, "192.0.2.1")), toolkeep.AuthFailuresLimited)
+	is(t, second(a.Authenticate(ctx, wrongSecret(text), "192.0.2.1")), toolkeep.AuthFailuresLimited)
 	c.pass(1)
-	must[*toolkeep.Principal](t)(a.Authenticate(ctx, text, "192.0.2.1"))
-	for range 9 { // the count restarted
+	for range 10 { // the count restarted
 		is(t, second(a.Authenticate(ctx, wrongSecret(text), "192.0.2.1")), toolkeep.Unauthenticated)
 	}
-	must[*toolkeep.Principal](t)(a.Authenticate(ctx, text, "192.0.2.1"))
+	is(t, second(a.Authenticate(ctx, wrongSecret(text), "192.0.2.1")), toolkeep.AuthFailuresLimited)
 }
 
 func TestSlowFailuresDoNotBlock(t *testing.T) {
@@ -77,15 +79,15 @@ func TestAddressIsBlocked(t *testing.T) {
 				}
 				is(t, second(a.Authenticate(ctx, attempt, tc.from)), toolkeep.Unauthenticated)
 			}
-			e := is(t, second(a.Authenticate(ctx, text, tc.same)), toolkeep.AuthFailuresLimited)
+			e := is(t, second(a.Authenticate(ctx, "guess", tc.same)), toolkeep.AuthFailuresLimited)
 			if e.RetryAfter != 15*time.Minute || e.Details["blocked"] != "address" {
 				t.Errorf("error %+v", e)
 			}
-			p := must[*toolkeep.Principal](t)(a.Authenticate(ctx, text, tc.other))
-			p.Addr = tc.same
-			is(t, a.Blocked(p), toolkeep.AuthFailuresLimited)
+			is(t, second(a.Authenticate(ctx, "", tc.same)), toolkeep.AuthFailuresLimited)
+			is(t, second(a.Authenticate(ctx, "guess", tc.other)), toolkeep.Unauthenticated)
+			must[*toolkeep.Principal](t)(a.Authenticate(ctx, text, tc.same)) // never a valid key
 			c.pass(15 * time.Minute)
-			must[*toolkeep.Principal](t)(a.Authenticate(ctx, text, tc.same))
+			is(t, second(a.Authenticate(ctx, "guess", tc.same)), toolkeep.Unauthenticated)
 		})
 	}
 }
@@ -119,21 +121,46 @@ func TestDeniedCallsBlock(t *testing.T) {
 	a := open(t, Config{Clock: c.Now, Roles: []Role{{Name: "stand-in", Permissions: []string{toolkeep.PermActAs}}},
 		OnFailure: func(f Failure) { told = append(told, f) }}, key)
 	p := must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), text, "192.0.2.1"))
-	for i := range 10 { // from changing names and addresses
-		if err := a.Blocked(p); err != nil {
-			t.Fatal(err)
-		}
-		acting := must[*toolkeep.Principal](t)(a.ActingAs(p, &toolkeep.Call{Subject: fmt.Sprint("victim", i)}))
-		acting.Addr = fmt.Sprint("192.0.2.", i)
-		a.NoteDenied(acting)
+	acting := func(subject, user string) *toolkeep.Principal {
+		return must[*toolkeep.Principal](t)(a.ActingAs(p, &toolkeep.Call{Subject: subject, User: user}))
 	}
-	is(t, a.Blocked(p), toolkeep.AuthFailuresLimited)
-	is(t, second(a.Authenticate(t.Context(), text, "198.51.100.7")), toolkeep.AuthFailuresLimited)
-	if err := a.Blocked(&toolkeep.Principal{Tenant: "acme", Subject: "victim1"}); err != nil {
-		t.Errorf("the victim is blocked: %v", err)
+	for _, tc := range []struct {
+		name  string
+		who   *toolkeep.Principal
+		other []*toolkeep.Principal
+	}{
+		{"a person", acting("", "ann"), []*toolkeep.Principal{p, acting("", "bob"), acting("clerk", "ann"), acting("clerk", "")}},
+		{"a subject", acting("clerk", ""), []*toolkeep.Principal{p, acting("", "bob"), acting("porter", ""),
+			{Tenant: "acme", Subject: "clerk"}}}, // one that has a key of its own
+		{"the agent", p, []*toolkeep.Principal{acting("", "bob"), acting("porter", "")}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			for i := range 10 {
+				if err := a.Blocked(tc.who); err != nil {
+					t.Fatal(err)
+				}
+				from := *tc.who
+				from.Addr = fmt.Sprint("192.0.2.", i)
+				a.NoteDenied(&from)
+			}
+			if e := is(t, a.Blocked(tc.who), toolkeep.AuthFailuresLimited); e.RetryAfter != 5*time.Minute {
+				t.Errorf("error %+v", e)
+			}
+			for _, o := range tc.other {
+				if err := a.Blocked(o); err != nil {
+					t.Errorf("%s on behalf of %q is blocked: %v", o.Subject, o.OnBehalf, err)
+				}
+			}
+			must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), text, "198.51.100.7"))
+		})
 	}
-	if len(told) != 11 || told[0].Reason != "denied" || told[0].Subject != "bot" || told[10].Reason != "blocked" {
+	a.NoteDenied(p)
+	if n := len(told); n != 31 || told[0].Reason != "denied" || told[0].Subject != "bot" || told[0].OnBehalf != "ann" || told[30].Reason != "blocked" {
 		t.Errorf("told %+v", told)
+	}
+	c.pass(5 * time.Minute)
+	if err := a.Blocked(p); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -151,7 +178,8 @@ func TestFailuresAreBounded(t *testing.T) {
 	if n := len(a.failures.records); n > 200 {
 		t.Errorf("%d records", n)
 	}
-	is(t, second(a.Authenticate(ctx, text, "192.0.2.1")), toolkeep.AuthFailuresLimited) // the block survives the flood
+	is(t, second(a.Authenticate(ctx, "guess", "192.0.2.1")), toolkeep.AuthFailuresLimited) // the block survives the flood
+	must[*toolkeep.Principal](t)(a.Authenticate(ctx, text, "192.0.2.1"))
 	c.pass(time.Hour)
 	is(t, second(a.Authenticate(ctx, "guess", "10.99.1.1")), toolkeep.Unauthenticated)
 	if n := len(a.failures.records); n > 200 {

@@ -57,12 +57,10 @@ type refusal struct {
 // token authenticates a caller by its access token.
 func (a *Access) token(ctx context.Context, bearer, addr, net string) (*toolkeep.Principal, error) {
 	if a.oauth == nil {
-		a.fail(Failure{Reason: "malformed", Addr: addr}, net)
-		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "no OAuth issuer is configured; send an API key")
+		return nil, a.guessed(Failure{Reason: "malformed", Addr: addr}, net, "no OAuth issuer is configured; send an API key")
 	}
 	if len(bearer) > maxToken {
-		a.fail(Failure{Reason: "malformed", Addr: addr}, net)
-		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "the token is longer than %d bytes", maxToken)
+		return nil, a.guessed(Failure{Reason: "malformed", Addr: addr}, net, fmt.Sprintf("the token is longer than %d bytes", maxToken))
 	}
 	s, no, err := a.oauth.session(ctx, bearer)
 	if err != nil {
@@ -74,16 +72,11 @@ func (a *Access) token(ctx context.Context, bearer, addr, net string) (*toolkeep
 		switch {
 		case no.quiet:
 			a.tell(f)
+			return nil, toolkeep.NewError(toolkeep.Unauthenticated, "%s", no.message)
 		case no.proven:
-			a.failAgent(f, net)
-		default:
-			a.fail(f, net)
+			return nil, a.outdated(f, net, no.message)
 		}
-		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "%s", no.message)
-	}
-	if err := a.failures.blockedAgent(s.tenant, s.subject, net); err != nil {
-		a.tell(Failure{Reason: "blocked", Tenant: s.tenant, Subject: s.subject, Addr: addr})
-		return nil, err
+		return nil, a.guessed(f, net, no.message)
 	}
 	return &toolkeep.Principal{Subject: s.subject, Tenant: s.tenant, Roles: s.roles, Method: MethodOAuth,
 		Workspace:   s.workspace,

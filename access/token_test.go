@@ -350,12 +350,14 @@ func TestTokenExpiresWhileRemembered(t *testing.T) {
 	}
 	fresh := s.token(t, map[string]any{"exp": now.Now().Add(3 * time.Hour).Unix()})
 	must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), fresh, addr))
-	// A client that keeps sending it is blocked, only from that address.
+	// A client that keeps sending it is blocked, only from that address, and with it alone.
 	now.pass(time.Hour)
 	for range 10 {
 		is(t, second(a.Authenticate(t.Context(), bearer, addr)), toolkeep.Unauthenticated)
 	}
-	is(t, second(a.Authenticate(t.Context(), fresh, addr)), toolkeep.AuthFailuresLimited)
+	is(t, second(a.Authenticate(t.Context(), bearer, addr)), toolkeep.AuthFailuresLimited)
+	is(t, second(a.Authenticate(t.Context(), bearer, "198.51.100.1")), toolkeep.Unauthenticated)
+	must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), fresh, addr))
 	must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), fresh, "198.51.100.1"))
 	must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), s.token(t, map[string]any{"sub": "bob", "exp": now.Now().Add(time.Hour).Unix()}), addr))
 }
@@ -373,12 +375,13 @@ func TestTokenFailuresCount(t *testing.T) {
 	}
 	must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), good, addr)) // alice is not blocked
 	is(t, second(a.Authenticate(t.Context(), forged, addr)), toolkeep.Unauthenticated)
-	is(t, second(a.Authenticate(t.Context(), good, addr)), toolkeep.AuthFailuresLimited)
+	is(t, second(a.Authenticate(t.Context(), forged, addr)), toolkeep.AuthFailuresLimited)
+	must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), good, addr)) // never a valid token
 	p := must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), good, "198.51.100.1"))
 	for range 10 {
 		a.NoteDenied(p)
 	}
-	is(t, second(a.Authenticate(t.Context(), good, "203.0.113.1")), toolkeep.AuthFailuresLimited)
+	must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), good, "203.0.113.1"))
 	is(t, a.Blocked(p), toolkeep.AuthFailuresLimited)
 }
 

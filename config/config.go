@@ -66,6 +66,7 @@ type Service struct {
 type HTTP struct {
 	Addr          string   `key:"http.addr" default:"127.0.0.1:8080" help:"where REST and health listen; beyond loopback needs tls.cert, tls.key and access.method or oauth.issuer"`
 	Hosts         []string `key:"http.hosts" help:"names, beside loopback and the address itself, under which the server is reached, such as that of a reverse proxy or of the certificate"`
+	Proxies       []string `key:"http.trusted_proxies" help:"addresses and ranges, such as 10.0.0.0/8, of the reverse proxies before the server; from them alone, at HTTP and gRPC, Forwarded and X-Forwarded-For name the client: the rightmost address that is none of theirs"`
 	MaxBody       int64    `key:"http.max_body" kind:"size" default:"1MiB" min:"1KiB" max:"1GiB" help:"largest body of a request"`
 	MaxDepth      int      `key:"http.max_depth" default:"50" min:"1" max:"1000" help:"deepest nesting of JSON in a body"`
 	MaxProperties int      `key:"http.max_properties" default:"1000" min:"1" max:"1000000" help:"most properties in all objects of a body"`
@@ -112,8 +113,14 @@ func (t TLS) Enabled() bool { return t.Cert != "" && t.Key != "" }
 
 // Access configures authentication and roles.
 type Access struct {
-	Method    string `key:"access.method" choices:",api_key,oauth" help:"how callers authenticate: api_key, or oauth, which needs oauth.issuer and accepts API keys too; this or oauth.issuer must be set where the server listens beyond loopback"`
-	Mode      string `key:"access.mode" env:"L03_PERMISSION_MANAGER_MODE" default:"rbac" choices:"rbac" help:"which checks must pass besides risk: rbac (roles); attribute policies (abac) and capability tokens are not in this build"`
+	Method          string        `key:"access.method" choices:",api_key,oauth" help:"how callers authenticate: api_key, or oauth, which needs oauth.issuer and accepts API keys too; this or oauth.issuer must be set where the server listens beyond loopback"`
+	Mode            string        `key:"access.mode" env:"L03_PERMISSION_MANAGER_MODE" default:"rbac" choices:"rbac" help:"which checks must pass besides risk: rbac (roles); attribute policies (abac) and capability tokens are not in this build"`
+	AgentFailures   int           `key:"access.agent_failures" default:"10" min:"-1" max:"1000000" help:"failed authentications of one agent at one address, or denied calls of one agent, a minute, after which further ones are refused for a while (E3810); a valid key or token always authenticates; -1 is no limit, 0 the default"`
+	AgentBlock      time.Duration `key:"access.agent_block" default:"5m" min:"1s" max:"1d" help:"how long"`
+	AddressFailures int           `key:"access.address_failures" default:"100" min:"-1" max:"1000000" help:"failed authentications from one address, for IPv6 one /64, a minute, after which requests from it without a valid key or token are refused for a while (E3810); -1 is no limit, 0 the default"`
+	AddressBlock    time.Duration `key:"access.address_block" default:"15m" min:"1s" max:"1d" help:"how long"`
+	FailureAlarm    int           `key:"access.failure_alarm" default:"10000" min:"-1" max:"100000000" help:"failures in all a minute that are logged as an error; -1 is none, 0 the default"`
+
 	RolesFile string `key:"access.roles_file" help:"YAML file with roles besides the built-in ones; in this file they may stand under roles"`
 	Roles     []byte // YAML under roles in the configuration file, nil if absent
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"flag"
+	"fmt"
 	"log/slog"
 	"maps"
 	"os"
@@ -499,6 +500,22 @@ func TestPrintMasksSecrets(t *testing.T) {
 	if err := (&Config{}).Print(&out); err != nil || !strings.Contains(out.String(), "# set by the program") {
 		t.Fatal(out.String(), err)
 	}
+}
+
+func TestTrustedProxies(t *testing.T) {
+	for text, want := range map[string]string{
+		"": "[]", "10.0.0.1": "[10.0.0.1/32]", "10.1.2.3/8, ::1": "[10.0.0.0/8 ::1/128]", "::ffff:10.0.0.1": "[10.0.0.1/32]",
+		"2001:db8::/32": "[2001:db8::/32]",
+	} {
+		got, err := load(t, Sources{Flags: map[string]string{"http.trusted_proxies": text}}).HTTP.TrustedProxies()
+		if err != nil || fmt.Sprint(got) != want {
+			t.Errorf("%s: %v %v, want %s", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"proxy.example", "10.0.0.1/33", "fe80::1%eth0", "::ffff:10.0.0.0/104"} {
+		refused(t, Sources{Flags: map[string]string{"http.trusted_proxies": text}}, "neither an address nor a range")
+	}
+	refused(t, Sources{Flags: map[string]string{"http.trusted_proxies": "0.0.0.0/0"}}, "trusts every client")
 }
 
 func TestValidateOfAChangedConfig(t *testing.T) {

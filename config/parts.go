@@ -3,6 +3,7 @@ package config
 import (
 	"crypto/tls"
 	"net"
+	"net/netip"
 	"net/url"
 	"path/filepath"
 	"strings"
@@ -59,6 +60,11 @@ func (o OAuth) Access(baseURL func() string) *access.OAuth {
 	}
 	return &access.OAuth{Issuer: o.Issuer, BaseURL: baseURL, Audience: o.Audience, JWKSURL: o.JWKSURL, SubjectClaim: o.SubjectClaim,
 		TenantClaim: o.TenantClaim, DefaultTenant: o.DefaultTenant, WorkspaceClaim: o.WorkspaceClaim, Scopes: o.Roles()}
+}
+
+// Failures are the limits of failed authentications and authorisations.
+func (a Access) Failures() access.FailureLimits {
+	return access.FailureLimits{PerAgent: a.AgentFailures, AgentBlock: a.AgentBlock, PerAddr: a.AddressFailures, AddrBlock: a.AddressBlock, Global: a.FailureAlarm}
 }
 
 // Weights are those of the parts of a score.
@@ -136,6 +142,26 @@ func (h HTTP) Names() []string {
 		names = append(names, u.Hostname())
 	}
 	return names
+}
+
+// TrustedProxies are those of http.trusted_proxies. E3008 for what is no address and no
+// range, and for a range of everything, which would let each client name its address.
+func (h HTTP) TrustedProxies() ([]netip.Prefix, error) {
+	var all []netip.Prefix
+	for _, text := range h.Proxies {
+		p, err := netip.ParsePrefix(text)
+		if ip, aErr := netip.ParseAddr(text); aErr == nil && ip.Zone() == "" {
+			p, err = ip.Unmap().Prefix(ip.Unmap().BitLen())
+		}
+		switch {
+		case err != nil || p.Addr().Is4In6():
+			return nil, toolkeep.NewError(toolkeep.InvalidManifest, "http.trusted_proxies: %q is neither an address nor a range such as 10.0.0.0/8", text)
+		case p.Bits() == 0:
+			return nil, toolkeep.NewError(toolkeep.InvalidManifest, "http.trusted_proxies: %s trusts every client to name its own address; name the proxies", text)
+		}
+		all = append(all, p.Masked())
+	}
+	return all, nil
 }
 
 // Peer is the address of this node for the others, "" where it has none: it listens on

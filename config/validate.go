@@ -35,6 +35,9 @@ func (c *Config) faults() []toolkeep.Fault {
 		f.apart("grpc.addr", c.GRPC.Addr, "metrics.addr", c.Metrics.Addr)
 	}
 	f.apart("metrics.addr", c.Metrics.Addr, "http.addr", c.HTTP.Addr)
+	if _, err := c.HTTP.TrustedProxies(); err != nil {
+		f.add("http.trusted_proxies", "format", toolkeep.AsError(err).Message)
+	}
 	f.together(c, "tls.cert", "tls.key")
 	if c.TLS.ClientCA != "" && !c.TLS.Enabled() {
 		f.add("tls.client_ca", "required", "tls.client_ca asks clients for certificates, which only TLS can; that needs tls.cert and tls.key")

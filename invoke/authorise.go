@@ -7,9 +7,17 @@ import (
 	"github.com/toolkeep/toolkeep/access"
 )
 
-// authorise decides, then returns the key's stored answer: it is repeated only to
+// authorise refuses who is blocked after too many denials and decides, then returns the key's stored answer: it is repeated only to
 // callers that may still call.
 func (p *Pipeline) authorise(ctx context.Context, a *activeCall) (*toolkeep.Result, error) {
+	if a.mode != modeWorker { // the call was admitted before the block
+		if err := p.Access.Blocked(a.principal); err != nil {
+			if a.mode != modeDryRun {
+				p.Access.NoteDenied(a.principal)
+			}
+			return nil, err
+		}
+	}
 	a.decision = p.Access.Authorise(a.principal, a.tool, a.call)
 	if !a.decision.Allowed {
 		if a.mode != modeDryRun {

@@ -192,6 +192,7 @@ type fakeAccess struct {
 	deny    atomic.Bool
 	denials atomic.Int64
 	revoked atomic.Bool
+	blocked atomic.Pointer[toolkeep.Error]
 }
 
 func (a *fakeAccess) ActingAs(p *toolkeep.Principal, c *toolkeep.Call) (*toolkeep.Principal, error) {
@@ -206,6 +207,14 @@ func (a *fakeAccess) Refresh(p *toolkeep.Principal) (*toolkeep.Principal, error)
 		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "the key was revoked")
 	}
 	return p, nil
+}
+
+func (a *fakeAccess) Blocked(*toolkeep.Principal) error {
+	if e := a.blocked.Load(); e != nil {
+		own := *e
+		return &own
+	}
+	return nil
 }
 
 func (a *fakeAccess) NoteDenied(*toolkeep.Principal) { a.denials.Add(1) }

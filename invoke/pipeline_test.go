@@ -95,6 +95,22 @@ func TestDeniedCallTellsItsChecks(t *testing.T) {
 	}
 }
 
+// TestBlockedCallIsRefused: who is blocked after denials gets E3810 and a record.
+func TestBlockedCallIsRefused(t *testing.T) {
+	h := newHarness(t)
+	h.tool("read")
+	h.access.blocked.Store(toolkeep.NewError(toolkeep.AuthFailuresLimited, "blocked").After(time.Minute))
+	_, err := h.call(&toolkeep.Call{Tool: "std.read"})
+	wantCode(t, err, toolkeep.AuthFailuresLimited)
+	if row := h.row(err.InvocationID); row.State != toolkeep.CallRefused || h.executor.calls.Load() != 0 || h.access.denials.Load() != 1 {
+		t.Errorf("row %s, %d executed, %d noted", row.State, h.executor.calls.Load(), h.access.denials.Load())
+	}
+	got, xErr := h.pipeline.Explain(t.Context(), alice, &toolkeep.Call{Tool: "std.read"})
+	if xErr != nil || got.(*invoke.Explanation).Steps[invoke.StepAuthorise].Code != toolkeep.AuthFailuresLimited || h.access.denials.Load() != 1 {
+		t.Errorf("explain %+v %v", got, xErr)
+	}
+}
+
 func TestSentIDIsUsedOnceInATenant(t *testing.T) {
 	h := newHarness(t)
 	h.tool("read")

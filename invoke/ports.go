@@ -29,9 +29,11 @@ type Access interface {
 	Refresh(p *toolkeep.Principal) (*toolkeep.Principal, error)
 	// Visible reports whether the principal can see the tool.
 	Visible(p *toolkeep.Principal, t *toolkeep.Tool) bool
-	// NoteDenied counts a refusal: an agent with repeated refusals is blocked for a
-	// while (Execution 8.8).
+	// NoteDenied counts a refusal: the calls of who acted are blocked for a while after
+	// repeated refusals (Execution 8.8).
 	NoteDenied(p *toolkeep.Principal)
+	// Blocked returns E3810 during such a block.
+	Blocked(p *toolkeep.Principal) error
 	// Authorise decides one call; every check carries its reason.
 	Authorise(p *toolkeep.Principal, t *toolkeep.Tool, c *toolkeep.Call) access.Decision
 }

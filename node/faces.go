@@ -67,8 +67,12 @@ func (n *Node) buildFaces(context.Context) error {
 	c := n.config
 	n.faces.listeners = listen.New()
 	keeping := n.secretsControl()
+	proxies, err := c.HTTP.TrustedProxies()
+	if err != nil {
+		return err
+	}
 	n.faces.gate = gate.New(gate.Config{
-		Auth: n.access, Hosts: c.HTTP.Names(), Log: n.logger("rest"),
+		Auth: n.access, Hosts: c.HTTP.Names(), Proxies: proxies, Log: n.logger("rest"),
 		Pages: []gate.Pages{{Path: "/mcp", Origins: c.MCP.Origins, Allow: mcpserver.AllowPage},
 			{Path: access.ResourceMetadataPath, Origins: []string{"*"}}},
 		Challenge: func(path string, err error, sent bool) string { return n.access.Challenge(path, err, sent) },

@@ -248,7 +248,7 @@ func (n *Node) buildAccess(context.Context) error {
 	if err != nil {
 		return err
 	}
-	c := access.Config{Load: n.store.Keys, Store: n.store, Roles: roles, Clock: n.options.Clock,
+	c := access.Config{Load: n.store.Keys, Store: n.store, Roles: roles, Failures: n.config.Access.Failures(), Clock: n.options.Clock,
 		Log: n.logger("permission_manager"), OnFailure: func(f access.Failure) { n.metrics.Unauthenticated(f.Reason) }, OAuth: n.config.OAuth.Access(n.publicURL)}
 	n.access, err = access.New(c)
 	return err

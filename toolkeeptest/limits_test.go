@@ -7,7 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/metadata"
+
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/rpcclient"
 	"github.com/toolkeep/toolkeep/toolkeeptest"
 )
 
@@ -154,23 +157,79 @@ func TestToolsOwnLimit(t *testing.T) {
 	bob.call("t.slow", "{}").success(t)
 }
 
-// TestGuessingKeysIsBlocked: failed logins block the address for a while, but not
-// requests without a key.
+// TestGuessingKeysIsBlocked: failed logins block the address for a while, but no valid
+// key and no probe. A trusted proxy's clients have addresses of their own, over every
+// face.
 func TestGuessingKeysIsBlocked(t *testing.T) {
 	t.Parallel()
-	k, _, clock := limited(t, nil)
-	guess := as(t, k, k.AdminKey[:len(k.AdminKey)-5]+"abcde")
-	var last answer
-	for range 300 {
-		if last = guess.do("GET", "/api/v1/tools", ""); last.status != 401 {
-			break
+	k, _, clock := limited(t, map[string]string{"http.trusted_proxies": "127.0.0.1", "access.address_failures": "20", "access.address_block": "1m"})
+	wrong := k.AdminKey[:len(k.AdminKey)-5] + "abcde"
+	guess, good := as(t, k, wrong), as(t, k, k.Key("default", "ann", "agent"))
+	from := func(c *client, face, addr string) answer {
+		switch face {
+		case "mcp":
+			return c.do("POST", "/mcp", `{"jsonrpc":"2.0","id":1,"method":"ping"}`, "Accept", "application/json, text/event-stream", "Content-Type", "application/json", "X-Forwarded-For", addr)
+		case "call":
+			return c.do("POST", "/api/v1/tools/invoke", envelope("std.echo", "{}"), "Forwarded", `for="`+addr+`:1"`)
+		}
+		return c.do("GET", "/api/v1/tools", "", "X-Forwarded-For", "192.0.2.77, "+addr)
+	}
+	overGRPC := func(key, addr string) toolkeep.Code {
+		c, err := rpcclient.Dial(k.GRPCAddr(), rpcclient.Options{Key: key})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		ctx := metadata.AppendToOutgoingContext(t.Context(), "x-forwarded-for", addr)
+		_, err = c.Invoke(ctx, nil, &toolkeep.Call{Tool: "std.echo", Arguments: []byte("{}")})
+		if err == nil {
+			return ""
+		}
+		return toolkeep.AsError(err).Code
+	}
+	for i := range 20 {
+		from(guess, []string{"rest", "mcp", "call"}[i%3], "198.51.100.1").want(t, 401)
+	}
+	for _, face := range []string{"rest", "mcp", "call"} {
+		if a := from(guess, face, "198.51.100.1").want(t, 429); a.header.Get("Retry-After") == "" {
+			t.Errorf("no Retry-After: %s", a)
+		}
+		from(guess, face, "198.51.100.2").want(t, 401)
+		if a := from(good, face, "198.51.100.1"); a.status == 401 || a.status == 429 {
+			t.Errorf("%s refuses a valid key: %s", face, a)
 		}
 	}
-	last.want(t, 429).refused(t, toolkeep.AuthFailuresLimited)
-	if last.header.Get("Retry-After") == "" {
-		t.Errorf("no Retry-After: %s", last)
+	if c := overGRPC(wrong, "198.51.100.1"); c != toolkeep.AuthFailuresLimited {
+		t.Errorf("gRPC: %s", c)
+	}
+	if c := overGRPC(wrong, "198.51.100.3"); c != toolkeep.Unauthenticated {
+		t.Errorf("gRPC: %s", c)
+	}
+	if c := overGRPC(good.key, "198.51.100.1"); c != "" {
+		t.Errorf("gRPC refuses a valid key: %s", c)
 	}
 	as(t, k, "").do("GET", "/health/ready", "").want(t, 200)
-	clock.advance(time.Hour)
-	admin(t, k).call("std.echo", "{}").success(t)
+	clock.advance(time.Minute)
+	from(guess, "rest", "198.51.100.1").want(t, 401)
+}
+
+// TestDeniedCallsBlockWhoActed: denied calls for one person block that person's calls
+// through the agent, not the agent's key.
+func TestDeniedCallsBlockWhoActed(t *testing.T) {
+	t.Parallel()
+	k, _, clock := limited(t, map[string]string{"access.agent_failures": "3", "access.agent_block": "1m"})
+	k.Publish(toolkeeptest.Manifest("t.guarded", "1.0.0", "echo", reads, `"required_roles":["nurse"]`))
+	relay := as(t, k, k.Key("default", "relay", "agent", "admin"))
+	call := func(tool, user string) answer {
+		return relay.do("POST", "/api/v1/tools/invoke", envelope(tool, "{}"), "X-User-ID", user)
+	}
+	for range 3 {
+		call("t.guarded", "ann").want(t, 403)
+	}
+	call("std.echo", "ann").want(t, 429).refused(t, toolkeep.AuthFailuresLimited)
+	call("std.echo", "bob").success(t)
+	relay.call("std.echo", "{}").success(t)
+	relay.do("GET", "/api/v1/tools", "").want(t, 200)
+	clock.advance(time.Minute)
+	call("std.echo", "ann").success(t)
 }

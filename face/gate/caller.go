@@ -33,15 +33,15 @@ func (h Headers) bearer() (string, error) {
 	return strings.TrimSpace(rest), nil
 }
 
-// Authenticate names the caller of a request. Its user and its proofs are not
-// checked: those of a call are the pipeline's, which records the refusal. E3214,
-// E3810.
-func (g *Gate) Authenticate(ctx context.Context, h Headers, addr string) (*toolkeep.Principal, error) {
+// Authenticate names the caller of a request from a peer's address without port. Its
+// user and its proofs are not checked: those of a call are the pipeline's, which records
+// the refusal. E3214, E3810.
+func (g *Gate) Authenticate(ctx context.Context, h Headers, peer string) (*toolkeep.Principal, error) {
 	bearer, err := h.bearer()
 	if err != nil {
 		return nil, err
 	}
-	return g.auth.Authenticate(ctx, bearer, addr)
+	return g.auth.Authenticate(ctx, bearer, g.proxies.client(h, peer))
 }
 
 // AuthenticateHTTP is Authenticate for an HTTP request.

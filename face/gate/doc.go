@@ -13,6 +13,7 @@
 //
 //	headers or metadata            headers.go
 //	who asks                       caller.go
+//	the client's address           client.go
 //	signature, capability token    proofs.go
 //	body: type, size               body.go
 //	answer, compressed             send.go

@@ -24,6 +24,8 @@ type Config struct {
 	// Hosts are the names beside loopback under which the server is reached, with
 	// or without port; "*" allows any.
 	Hosts []string
+	// Proxies are believed when they name the client's address.
+	Proxies Proxies
 	// Pages lets web pages of other origins use parts of the server.
 	Pages []Pages
 	// Challenge is the value of WWW-Authenticate for a refused path, its error, and
@@ -71,6 +73,7 @@ func Default[T ~int | ~int64](limit *T, value T) {
 type Gate struct {
 	auth        Auth
 	hosts       map[string]bool
+	proxies     Proxies
 	pages       []Pages
 	challenge   func(path string, err error, sent bool) string
 	limits      Limits
@@ -86,7 +89,7 @@ func New(c Config) *Gate {
 	if c.Auth == nil {
 		panic("gate: Auth is required")
 	}
-	g := &Gate{auth: c.Auth, hosts: map[string]bool{}, challenge: c.Challenge, limits: c.Limits.withDefaults(), log: c.Log,
+	g := &Gate{auth: c.Auth, hosts: map[string]bool{}, proxies: c.Proxies, challenge: c.Challenge, limits: c.Limits.withDefaults(), log: c.Log,
 		compressors: newCompressors()}
 	if g.log == nil {
 		g.log = slog.Default()

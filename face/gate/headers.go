@@ -15,14 +15,14 @@ type Headers struct {
 }
 
 type names struct {
-	authorization, requestID, session, user, key, traceparent, tracestate, signature, timestamp, token, agent string
+	authorization, requestID, session, user, key, traceparent, tracestate, signature, timestamp, token, agent, forwarded, forwardedFor string
 }
 
 var (
 	inHTTP = names{"Authorization", requestIDHeader, "X-Session-Id", "X-User-Id", "Idempotency-Key", "Traceparent", "Tracestate",
-		"X-Request-Signature", "X-Request-Timestamp", "X-Capability-Token", "User-Agent"}
+		"X-Request-Signature", "X-Request-Timestamp", "X-Capability-Token", "User-Agent", "Forwarded", "X-Forwarded-For"}
 	inMetadata = names{"authorization", "x-request-id", "x-session-id", "x-user-id", "idempotency-key", "traceparent", "tracestate",
-		"x-request-signature", "x-request-timestamp", "x-capability-token", "user-agent"}
+		"x-request-signature", "x-request-timestamp", "x-capability-token", "user-agent", "forwarded", "x-forwarded-for"}
 )
 
 // HTTP reads the headers of an HTTP request.
