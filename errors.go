@@ -154,15 +154,3 @@ func AsError(err error) *Error {
 
 // IsCode reports whether err is an *Error with the code; an error of another type is InternalError.
 func IsCode(err error, code Code) bool { return err != nil && AsError(err).Code == code }
-
-// Fault is a single fault in a document, an argument or a result.
-type Fault struct {
-	Pointer string `json:"pointer"` // JSON Pointer (RFC 6901) into the checked value; "" is the whole
-	Rule    string `json:"rule"`    // the violated keyword or rule, such as "required" or "maximum"
-	Message string `json:"message"` // what is wrong and what would be right
-}
-
-// FaultsError returns an error whose details.errors list every fault.
-func FaultsError(code Code, summary string, faults []Fault) *Error {
-	return NewError(code, "%s", summary).With("errors", faults)
-}

@@ -25,7 +25,6 @@ const (
 	MaxManifestDepth = 64
 	maxProperties    = 20_000 // in all objects of a manifest
 	maxElements      = 100_000
-	maxFaults        = 1_000
 )
 
 // manifestSchema is compiled for the first manifest and constant from then on.
@@ -39,7 +38,8 @@ var manifestSchema = sync.OnceValues(func() (*schema.Schema, error) {
 // An absent object (retry, cache, result) counts as one with its defaults; an absent rate_limit stays nil, which
 // means no limit.
 //
-// Errors: E3008, whose details.errors is a []toolkeep.Fault with all faults, ordered by JSON Pointer.
+// Errors: E3008, whose details.errors is a []toolkeep.Fault with all faults, ordered by JSON Pointer, within
+// toolkeep.BoundFaults.
 func ParseManifest(raw []byte) (*toolkeep.Tool, error) {
 	if len(raw) > MaxManifestBytes {
 		return nil, invalid("", "", []toolkeep.Fault{{Rule: "size", Message: fmt.Sprintf("the manifest has %d bytes; at most %d are read", len(raw), MaxManifestBytes)}})
@@ -204,6 +204,8 @@ func orElse[T comparable](field *T, value T) {
 // invalid makes E3008 with the faults ordered by pointer.
 func invalid(id, version string, faults []toolkeep.Fault) *toolkeep.Error {
 	faults = sortFaults(faults)
+	n := len(faults)
+	faults = toolkeep.BoundFaults(faults)
 	first := faults[0].Message
 	if faults[0].Pointer != "" {
 		first = faults[0].Pointer + ": " + first
@@ -215,21 +217,16 @@ func invalid(id, version string, faults []toolkeep.Fault) *toolkeep.Error {
 			what += "@" + toolkeep.ClipBytes(version, 200)
 		}
 	}
-	if len(faults) == 1 {
+	if n == 1 {
 		return toolkeep.FaultsError(toolkeep.InvalidManifest, what+" is not valid: "+first, faults)
 	}
 	return toolkeep.FaultsError(toolkeep.InvalidManifest,
-		fmt.Sprintf("%s has %d faults, the first: %s", what, len(faults), first), faults)
+		fmt.Sprintf("%s has %d faults, the first: %s", what, n, first), faults)
 }
 
 func sortFaults(faults []toolkeep.Fault) []toolkeep.Fault {
 	slices.SortStableFunc(faults, func(a, b toolkeep.Fault) int { return strings.Compare(a.Pointer, b.Pointer) })
-	faults = slices.Compact(faults)
-	if len(faults) > maxFaults {
-		rest := len(faults) - maxFaults
-		faults = append(faults[:maxFaults:maxFaults], toolkeep.Fault{Rule: "faults", Message: fmt.Sprintf("and %d faults more", rest)})
-	}
-	return faults
+	return slices.Compact(faults)
 }
 
 // parseFault converts a parser's error to a fault, with the place if known.

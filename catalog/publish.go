@@ -36,7 +36,8 @@ type Published struct {
 	Deprecated []string     `json:"deprecated,omitempty"` // versions deprecated by the limit of active ones
 }
 
-// ManifestFaults lists the faults of one manifest in a batch.
+// ManifestFaults lists the faults of one manifest in a batch. A refusal has at most toolkeep.MaxFaults of these, which
+// share the limits of toolkeep.BoundFaults.
 type ManifestFaults struct {
 	Index   int              `json:"index"` // from 0
 	ToolID  string           `json:"tool_id,omitempty"`
@@ -44,7 +45,8 @@ type ManifestFaults struct {
 	Errors  []toolkeep.Fault `json:"errors"`
 }
 
-// Breaking lists the breaking changes of one tool.
+// Breaking lists the breaking changes of one tool. A refusal has at most toolkeep.MaxFaults of these, with as many
+// differences in all.
 type Breaking struct {
 	Index       int          `json:"index"`
 	ToolID      string       `json:"tool_id"`
@@ -209,6 +211,14 @@ func denied(permission, what string) error {
 func (c *Catalog) parseAll(ctx context.Context, manifests [][]byte, tenant string) ([]*toolkeep.Tool, error) {
 	tools := make([]*toolkeep.Tool, len(manifests))
 	var bad []ManifestFaults
+	refused, leftOut := 0, 0 // manifests with faults; faults of those that are not in bad
+	refuse := func(f ManifestFaults) {
+		if refused++; len(bad) < toolkeep.MaxFaults {
+			bad = append(bad, f)
+		} else {
+			leftOut += len(f.Errors)
+		}
+	}
 	for i, raw := range manifests {
 		if err := ctx.Err(); err != nil {
 			return nil, toolkeep.AsError(err)
@@ -221,17 +231,17 @@ func (c *Catalog) parseAll(ctx context.Context, manifests [][]byte, tenant strin
 			}
 			faults, _ := e.Details["errors"].([]toolkeep.Fault)
 			id, version := named(raw)
-			bad = append(bad, ManifestFaults{Index: i, ToolID: id, Version: version, Errors: faults})
+			refuse(ManifestFaults{Index: i, ToolID: id, Version: version, Errors: faults})
 			continue
 		}
 		t.Tenant = tenant
 		if faults := c.checkKind(t.Manifest); len(faults) > 0 {
-			bad = append(bad, ManifestFaults{Index: i, ToolID: t.ID, Version: t.Version, Errors: sortFaults(faults)})
+			refuse(ManifestFaults{Index: i, ToolID: t.ID, Version: t.Version, Errors: sortFaults(faults)})
 		}
 		tools[i] = t
 	}
 	if len(bad) > 0 {
-		return nil, batchFaults(bad, len(manifests))
+		return nil, batchFaults(bad, refused, leftOut, len(manifests))
 	}
 	return tools, nil
 }
@@ -250,24 +260,28 @@ func (c *Catalog) checkKind(m *toolkeep.Manifest) []toolkeep.Fault {
 	return checker(m)
 }
 
-// batchFaults makes E3008 for some of n manifests.
-func batchFaults(bad []ManifestFaults, n int) error {
+// batchFaults makes E3008 for some of n manifests: refused ones, of which bad has the first, and leftOut faults of the
+// others.
+func batchFaults(bad []ManifestFaults, refused, leftOut, n int) error {
 	if n == 1 {
-		return invalid(bad[0].ToolID, bad[0].Version, bad[0].Errors).With("manifests", bad)
+		all := bad[0].Errors
+		bad[0].Errors = toolkeep.BoundFaults(all)
+		return invalid(bad[0].ToolID, bad[0].Version, all).With("manifests", bad)
 	}
 	var all []toolkeep.Fault
-	for _, m := range bad {
+	for i, m := range bad {
+		bad[i].Errors = toolkeep.ShareFaults(m.Errors, len(bad))
 		for _, f := range m.Errors {
 			f.Pointer = "/" + strconv.Itoa(m.Index) + f.Pointer
 			all = append(all, f)
 		}
 	}
-	first := all[0]
-	if len(all) > maxFaults {
-		all = append(all[:maxFaults:maxFaults], toolkeep.Fault{Rule: "faults", Message: fmt.Sprintf("and %d faults more", len(all)-maxFaults)})
+	if leftOut > 0 {
+		all = append(all, toolkeep.MoreFaults(leftOut))
 	}
+	all = toolkeep.BoundFaults(all)
 	return toolkeep.FaultsError(toolkeep.InvalidManifest,
-		fmt.Sprintf("%d of %d manifests are not valid and nothing was published; the first fault: %s: %s", len(bad), n, first.Pointer, first.Message), all).
+		fmt.Sprintf("%d of %d manifests are not valid and nothing was published; the first fault: %s: %s", refused, n, all[0].Pointer, all[0].Message), all).
 		With("manifests", bad)
 }
 
@@ -446,7 +460,7 @@ func breaks(refused []Breaking) error {
 	}
 	d := first.Differences[0]
 	message := fmt.Sprintf("%s@%s would break callers of %s (%d breaking, the first at %s: %s); publish it as %s, or force it, which is recorded",
-		first.ToolID, first.Version, first.From, len(first.Differences), d.Pointer, d.Message, major)
+		first.ToolID, first.Version, first.From, len(first.Differences), toolkeep.ClipBytes(d.Pointer, 300), toolkeep.ClipBytes(d.Message, 300), major)
 	if len(refused) > 1 {
 		message += fmt.Sprintf("; %d tools of the batch break callers and nothing was published", len(refused))
 	}
@@ -459,6 +473,15 @@ func breaks(refused []Breaking) error {
 			}
 			faults = append(faults, f)
 		}
+	}
+	refused = refused[:min(len(refused), toolkeep.MaxFaults)]
+	for i := range refused {
+		d := slices.Clone(refused[i].Differences)
+		d = d[:min(len(d), max(toolkeep.MaxFaults/len(refused), 1))]
+		for k := range d {
+			d[k].Pointer, d[k].Message = toolkeep.ClipBytes(d[k].Pointer, 300), toolkeep.ClipBytes(d[k].Message, 300)
+		}
+		refused[i].Differences = d
 	}
 	return toolkeep.FaultsError(toolkeep.InvalidManifest, message, faults).With("breaking", refused)
 }

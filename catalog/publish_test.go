@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -161,6 +162,62 @@ func TestPublishBatchIsAllOrNothing(t *testing.T) {
 	}
 	if c.Snapshot().Tools() != 2 {
 		t.Error("something was published")
+	}
+}
+
+// A refusal of many manifests tells at most as many faults as are read, each manifest's share.
+func TestPublishBatchBoundsItsFaults(t *testing.T) {
+	c, _, _ := open(t)
+	many := func(n int, raw string) (out [][]byte) {
+		for range n {
+			out = append(out, []byte(raw))
+		}
+		return out
+	}
+	unknown := make([]string, 3000)
+	for i := range unknown {
+		unknown[i] = fmt.Sprintf(`"n%d":0`, i)
+	}
+	breaking, small := [][]byte{}, [][]byte{}
+	for i := range 150 {
+		id := fmt.Sprintf("a.b%d", i)
+		small = append(small, manifest(id, "1.0.0", `{"parameters_schema":{"type":"object","properties":{"a":{},"b":{},"c":{}},"additionalProperties":false}}`))
+		breaking = append(breaking, manifest(id, "1.1.0", `{"parameters_schema":{"type":"object","properties":{},"additionalProperties":false}}`))
+	}
+	if _, err := c.Publish(t.Context(), admin("acme"), small, PublishOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for name, batch := range map[string][][]byte{
+		"empty":       many(MaxBatch, `{}`),
+		"unreadable":  many(MaxBatch, `{`),
+		"two":         many(2, "{"+strings.Join(unknown, ",")+"}"),
+		"alone":       many(1, "{"+strings.Join(unknown, ",")+"}"),
+		"a long name": many(50, `{"`+strings.Repeat("n", 100_000)+`":0}`),
+		"breaking":    breaking,
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := c.Publish(t.Context(), admin("acme"), batch, PublishOptions{})
+			e := wantCode(t, err, toolkeep.InvalidManifest)
+			raw, err := json.Marshal(e.Details)
+			if err != nil || len(raw) > 300_000 || len(e.Message) > 5_000 {
+				t.Errorf("%d bytes of details, %d of text, %v", len(raw), len(e.Message), err)
+			}
+			if n := len(Faults(e)); n > toolkeep.MaxFaults+1 {
+				t.Errorf("%d faults", n)
+			}
+			n := 0
+			bad, _ := e.Details["manifests"].([]ManifestFaults)
+			for _, m := range bad {
+				n += len(m.Errors) - 1
+			}
+			breaks, _ := e.Details["breaking"].([]Breaking)
+			for _, b := range breaks {
+				n += len(b.Differences)
+			}
+			if len(bad)+len(breaks) == 0 || len(bad) > toolkeep.MaxFaults || n > toolkeep.MaxFaults {
+				t.Errorf("%d manifests, %d with breaking changes, %d of their faults", len(bad), len(breaks), n)
+			}
+		})
 	}
 }
 

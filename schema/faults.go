@@ -17,13 +17,11 @@ import (
 
 // Limits of the faults of one value, and of what a message quotes.
 const (
-	maxFaults     = 100
-	maxFaultBytes = 64 << 10 // of pointers and messages
-	maxFound      = 1000     // beyond that faults are counted only
-	maxQuoted     = 40       // characters of a caller's value in a message
-	maxListed     = 10       // values or names in a message
-	maxForms      = 3        // branches of a union in a message
-	maxHints      = 200      // properties among which a similar name is looked for
+	maxFound  = 1000 // beyond that faults are counted only
+	maxQuoted = 40   // characters of a caller's value in a message
+	maxListed = 10   // values or names in a message
+	maxForms  = 3    // branches of a union in a message
+	maxHints  = 200  // properties among which a similar name is looked for
 )
 
 // explainer collects the faults of an invalid value. It descends only where a part is invalid, and into one branch
@@ -43,20 +41,16 @@ type where struct {
 	at     string
 }
 
-// list returns the faults in order, at most maxFaults.
+// list returns the faults in order, as toolkeep.BoundFaults has them.
 func (x *explainer) list() []toolkeep.Fault {
 	slices.SortFunc(x.found, func(a, b toolkeep.Fault) int {
 		return cmp.Or(cmp.Compare(a.Pointer, b.Pointer), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Message, b.Message))
 	})
 	found := slices.Compact(x.found)
-	size := 0
-	for i, f := range found {
-		if size += len(f.Pointer) + len(f.Message); i == maxFaults || i > 0 && size > maxFaultBytes {
-			rest := toolkeep.Fault{Rule: "limit", Message: fmt.Sprintf("and %d more faults", len(found)-i+x.more)}
-			return append(found[:i:i], rest)
-		}
+	if x.more > 0 {
+		found = append(found, toolkeep.MoreFaults(x.more))
 	}
-	return found
+	return toolkeep.BoundFaults(found)
 }
 
 func (x *explainer) add(at, rule, format string, args ...any) {
@@ -265,7 +259,7 @@ func (x *explainer) member(s *jsonschema.Schema, name string, el any, at string)
 	case bool:
 		if !a {
 			hint := ""
-			if len(x.found) < maxFaults {
+			if len(x.found) < toolkeep.MaxFaults {
 				hint = nameHint(s, name)
 			}
 			x.add(at, "additionalProperties", "the property %s is not known here%s", quoteText(name, maxQuoted), hint)

@@ -110,10 +110,8 @@ type validator struct {
 	faults []toolkeep.Fault
 }
 
-const maxFaults = 100
-
 func (v *validator) fault(at, rule, format string, args ...any) {
-	if len(v.faults) < maxFaults {
+	if len(v.faults) < toolkeep.MaxFaults {
 		v.faults = append(v.faults, toolkeep.Fault{Pointer: at, Rule: rule, Message: fmt.Sprintf(format, args...)})
 	}
 }

@@ -72,6 +72,7 @@ type publication struct {
 	p      *toolkeep.Principal
 	coming map[string]bool // ids of all tools of the batch
 	done   int
+	faults int // told in the outcomes so far
 }
 
 func (u *publication) tell() {
@@ -105,8 +106,12 @@ func (u *publication) whole(ctx context.Context) error {
 	return u.publish(ctx, at)
 }
 
-// maxFaults is how many faults of one manifest an outcome tells.
-const maxFaults = 20
+// maxFaults is how many faults of one manifest an outcome tells; all outcomes together tell
+// toolkeep.MaxFaults. maxReason bounds the fault within a message, in bytes.
+const (
+	maxFaults = 20
+	maxReason = 400
+)
 
 // chunk is how many manifests of a partial batch go into one transaction.
 const chunk = 200
@@ -205,23 +210,36 @@ func (u *publication) blamed(e *toolkeep.Error, at []int) map[string]*toolkeep.E
 	}
 	if list, ok := e.Details["manifests"].([]catalog.ManifestFaults); ok {
 		for _, f := range list {
-			message := "the manifest is not valid"
-			if len(f.Errors) > 0 {
-				message += ": " + strings.TrimPrefix(f.Errors[0].Pointer+": "+f.Errors[0].Message, ": ")
-			}
-			put(f.Index, toolkeep.FaultsError(toolkeep.InvalidManifest, message, f.Errors[:min(len(f.Errors), maxFaults)]))
+			put(f.Index, u.notValid(f.Errors))
 		}
 	}
 	if list, ok := e.Details["breaking"].([]catalog.Breaking); ok {
 		for _, r := range list {
-			put(r.Index, toolkeep.NewError(e.Code, "%s breaks callers of %s; publish it under a higher major number, or with force", r.ToolID+"@"+r.Version, r.From).
-				With("breaking", append([]catalog.Difference{}, r.Differences...)))
+			one := toolkeep.NewError(e.Code, "%s breaks callers of %s; publish it under a higher major number, or with force", r.ToolID+"@"+r.Version, r.From)
+			if most := min(len(r.Differences), toolkeep.MaxFaults-u.faults); most > 0 || u.faults == 0 {
+				u.faults += most
+				one.With("breaking", append([]catalog.Difference{}, r.Differences[:most]...))
+			}
+			put(r.Index, one)
 		}
 	}
 	if id, ok := e.Details["tool_id"].(string); ok && len(bad) == 0 && u.coming[id] {
 		bad[id] = e
 	}
 	return bad
+}
+
+// notValid is the outcome of a manifest with faults. Once the outcomes have told their share,
+// it says where the faults are told.
+func (u *publication) notValid(faults []toolkeep.Fault) *toolkeep.Error {
+	most := min(len(faults), maxFaults, toolkeep.MaxFaults-u.faults)
+	if most <= 0 {
+		return toolkeep.NewError(toolkeep.InvalidManifest, "the manifest is not valid; this answer lists the faults of earlier ones only, so publish it again without them")
+	}
+	u.faults += most
+	message := "the manifest is not valid: " + strings.TrimPrefix(faults[0].Pointer+": "+faults[0].Message, ": ")
+	return toolkeep.NewError(toolkeep.InvalidManifest, "%s", toolkeep.ClipBytes(message, maxReason)).
+		With("errors", toolkeep.ShareFaults(faults[:most], toolkeep.MaxFaults/most))
 }
 
 // unknownRelations warns of tools that a manifest's relationships name and that neither

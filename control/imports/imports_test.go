@@ -200,6 +200,28 @@ func TestPublishPartly(t *testing.T) {
 	}
 }
 
+// The outcomes of a partial batch tell no more faults than one refusal does.
+func TestPublishPartlyBoundsItsFaults(t *testing.T) {
+	b := &imports.Batch{Partial: true}
+	for i := range 2000 {
+		b.Entries = append(b.Entries, entry(fmt.Sprintf("demo.t%d", i), "1.0.0", "bad"))
+	}
+	if err := newImports(&fakeCatalog{}).Publish(t.Context(), publisher, b); err != nil {
+		t.Fatal(err)
+	}
+	told := 0
+	for i, e := range b.Entries {
+		faults, _ := e.Error.Details["errors"].([]toolkeep.Fault)
+		told += len(faults)
+		if has := strings.Contains(e.Error.Message, "/version"); has != (i < toolkeep.MaxFaults) {
+			t.Errorf("entry %d: %q", i, e.Error.Message)
+		}
+	}
+	if told != toolkeep.MaxFaults {
+		t.Errorf("%d faults were told", told)
+	}
+}
+
 func TestPublishPartlyWithoutStore(t *testing.T) {
 	f := &fakeCatalog{}
 	b := &imports.Batch{Partial: true, Entries: []imports.Entry{entry("demo.x", "1.0.0", "down")}}
