@@ -163,7 +163,7 @@ func fillDefaults(m *toolkeep.Manifest) {
 	if m.Result == nil {
 		m.Result = new(toolkeep.ResultSpec)
 	}
-	orElse(&m.Result.Strict, new(true))
+	orElse(&m.Result.Strict, new(x.Kind != "mcp")) // MCP servers break their own schemas, and the call was made
 	orElse(&m.Result.MaxOutputBytes, 2_000_000)
 
 	if m.Retry == nil {

@@ -25,7 +25,7 @@ func (x *exchange) appendResult(dst []byte, r *toolkeep.Result, e *entry) []byte
 	case r.Error != nil:
 		return x.appendFailure(dst, gate.Shown(r.Error), r, e)
 	case !r.State.Ended():
-		return x.appendWaiting(dst, r)
+		return x.appendWaiting(dst, r, e)
 	}
 	if e != nil && e.any != nil && e.newest().Manifest.Execution.Kind == kindMCP && mcp.Get(r.Output, "content") != nil {
 		return x.appendPassed(dst, r, e)
@@ -35,12 +35,25 @@ func (x *exchange) appendResult(dst []byte, r *toolkeep.Result, e *entry) []byte
 	dst = append(dst, '}')
 	dst = x.appendAttachments(dst, r)
 	dst = append(dst, ']')
-	if mcp.IsObject(r.Output) {
-		dst = append(append(dst, `,"structuredContent":`...), r.Output...)
-	}
+	dst = x.appendStructured(dst, r, e, r.Output)
 	dst = append(dst, `,"_meta":{`...)
 	dst = appendReceipt(dst, r)
 	return x.finish(append(dst, '}'))
+}
+
+// appendStructured appends structuredContent after a comma, and only what fits the outputSchema that
+// the client was shown: official clients throw away a result whose structuredContent breaks it or is
+// missing, unless isError is set.
+func (x *exchange) appendStructured(dst []byte, r *toolkeep.Result, e *entry, value []byte) []byte {
+	switch d := x.advertised(e); {
+	case d != nil && d.exact && (r.Truncated || len(value) == 0):
+		return append(dst, `,"isError":true`...)
+	case d != nil && !d.exact && !mcp.IsObject(value):
+		return append(dst, `,"structuredContent":{}`...)
+	case d == nil && !mcp.IsObject(value):
+		return dst
+	}
+	return append(append(dst, `,"structuredContent":`...), value...)
 }
 
 // finish closes a result object.
@@ -70,12 +83,15 @@ func (x *exchange) appendPassed(dst []byte, r *toolkeep.Result, e *entry) []byte
 	if x.v.kind != viewRelay && bytes.Contains(r.Output, []byte(`"resource`)) {
 		server, _, _ = upstreamOf(e.newest())
 	}
-	var meta []byte
+	var meta, structured []byte
 	dst = append(dst, '{')
 	for name, v := range mcp.Members(r.Output) {
 		switch name {
 		case "_meta":
 			meta = v
+			continue
+		case "structuredContent":
+			structured = v
 			continue
 		case "isError", "resultType":
 			continue
@@ -102,7 +118,13 @@ func (x *exchange) appendPassed(dst []byte, r *toolkeep.Result, e *entry) []byte
 		}
 		dst = append(append(append(canon.AppendString(dst, name), ':'), v...), ',')
 	}
-	dst = append(dst, `"_meta":{`...)
+	dst = dst[:len(dst)-1] // there is content, so there is a comma
+	if x.advertised(e) != nil {
+		dst = x.appendStructured(dst, r, e, structured)
+	} else if len(structured) > 0 {
+		dst = append(append(dst, `,"structuredContent":`...), structured...)
+	}
+	dst = append(dst, `,"_meta":{`...)
 	for name, v := range mcp.Members(meta) {
 		if !strings.HasPrefix(name, metaPrefix) {
 			dst = append(append(append(canon.AppendString(dst, name), ':'), v...), ',')
@@ -193,7 +215,7 @@ func (x *exchange) appendFailure(dst []byte, err *toolkeep.Error, r *toolkeep.Re
 	dst = canon.AppendString(append(dst, `{"type":"text","text":`...), text)
 	dst = append(dst, `}],"isError":true`...)
 	switch own, ok := err.Details[detailStructured]; {
-	case e == nil || e.any == nil || !e.any.definition().output:
+	case x.advertised(e) == nil:
 		dst = append(dst, `,"structuredContent":{`...)
 		dst = appendError(dst, "", err, id)
 		dst = appendText(dst, `,"message":`, err.Message)
@@ -246,7 +268,7 @@ func appendError(dst []byte, prefix string, err *toolkeep.Error, id string) []by
 }
 
 // appendWaiting appends the answer for a call that has not ended.
-func (x *exchange) appendWaiting(dst []byte, r *toolkeep.Result) []byte {
+func (x *exchange) appendWaiting(dst []byte, r *toolkeep.Result, e *entry) []byte {
 	status := r.State.BC2("")
 	text := "The call is " + status + " as invocation " + r.InvocationID + ". Its result: call the tool get_invocation with this invocation_id"
 	if x.v.kind == viewRelay {
@@ -254,10 +276,15 @@ func (x *exchange) appendWaiting(dst []byte, r *toolkeep.Result) []byte {
 	}
 	text += ", or GET /api/v1/invocations/" + r.InvocationID + "."
 	dst = canon.AppendString(append(dst, `{"content":[{"type":"text","text":`...), text)
-	dst = canon.AppendString(append(dst, `}],"structuredContent":{"invocation_id":`...), r.InvocationID)
-	dst = canon.AppendString(append(dst, `,"status":`...), status)
-	dst = canon.AppendString(append(dst, `,"state":`...), string(r.State))
-	dst = canon.AppendString(append(dst, `},"_meta":{"toolkeep/status":`...), status)
+	dst = append(dst, `}]`...)
+	if d := x.advertised(e); d != nil && d.exact {
+		dst = append(dst, `,"isError":true`...) // see appendStructured
+	} else {
+		dst = canon.AppendString(append(dst, `,"structuredContent":{"invocation_id":`...), r.InvocationID)
+		dst = canon.AppendString(append(dst, `,"status":`...), status)
+		dst = append(canon.AppendString(append(dst, `,"state":`...), string(r.State)), '}')
+	}
+	dst = canon.AppendString(append(dst, `,"_meta":{"toolkeep/status":`...), status)
 	dst = append(dst, ',')
 	dst = appendReceipt(dst, r)
 	return x.finish(append(dst, '}'))

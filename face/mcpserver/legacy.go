@@ -25,6 +25,7 @@ type exchange struct {
 	caps    []byte  // of the client, raw; nil if unknown
 	reply   *reply  // carries notifications and the answer of the request; nil in a parked call
 	park    *parked // nil if the request cannot be parked
+	byID    bool    // the tool is called through call_tool, which has no outputSchema
 }
 
 // send sends a notification that belongs to the request.

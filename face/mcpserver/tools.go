@@ -1,6 +1,7 @@
 package mcpserver
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 
@@ -14,6 +15,7 @@ import (
 type definition struct {
 	rest    []byte // `,"description":…}`, what follows the name
 	output  bool   // the tool has an outputSchema
+	exact   bool   // every result has it, unless it is cut; else any object fits it
 	headers []mcp.HeaderParam
 }
 
@@ -63,7 +65,7 @@ func (x *exchange) appendAuth(dst []byte, t *toolkeep.Tool) []byte {
 func render(t *toolkeep.Tool) *definition {
 	if t.Manifest.Execution.Kind == kindMCP {
 		if def, err := source.Definition(t); err == nil {
-			return passed(def)
+			return passed(def, exact(t.Manifest))
 		}
 	}
 	m := t.Manifest
@@ -77,8 +79,8 @@ func render(t *toolkeep.Tool) *definition {
 	b = append(append(b, `,"inputSchema":`...), input...)
 	// Before 2026-07-28 structured content, and so its schema, must be an object.
 	if mcp.Text(m.ResultSchema, "type") == "object" {
-		b = append(append(b, `,"outputSchema":`...), m.ResultSchema...)
-		d.output = true
+		d.output, d.exact = true, exact(m)
+		b = append(append(b, `,"outputSchema":`...), d.schema(m.ResultSchema)...)
 	}
 	d.rest = append(appendHints(b, m), '}')
 	d.headers, _ = mcp.HeaderParams(input)
@@ -87,8 +89,8 @@ func render(t *toolkeep.Tool) *definition {
 
 // passed returns an upstream's definition without its execution member: that is about tasks, which
 // calls through the gateway do not support.
-func passed(def []byte) *definition {
-	d := &definition{}
+func passed(def []byte, exact bool) *definition {
+	d := &definition{exact: exact}
 	var b []byte
 	for name, v := range mcp.Members(def) {
 		switch name {
@@ -97,12 +99,67 @@ func passed(def []byte) *definition {
 		case "inputSchema":
 			d.headers, _ = mcp.HeaderParams(v)
 		case "outputSchema":
-			d.output = true
+			if !exact && mcp.Text(v, "type") != "object" {
+				continue
+			}
+			d.output, v = true, d.schema(v)
 		}
 		b = append(append(canon.AppendString(append(b, ','), name), ':'), v...)
 	}
 	d.rest = append(b, '}')
 	return d
+}
+
+// exact reports whether every result of the tool that is not cut has the result schema.
+func exact(m *toolkeep.Manifest) bool {
+	return m.StrictResult() && (m.Result == nil || len(m.Result.SensitiveFields) == 0)
+}
+
+// schema returns the outputSchema to show. Clients validate structuredContent against it and throw
+// the whole result away if it differs, so that where a result may break the schema the names and
+// texts of its members are shown without their rules.
+func (d *definition) schema(result []byte) []byte {
+	if d.exact {
+		return result
+	}
+	b := appendTexts([]byte(`{"type":"object"`), result)
+	first := true
+	for name, v := range mcp.Members(mcp.Get(result, "properties")) {
+		if first {
+			b = append(b, `,"properties":{`...)
+		} else {
+			b = append(b, ',')
+		}
+		first = false
+		member := appendTexts(nil, v)
+		b = append(canon.AppendString(b, name), ":{"...)
+		b = append(append(b, bytes.TrimPrefix(member, []byte(","))...), '}')
+	}
+	if !first {
+		b = append(b, '}')
+	}
+	return append(b, '}')
+}
+
+// appendTexts appends a schema's title and description, each after a comma.
+func appendTexts(b, schema []byte) []byte {
+	if mcp.IsObject(schema) {
+		b = appendText(b, `,"title":`, mcp.Text(schema, "title"))
+		b = appendText(b, `,"description":`, mcp.Text(schema, "description"))
+	}
+	return b
+}
+
+// advertised returns the definition that the client was shown of the tool that it named, nil if it
+// named none that has an outputSchema.
+func (x *exchange) advertised(e *entry) *definition {
+	if e == nil || e.any == nil || x.byID {
+		return nil
+	}
+	if d := e.any.definition(); d.output {
+		return d
+	}
+	return nil
 }
 
 // inputSchema returns a schema that clients accept: an object schema with an explicit type.

@@ -385,6 +385,7 @@ func callByID(ctx context.Context, x *exchange, m *mcp.Message, arguments, meta,
 	if err != nil {
 		got = map[string][]byte{}
 	}
+	x.byID = true
 	call := x.newCall(got["arguments"], meta)
 	if err != nil {
 		fault(call, err)

@@ -97,7 +97,7 @@ func TestDefinitions(t *testing.T) {
 		"demo__list":    {"outputSchema": ``, "title": ``},
 		"demo__deletes": {"annotations": `{"readOnlyHint":false,"destructiveHint":true,"idempotentHint":false,"openWorldHint":true}`},
 		"files__read": {"title": `"Read"`, "description": "", "annotations": `{"readOnlyHint":true,"title":"T"}`, "_meta": `{"a/b":1}`, "execution": "", "future": "[1]",
-			"outputSchema": `{"properties":{"n":{"type":"integer"}},"type":"object"}`,
+			"outputSchema": `{"type":"object","properties":{"n":{}}}`,
 			"inputSchema":  `{"$defs":{"a":{"type":"string"}},"properties":{"x":{"$ref":"#/$defs/a"}},"type":"object"}`},
 	} {
 		for member, w := range wants {
