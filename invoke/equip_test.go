@@ -35,8 +35,8 @@ func (s *countingSecrets) Credential(ctx context.Context, _ *toolkeep.Principal,
 	return secret.Equipped{Value: v, Held: []string{text}}, nil
 }
 
-func (*countingSecrets) Mark(context.Context, *toolkeep.Principal, string) (secret.Mark, bool) {
-	return secret.Mark{}, true
+func (*countingSecrets) Fingerprint(context.Context, *toolkeep.Principal, string) (secret.Fingerprint, bool) {
+	return secret.Fingerprint{}, true
 }
 
 func refusedBy(status int) error {

@@ -273,8 +273,8 @@ func (f fakeSecrets) Check(ctx context.Context, p *toolkeep.Principal, ref strin
 	return err
 }
 
-func (f fakeSecrets) Mark(ctx context.Context, p *toolkeep.Principal, ref string) (secret.Mark, bool) {
-	return secret.Mark{}, f.Check(ctx, p, ref) == nil
+func (f fakeSecrets) Fingerprint(ctx context.Context, p *toolkeep.Principal, ref string) (secret.Fingerprint, bool) {
+	return secret.Fingerprint{}, f.Check(ctx, p, ref) == nil
 }
 
 // fakeExecutor runs do, and counts.

@@ -73,9 +73,9 @@ type Secrets interface {
 	Look(ctx context.Context, p *toolkeep.Principal, ref string) (secret.Status, error)
 	// Check is Look with E3401 for a missing or expired value.
 	Check(ctx context.Context, p *toolkeep.Principal, ref string) error
-	// Mark returns a value that changes when the principal's value of the reference
+	// Fingerprint returns a value that changes when the principal's value of the reference
 	// changes; ok is false if there is none.
-	Mark(ctx context.Context, p *toolkeep.Principal, ref string) (m secret.Mark, ok bool)
+	Fingerprint(ctx context.Context, p *toolkeep.Principal, ref string) (m secret.Fingerprint, ok bool)
 }
 
 // Overlays are agents' additions to tools; they only narrow.

@@ -84,13 +84,13 @@ func (p *Pipeline) withSecrets(ctx context.Context, a *activeCall, hash [32]byte
 				ready = false
 				break
 			}
-			mark, has := p.Secrets.Mark(ctx, a.principal, ref)
+			print, has := p.Secrets.Fingerprint(ctx, a.principal, ref)
 			if !has {
 				ready = false
 				break
 			}
-			noticed = noticed && !mark.Blind
-			b = append(b, mark.Sum[:]...)
+			noticed = noticed && !print.Blind
+			b = append(b, print.Sum[:]...)
 		}
 		if ready { // a call uses this alternative
 			return sha256.Sum256(append(b, 1)), noticed, true

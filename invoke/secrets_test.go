@@ -16,14 +16,14 @@ import (
 	"github.com/toolkeep/toolkeep/store/blob"
 )
 
-// markedSecrets has values by reference, each with its mark.
-type markedSecrets struct {
+// printedSecrets has values by reference, each with its mark.
+type printedSecrets struct {
 	fakeSecrets
-	marks map[string]secret.Mark
+	prints map[string]secret.Fingerprint
 }
 
-func (s *markedSecrets) Mark(_ context.Context, _ *toolkeep.Principal, ref string) (secret.Mark, bool) {
-	m, ok := s.marks[ref]
+func (s *printedSecrets) Fingerprint(_ context.Context, _ *toolkeep.Principal, ref string) (secret.Fingerprint, bool) {
+	m, ok := s.prints[ref]
 	return m, ok
 }
 
@@ -41,7 +41,7 @@ func (r *rules) Put(k resultcache.Key, tenant, id string, res *toolkeep.Result, 
 // TestCacheKnowsSecrets: a result is reused only with the same credential, and is
 // stored for a limited time if the credential's changes are not visible.
 func TestCacheKnowsSecrets(t *testing.T) {
-	secrets := &markedSecrets{marks: map[string]secret.Mark{}}
+	secrets := &printedSecrets{prints: map[string]secret.Fingerprint{}}
 	kept := &rules{Cache: resultcache.New(resultcache.Config{})}
 	h := newHarness(t, func(c *invoke.Config) { c.Secrets, c.Results = secrets, kept })
 	h.tool("read", func(m *toolkeep.Manifest) {
@@ -63,19 +63,19 @@ func TestCacheKnowsSecrets(t *testing.T) {
 	}
 	call("no secret at hand", true)
 	call("nothing is kept without one", true)
-	secrets.marks["env://B"] = secret.Mark{Sum: [32]byte{1}}
+	secrets.prints["env://B"] = secret.Fingerprint{Sum: [32]byte{1}}
 	call("the second alternative", true)
 	call("the same", false)
-	secrets.marks["env://A"] = secret.Mark{Sum: [32]byte{1}}
+	secrets.prints["env://A"] = secret.Fingerprint{Sum: [32]byte{1}}
 	call("the first comes before it", true)
-	secrets.marks["env://B"] = secret.Mark{Sum: [32]byte{2}}
+	secrets.prints["env://B"] = secret.Fingerprint{Sum: [32]byte{2}}
 	call("what is not taken does not count", false)
-	secrets.marks["env://A"] = secret.Mark{Sum: [32]byte{3}}
+	secrets.prints["env://A"] = secret.Fingerprint{Sum: [32]byte{3}}
 	call("another value", true)
 	if last := kept.kept[len(kept.kept)-1]; last.Policy != "forever" {
 		t.Errorf("kept by %+v", last)
 	}
-	secrets.marks["env://A"] = secret.Mark{Sum: [32]byte{4}, Blind: true}
+	secrets.prints["env://A"] = secret.Fingerprint{Sum: [32]byte{4}, Blind: true}
 	call("one whose changes do not show", true)
 	if last := kept.kept[len(kept.kept)-1]; last.Policy != "ttl" || last.TTLSeconds != int(resultcache.DefaultTTL/time.Second) {
 		t.Errorf("kept by %+v", last)

@@ -92,7 +92,7 @@ func (c *costs) count(v any, key string) {
 		}
 	case string:
 		if key == "$ref" || key == "$dynamicRef" || key == "$recursiveRef" {
-			if target := place(v); strings.HasPrefix(target, "/") {
+			if target := fragment(v); strings.HasPrefix(target, "/") {
 				c.refs[target] = true
 			}
 		}

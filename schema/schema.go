@@ -118,7 +118,7 @@ func compileFaults(doc any, err error) []toolkeep.Fault {
 			return faults
 		}
 	case errors.As(err, &regex):
-		return one(place(regex.URL), "pattern", "the pattern %s cannot be read as a regular expression", quoteText(regex.Regex, 200))
+		return one(fragment(regex.URL), "pattern", "the pattern %s cannot be read as a regular expression", quoteText(regex.Regex, 200))
 	case errors.As(err, &load):
 		at, keyword := findReference(doc, load.URL, "")
 		if keyword == "$schema" {
@@ -126,8 +126,8 @@ func compileFaults(doc any, err error) []toolkeep.Fault {
 		}
 		return one(at, "$ref", "the reference to %s leaves the schema, which is not allowed; put the definition under $defs", quoteText(load.URL, 200))
 	case errors.As(err, &pointer):
-		at, _ := findReference(doc, place(pointer.URL), "")
-		return one(at, "$ref", "the reference to %s leads nowhere", quoteText(place(pointer.URL), 200))
+		at, _ := findReference(doc, fragment(pointer.URL), "")
+		return one(at, "$ref", "the reference to %s leads nowhere", quoteText(fragment(pointer.URL), 200))
 	case errors.As(err, &anchor):
 		at, _ := findReference(doc, anchor.Reference, "")
 		return one(at, "$ref", "the reference to %s leads nowhere", quoteText(anchor.Reference, 200))
@@ -152,8 +152,8 @@ func metaFaults(doc any) []toolkeep.Fault {
 	return meta.Validate(context.Background(), doc)
 }
 
-// place returns the JSON Pointer in the fragment of a location.
-func place(location string) string {
+// fragment returns the JSON Pointer in the fragment of a location.
+func fragment(location string) string {
 	_, fragment, _ := strings.Cut(location, "#")
 	if p, err := url.PathUnescape(fragment); err == nil {
 		return p
@@ -233,7 +233,7 @@ func findExplosion(all map[string]*jsonschema.Schema) (at string, found bool) {
 	}
 	for _, location := range sortedKeys(all) {
 		if count(all[location]) > maxWays {
-			return place(location), true
+			return fragment(location), true
 		}
 	}
 	return "", false

@@ -48,8 +48,8 @@ type owner interface {
 	// asked receives a server request. about is the pending request it belongs to, nil
 	// if unknown.
 	asked(m *mcp.Message, about *pendingRequest)
-	// told receives a notification.
-	told(m *mcp.Message, about *pendingRequest)
+	// notified receives a notification.
+	notified(m *mcp.Message, about *pendingRequest)
 }
 
 // pendingRequest is one outgoing request. Its fields are set before begin, unless
@@ -151,7 +151,7 @@ func (l *link) take(m *mcp.Message) {
 	case m.Method == mcp.NotificationProgress:
 		l.progress(m)
 	default:
-		l.owner.told(m, l.related(m))
+		l.owner.notified(m, l.related(m))
 	}
 }
 

@@ -29,7 +29,7 @@ var otherKey = base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{7}, 32))
 // TestOpenSealer: keys that do not open what the store holds are refused, and no key
 // file is made beside it.
 func TestOpenSealer(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	file := filepath.Join(h.dir, "seal.key")
 	key, err := os.ReadFile(file)
 	if err != nil {
@@ -83,7 +83,7 @@ func TestOpenSealer(t *testing.T) {
 
 // TestOpenSealerWithoutCheck is about a store of a version that kept no check.
 func TestOpenSealerWithoutCheck(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	drop := func() {
 		t.Helper()
 		err := h.store.Apply(t.Context(), toolkeep.DeleteDocument{Kind: secret.CheckKind, ID: secret.CheckID, Expect: toolkeep.AnyRevision})
@@ -131,7 +131,7 @@ func TestOpenSealerWithoutCheck(t *testing.T) {
 }
 
 func TestCheckSeal(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	body := h.check()
 	if known, err := secrets.CheckSeal(secrets.SealConfig{Data: h.dir}, body); !known || err != nil {
 		t.Errorf("with the key: %v, %v", known, err)

@@ -31,8 +31,8 @@ func (fakeAccess) Authorise(p *toolkeep.Principal, t *toolkeep.Tool, _ *toolkeep
 	return access.Decision{Allowed: strings.HasPrefix(t.ID, p.Subject)}
 }
 
-// house is a Secrets over a real store.
-type house struct {
+// fixture is a Secrets over a real store.
+type fixture struct {
 	*secrets.Secrets
 	t      *testing.T
 	store  *sqlite.Store
@@ -42,9 +42,9 @@ type house struct {
 	dir    string
 }
 
-func newHouse(t *testing.T) *house {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	h := &house{t: t, dir: t.TempDir()}
+	h := &fixture{t: t, dir: t.TempDir()}
 	s, err := sqlite.Open(t.Context(), sqlite.Config{Path: filepath.Join(h.dir, "db"), Enqueue: func(context.Context, *sql.Tx, toolkeep.Enqueue) error { return nil }})
 	if err != nil {
 		t.Fatal(err)
@@ -64,14 +64,14 @@ func newHouse(t *testing.T) *house {
 	return h
 }
 
-func (h *house) config() secrets.SealConfig {
+func (h *fixture) config() secrets.SealConfig {
 	return secrets.SealConfig{Data: h.dir, Store: h.store, Log: quiet, Queued: func(context.Context) (map[toolkeep.Priority]int, error) {
 		return map[toolkeep.Priority]int{toolkeep.Normal: h.queued}, nil
 	}}
 }
 
 // tool adds a tool that names secrets.
-func (h *house) tool(id string, state toolkeep.VersionState, refs ...string) *toolkeep.Tool {
+func (h *fixture) tool(id string, state toolkeep.VersionState, refs ...string) *toolkeep.Tool {
 	m := &toolkeep.Manifest{ToolID: id}
 	for _, ref := range refs {
 		m.Auth = append(m.Auth, toolkeep.AuthSpec{Type: "bearer", Secret: ref})
@@ -81,7 +81,7 @@ func (h *house) tool(id string, state toolkeep.VersionState, refs ...string) *to
 	return t
 }
 
-func (h *house) put(p *toolkeep.Principal, name string, w secrets.Where) secrets.Info {
+func (h *fixture) put(p *toolkeep.Principal, name string, w secrets.Where) secrets.Info {
 	h.t.Helper()
 	info, err := h.Put(h.t.Context(), p, name, w, "value-of-"+name, time.Time{})
 	if err != nil {
@@ -104,7 +104,7 @@ func is(t *testing.T, err error, code toolkeep.Code) {
 var organisation = secrets.Where{Scope: "organisation"}
 
 func TestList(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	admin, bob := who("admin", toolkeep.PermSecretsAdmin), who("bob")
 	h.tool("bob.read", toolkeep.Active, "secret://shop")
 	h.tool("bob.gone", toolkeep.Removed, "secret://other")
@@ -143,7 +143,7 @@ func TestList(t *testing.T) {
 }
 
 func TestPutAndDelete(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	admin, bob := who("admin", toolkeep.PermSecretsAdmin), who("bob")
 	_, err := h.Put(t.Context(), bob, "shop", organisation, "value", time.Time{})
 	is(t, err, toolkeep.PermissionDenied)
@@ -168,7 +168,7 @@ func TestPutAndDelete(t *testing.T) {
 }
 
 func TestTest(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	admin, bob := who("admin", toolkeep.PermSecretsAdmin), who("bob")
 	h.put(admin, "shop", organisation)
 	h.put(bob, "own", secrets.Where{})
@@ -206,7 +206,7 @@ func TestTest(t *testing.T) {
 }
 
 func TestToolAuth(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	h.put(who("admin", toolkeep.PermSecretsAdmin), "shop", organisation)
 	tool := h.tool("bob.read", toolkeep.Active, "secret://shop")
 	if a := h.ToolAuth(t.Context(), who("bob"), tool, true); a == nil || a.State != "ready" || a.Scope != secret.Organisation {
@@ -221,7 +221,7 @@ func TestToolAuth(t *testing.T) {
 }
 
 // server stores an MCP server with a sealed value, and gives what reads it.
-func (h *house) server(name string) (value func() []byte) {
+func (h *fixture) server(name string) (value func() []byte) {
 	h.t.Helper()
 	put := func(body string) {
 		err := h.store.Apply(h.t.Context(), toolkeep.PutDocument{Expect: toolkeep.AnyRevision, Document: toolkeep.Document{Kind: upstream.DocumentKind, Tenant: "acme", ID: name, Body: []byte(body)}})
@@ -240,7 +240,7 @@ func (h *house) server(name string) (value func() []byte) {
 }
 
 func TestRotateSealKey(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	root := access.System()
 	h.put(root, "shop", organisation)
 	server := h.server("files")
@@ -276,7 +276,7 @@ func TestRotateSealKey(t *testing.T) {
 	}
 }
 
-func (h *house) check() []byte {
+func (h *fixture) check() []byte {
 	h.t.Helper()
 	it, err := h.store.Document(h.t.Context(), secret.CheckKind, "", secret.CheckID)
 	if err != nil {

@@ -285,8 +285,8 @@ func (l *logins) Remove(_ context.Context, server, owner string) error {
 func (l *logins) Sweep(context.Context) error { return nil }
 func (l *logins) Follow(toolkeep.Committed)   {}
 
-// house is Servers over a real catalogue and fakes of everything else.
-type house struct {
+// fixture is Servers over a real catalogue and fakes of everything else.
+type fixture struct {
 	*Servers
 	t       *testing.T
 	store   *memory
@@ -297,9 +297,9 @@ type house struct {
 	secrets secrets
 }
 
-func newHouse(t *testing.T, change func(*Config)) *house {
+func newFixture(t *testing.T, change func(*Config)) *fixture {
 	t.Helper()
-	h := &house{t: t, store: &memory{grown: make(chan struct{})}, pool: &pool{}, logins: &logins{tokens: map[string]string{}}, secrets: secrets{}}
+	h := &fixture{t: t, store: &memory{grown: make(chan struct{})}, pool: &pool{}, logins: &logins{tokens: map[string]string{}}, secrets: secrets{}}
 	h.probe = &pool{}
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
 	h.catalog = catalog.New(catalog.Config{Store: h.store, Load: h.store.Versions, Log: quiet, Home: access.HomeTenant,
@@ -343,7 +343,7 @@ func tool(name, description string, params ...string) []byte {
 }
 
 // offers has the servers offer definitions from now on.
-func (h *house) offers(defs ...[]byte) upstream.Definitions {
+func (h *fixture) offers(defs ...[]byte) upstream.Definitions {
 	d := upstream.Definitions{Tools: defs, Settled: true, Owner: "acme"}
 	h.pool.mu.Lock()
 	h.pool.defs = d
@@ -355,7 +355,7 @@ func (h *house) offers(defs ...[]byte) upstream.Definitions {
 }
 
 // imports imports the server pages of the tenant acme.
-func (h *house) imports(spec string, defs ...[]byte) *Plan {
+func (h *fixture) imports(spec string, defs ...[]byte) *Plan {
 	h.t.Helper()
 	h.offers(defs...)
 	p, err := h.Import(h.t.Context(), admin("acme"), "pages", []byte(spec), ImportOptions{})
@@ -366,9 +366,9 @@ func (h *house) imports(spec string, defs ...[]byte) *Plan {
 }
 
 // read has the pool tell that it read definitions.
-func (h *house) read(defs ...[]byte) { h.DefinitionsRead("pages", "acme", h.offers(defs...)) }
+func (h *fixture) read(defs ...[]byte) { h.DefinitionsRead("pages", "acme", h.offers(defs...)) }
 
-func (h *house) accept(tools ...string) *Plan {
+func (h *fixture) accept(tools ...string) *Plan {
 	h.t.Helper()
 	p, err := h.Accept(h.t.Context(), admin("acme"), "pages", tools)
 	if err != nil {
@@ -378,7 +378,7 @@ func (h *house) accept(tools ...string) *Plan {
 }
 
 // setState is what an administrator does.
-func (h *house) setState(id, version string, ch catalog.StateChange) {
+func (h *fixture) setState(id, version string, ch catalog.StateChange) {
 	h.t.Helper()
 	if _, err := h.catalog.SetState(h.t.Context(), admin("acme"), id, version, ch); err != nil {
 		h.t.Fatal(err)
@@ -386,7 +386,7 @@ func (h *house) setState(id, version string, ch catalog.StateChange) {
 }
 
 // states are the versions of acme's tools, with what blocks or holds them.
-func (h *house) states() string {
+func (h *fixture) states() string {
 	h.t.Helper()
 	var out []string
 	for v := range h.catalog.Snapshot().All() {
@@ -402,7 +402,7 @@ func (h *house) states() string {
 	return strings.Join(out, ", ")
 }
 
-func (h *house) want(states string) {
+func (h *fixture) want(states string) {
 	h.t.Helper()
 	if got := h.states(); got != states {
 		h.t.Errorf("the catalogue has\n%s\nwant\n%s", got, states)

@@ -13,7 +13,7 @@ import (
 )
 
 func TestImport(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	h.offers(tool("read", "Reads."))
 	p, err := h.Import(t.Context(), admin("acme"), "pages", []byte(httpSpec), ImportOptions{DryRun: true})
 	if err != nil || p.Tools[0].State != ToolPending || p.Published != 0 || h.store.feed != nil {
@@ -38,7 +38,7 @@ func TestImport(t *testing.T) {
 }
 
 // catalogPublish publishes a tool of acme by hand.
-func (h *house) catalogPublish(id string) {
+func (h *fixture) catalogPublish(id string) {
 	h.t.Helper()
 	_, name, _ := strings.Cut(id, ".")
 	m := `{"schema_version":1,"tool_id":"` + id + `","version":"1.0.0","description":"A tool of a test.","parameters_schema":{"type":"object"},"execution":{"kind":"mcp","binding":{"server":"pages","tool":"` + name + `"}}}`
@@ -48,7 +48,7 @@ func (h *house) catalogPublish(id string) {
 }
 
 func TestImportRefuses(t *testing.T) {
-	h := newHouse(t, func(c *Config) { c.StdioTenants = []string{"globex"} })
+	h := newFixture(t, func(c *Config) { c.StdioTenants = []string{"globex"} })
 	h.offers(tool("read", "Reads."))
 	const stdio = `{"transport":"stdio","command":["/bin/true"]}`
 	put := func(tenant, name, spec string, o ImportOptions) error {
@@ -100,7 +100,7 @@ func TestImportRefuses(t *testing.T) {
 }
 
 func TestImportSaysWhyAServerDoesNotStart(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	h.offers(tool("read", "Reads."))
 	h.probe.log = "no module named pages"
 	h.probe.errs = []error{toolkeep.NewError(toolkeep.MCPUnavailable, "it ended")}
@@ -128,7 +128,7 @@ func TestImportSaysWhyAServerDoesNotStart(t *testing.T) {
 }
 
 func TestRemove(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	h.imports(httpSpec, tool("read", "Reads."))
 	h.catalogPublish("mine.read")
 	if err := h.Remove(t.Context(), admin("acme"), "pages"); err != nil {
@@ -145,7 +145,7 @@ func TestRemove(t *testing.T) {
 
 // TestFollow: what another node stores runs here, and ends when it is removed there.
 func TestFollow(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	doc := toolkeep.Document{Kind: upstream.DocumentKind, Tenant: "acme", ID: "pages", Body: []byte(httpSpec), Revision: 1}
 	for _, c := range []struct {
 		change toolkeep.Change
@@ -170,7 +170,7 @@ func TestFollow(t *testing.T) {
 // brings later, nor reported as done before it is.
 func TestSlowFeed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t, nil)
+		h := newFixture(t, nil)
 		h.store.slow(time.Second)
 		for range 3 {
 			h.imports(httpSpec, tool("read", "Reads."))

@@ -13,7 +13,7 @@ import (
 )
 
 func TestAccept(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	h.imports(httpSpec, tool("read", "Reads."), tool("write", "Writes."))
 	h.want("read@1.0.0 active, write@1.0.0 active")
 
@@ -48,7 +48,7 @@ func TestAccept(t *testing.T) {
 
 // TestAcceptWhatWasSeen: a definition that changed once more since the hold is left out.
 func TestAcceptWhatWasSeen(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	h.imports(httpSpec, tool("read", "Reads."))
 	h.read(tool("read", "Reads fast."))
 	h.offers(tool("read", "Reads and sells."))
@@ -64,7 +64,7 @@ func TestAcceptWhatWasSeen(t *testing.T) {
 
 func TestAdditive(t *testing.T) {
 	const optional = `{"name":"read","description":"Reads.","inputSchema":{"type":"object","properties":{"page":{"type":"string"},"depth":{"type":"string"}},"required":["page"]}}`
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	h.imports(`{"transport":"http","url":"https://mcp.example/","on_change":"additive"}`, tool("read", "Reads.", "page"))
 	h.read([]byte(optional), tool("list", "Lists."))
 	h.want("list@1.0.0 active, read@1.0.0 active, read@1.1.0 active")
@@ -75,7 +75,7 @@ func TestAdditive(t *testing.T) {
 }
 
 func TestGone(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	h.imports(httpSpec, tool("read", "Reads."), tool("write", "Writes."))
 	unsettled := h.offers(tool("read", "Reads."))
 	unsettled.Settled = false
@@ -100,7 +100,7 @@ func TestGone(t *testing.T) {
 // administrator did, whatever the reason says.
 func TestAdministratorsDecisionsStay(t *testing.T) {
 	const reason = "the MCP server pages does not offer this tool any more"
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	h.imports(`{"transport":"http","url":"https://mcp.example/","on_change":"additive"}`, tool("read", "Reads."), tool("write", "Writes."))
 	h.setState("pages.read", "", catalog.StateChange{State: toolkeep.Blocked, Reason: reason})
 	if _, err := h.catalog.Hold(t.Context(), admin("acme"), "pages.write", "", &toolkeep.Hold{Why: reason}); err != nil {
@@ -119,7 +119,7 @@ func TestAdministratorsDecisionsStay(t *testing.T) {
 	h.want(want)
 
 	// Of one tool's versions the server's blocks alone are undone.
-	h = newHouse(t, nil)
+	h = newFixture(t, nil)
 	h.imports(`{"transport":"http","url":"https://mcp.example/","on_change":"additive"}`, tool("read", "Reads."))
 	h.read([]byte(`{"name":"read","description":"Reads.","inputSchema":{"type":"object","properties":{"depth":{"type":"string"}},"required":[]}}`))
 	h.want("read@1.0.0 active, read@1.1.0 active")
@@ -133,7 +133,7 @@ func TestAdministratorsDecisionsStay(t *testing.T) {
 }
 
 func TestInvalidDefinitions(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	h.imports(httpSpec, tool("read", "Reads."))
 	h.read([]byte(`{"name":"read","description":"Reads.","inputSchema":{"type":"object","properties":{"x":{"pattern":"("}}}}`))
 	h.want("read@1.0.0 active held:definition_invalid")
@@ -146,7 +146,7 @@ func TestInvalidDefinitions(t *testing.T) {
 }
 
 func TestDiffChangesNothing(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	h.imports(httpSpec, tool("read", "Reads."))
 	h.offers(tool("read", "Reads fast."), tool("list", "Lists."))
 	before, _ := h.store.Head(t.Context())
@@ -169,7 +169,7 @@ func TestDiffChangesNothing(t *testing.T) {
 // compared is compared when it is back.
 func TestComparedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t, nil)
+		h := newFixture(t, nil)
 		h.imports(httpSpec, tool("read", "Reads."))
 		h.read(tool("read", "Reads."))
 		if err := h.VerifyPinned("acme", "pages", "acme", "read"); err != nil {
@@ -187,7 +187,7 @@ func TestComparedLater(t *testing.T) {
 
 // TestComparedAtOnce: comparisons of one server by many goroutines come to one result.
 func TestComparedAtOnce(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	h.imports(httpSpec, tool("read", "Reads."))
 	var all sync.WaitGroup
 	d := h.offers(tool("read", "Reads fast."))
@@ -209,7 +209,7 @@ func TestComparedAtOnce(t *testing.T) {
 }
 
 func TestVerifyPinned(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	h.imports(httpSpec, tool("read", "Reads."))
 	e := wantCode(t, h.VerifyPinned("acme", "pages", "acme", "read"), toolkeep.DefinitionChanged)
 	if !e.NothingSent || !strings.Contains(e.Message, "could not be compared") {

@@ -12,7 +12,7 @@ import (
 )
 
 func TestNames(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	h.imports(httpSpec, tool("read", "Reads."))
 	h.offers()
 	for _, name := range []string{"common", "bare"} {
@@ -43,7 +43,7 @@ func TestNames(t *testing.T) {
 }
 
 func TestList(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	h.imports(`{"transport":"http","url":"https://mcp.example/","headers":{"X-Word":"ordinary","X-Ref":"secret://k"}}`, tool("read", "Reads."), tool("write", "Writes."))
 	h.read(tool("read", "Reads fast."), tool("write", "Writes."), tool("list", "Lists."))
 	if _, err := h.Import(t.Context(), admin("default"), "common", []byte(httpSpec), ImportOptions{Shared: true}); err != nil {
@@ -65,7 +65,7 @@ func TestList(t *testing.T) {
 }
 
 func TestSealedValues(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newFixture(t, nil)
 	const spec = `{"transport":"http","url":"https://mcp.example/","headers":{"X-Word":"ordinary","Api-Key":"Basic hunter2","X-Ref":"env://WORD","X-Text":"text:env://x"},"oauth":{"client_id":"c","client_secret":"s3cret"}}`
 	h.imports(spec, tool("read", "Reads."))
 	stored := h.stored[serverID{"acme", "pages"}]
@@ -120,7 +120,7 @@ func TestSealedValues(t *testing.T) {
 }
 
 func TestLogin(t *testing.T) {
-	h := newHouse(t, func(c *Config) { c.StdioTenants = []string{"acme"} })
+	h := newFixture(t, func(c *Config) { c.StdioTenants = []string{"acme"} })
 	h.imports(`{"transport":"http","url":"https://mcp.example/","session":"principal"}`, tool("read", "Reads."))
 	boss := admin("acme")
 	wantCode(t, h.Login(t.Context(), boss, "pages"), toolkeep.LoginRequired)

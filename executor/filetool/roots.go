@@ -165,22 +165,22 @@ func (e *Executor) resolver(x *toolkeep.Execution, b *binding) (*resolver, *tool
 	}
 	asked, written := make([]Root, 0, len(b.roots)), make(map[string]string, len(b.roots))
 	for _, r := range b.roots {
-		at, err := own(e.place(r.Path))
+		at, err := own(e.absolute(r.Path))
 		if err != nil {
 			return nil, err
 		}
 		asked = append(asked, Root{Path: at, Write: r.Write})
 		written[at] = r.Path
 	}
-	from, err := own(e.place(b.root))
+	from, err := own(e.absolute(b.root))
 	if err != nil {
 		return nil, err
 	}
 	return &resolver{folders: meet(open, asked), from: from, asked: written}, nil
 }
 
-// place makes a manifest's path absolute.
-func (e *Executor) place(p string) string {
+// absolute makes a manifest's path absolute.
+func (e *Executor) absolute(p string) string {
 	if path.IsAbs(p) {
 		return path.Clean(p)
 	}

@@ -49,8 +49,8 @@ func checkSpec(r *bindings.Reader, at string, s toolkeep.AuthSpec, b *binding) {
 	}
 }
 
-// place puts the call's credentials into metadata, or returns the client certificate.
-func place(creds []toolkeep.Credential, b *binding) (md []pair, cert *tls.Certificate, err *toolkeep.Error) {
+// attachCredentials puts the call's credentials into metadata, or returns the client certificate.
+func attachCredentials(creds []toolkeep.Credential, b *binding) (md []pair, cert *tls.Certificate, err *toolkeep.Error) {
 	for _, c := range creds {
 		name, value := strings.ToLower(c.Spec.Name), c.Value
 		switch {

@@ -89,7 +89,7 @@ func (e *Executor) execute(ctx context.Context, x *toolkeep.Execution) (*toolkee
 	if err != nil {
 		return nil, err
 	}
-	credentials, cert, err := place(x.Credentials, b)
+	credentials, cert, err := attachCredentials(x.Credentials, b)
 	if err != nil {
 		return nil, err
 	}

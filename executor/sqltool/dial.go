@@ -57,7 +57,7 @@ func (e *Executor) dial(ctx context.Context, b *binding) (*wire, error) {
 	var conn net.Conn
 	var err error
 	if b.conn.socket != "" {
-		var d net.Dialer // place was checked before
+		var d net.Dialer // checkLocal was called before
 		conn, err = d.DialContext(ctx, "unix", b.socketFile())
 	} else {
 		g := egress.Guard{Allow: b.allow, Resolver: e.config.Resolver, ConnectTimeout: e.config.ConnectTimeout}
@@ -105,12 +105,12 @@ func (b *binding) socketFile() string {
 	return b.conn.socket
 }
 
-// anyTenant checks whether a place is open to some tenant.
+// anyTenant checks whether a file or socket is open to some tenant.
 const anyTenant = "\x00any"
 
-// place reports whether the operator opens the binding's file or socket to the tenant.
+// checkLocal reports whether the operator opens the binding's file or socket to the tenant.
 // The guard checks TCP.
-func (e *Executor) place(b *binding, tenant string) *toolkeep.Error {
+func (e *Executor) checkLocal(b *binding, tenant string) *toolkeep.Error {
 	switch {
 	case b.dialect == sqliteDB:
 		_, err := e.sqliteFile(b.conn.file, tenant)

@@ -30,7 +30,7 @@ func (g *group) putDocument(ctx context.Context, c toolkeep.PutDocument, e recor
 	if err != nil {
 		return err
 	}
-	st.Encoded = record.Placed(e, c, revision)
+	st.Encoded = record.WithRevision(e, c, revision)
 	return nil
 }
 

@@ -37,20 +37,20 @@ func encodePut(c toolkeep.PutDocument, now func() time.Time) (Encoded, error) {
 		it.UpdatedAt = now()
 	}
 	it.Revision = 0 // the store sets it
-	told := it.Body
+	redacted := it.Body
 	if c.OmitBody {
-		told = nil
+		redacted = nil
 	}
-	b, err := appendItem(make([]byte, 0, 256+len(it.UpdatedBy)+len(told)), itemPut, it.Kind, it.UpdatedAt)
+	b, err := appendItem(make([]byte, 0, 256+len(it.UpdatedBy)+len(redacted)), itemPut, it.Kind, it.UpdatedAt)
 	b = appendInt(b, c.Expect)
 	b = appendString(b, it.UpdatedBy)
-	b = appendBytes(b, told)
+	b = appendBytes(b, redacted)
 	return Encoded{Change: c, Kind: KindEvent, Tenant: it.Tenant, Ref: it.ID, Data: b}, err
 }
 
-// Placed returns what watchers see of a put: with the revision that the store assigned,
+// WithRevision returns what watchers see of a put: with the revision that the store assigned,
 // and without a body that is kept aside. e is the result of Encode.
-func Placed(e Encoded, c toolkeep.PutDocument, revision int64) Encoded {
+func WithRevision(e Encoded, c toolkeep.PutDocument, revision int64) Encoded {
 	c.Document.Revision = revision
 	e.Data = appendInt(slices.Clip(e.Data), revision)
 	if c.OmitBody {

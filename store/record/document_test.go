@@ -26,7 +26,7 @@ func TestItemRows(t *testing.T) {
 	}
 	base := string(e.Data)
 	for _, revision := range []int64{4, 1 << 40} { // again, as after a lost connection
-		placed := Placed(e, e.Change.(toolkeep.PutDocument), revision)
+		placed := WithRevision(e, e.Change.(toolkeep.PutDocument), revision)
 		want := c
 		want.Document.Revision = revision
 		if !reflect.DeepEqual(placed.Change, want) {
@@ -45,7 +45,7 @@ func TestItemRows(t *testing.T) {
 	if e, err = Encode(aside, time.Now); err != nil {
 		t.Fatal(err)
 	}
-	placed := Placed(e, e.Change.(toolkeep.PutDocument), 4)
+	placed := WithRevision(e, e.Change.(toolkeep.PutDocument), 4)
 	want := aside
 	want.Document.Revision, want.Document.Body = 4, nil
 	read, err := Decode(itemRow(t, placed), nil)
@@ -84,7 +84,7 @@ func TestItemRowsOlderProgram(t *testing.T) {
 			t.Fatal(err)
 		}
 		if put, ok := e.Change.(toolkeep.PutDocument); ok {
-			e = Placed(e, put, 1)
+			e = WithRevision(e, put, 1)
 		}
 		d := open(e.Data)
 		kind, at, data := d.string(), d.time(), d.bytes()

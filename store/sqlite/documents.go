@@ -26,7 +26,7 @@ func (g *group) putDocument(c toolkeep.PutDocument, e record.Encoded, st *step) 
 	if err != nil {
 		return err
 	}
-	placed := record.Placed(e, c, revision)
+	placed := record.WithRevision(e, c, revision)
 	st.change, st.data = placed.Change, placed.Data
 	return nil
 }

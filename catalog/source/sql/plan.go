@@ -172,7 +172,7 @@ func (p *planner) builder(t *table) *builder {
 // numbers placeholders.
 func (b *builder) arg(name string, more map[string]any) string {
 	if n, ok := b.numbers[name]; ok && b.dialect != "mysql" {
-		return b.place(n)
+		return b.placeholder(n)
 	}
 	param := map[string]any{"name": name}
 	for k, v := range more {
@@ -180,10 +180,10 @@ func (b *builder) arg(name string, more map[string]any) string {
 	}
 	b.params = append(b.params, param)
 	b.numbers[name] = len(b.params)
-	return b.place(len(b.params))
+	return b.placeholder(len(b.params))
 }
 
-func (b *builder) place(n int) string {
+func (b *builder) placeholder(n int) string {
 	switch b.dialect {
 	case "postgres":
 		return "$" + strconv.Itoa(n)

@@ -22,7 +22,7 @@ func TestMark(t *testing.T) {
 	ann, bob := who("acme", "ann", "workspace=w"), who("acme", "bob")
 	mark := func(p *toolkeep.Principal, ref string) [32]byte {
 		t.Helper()
-		m, ok := r.Mark(t.Context(), p, ref)
+		m, ok := r.Fingerprint(t.Context(), p, ref)
 		if !ok || m.Blind {
 			t.Fatalf("%s has no mark: %+v", ref, m)
 		}
@@ -30,7 +30,7 @@ func TestMark(t *testing.T) {
 	}
 	none := func(p *toolkeep.Principal, ref string) {
 		t.Helper()
-		if m, ok := r.Mark(t.Context(), p, ref); ok {
+		if m, ok := r.Fingerprint(t.Context(), p, ref); ok {
 			t.Errorf("%s has the mark %+v", ref, m)
 		}
 	}
@@ -90,8 +90,8 @@ func TestMark(t *testing.T) {
 	none(bob, "")
 	none(bob, "other://x")
 
-	of := func(p *toolkeep.Principal) Mark {
-		m, ok := r.Mark(t.Context(), p, "blind://x")
+	of := func(p *toolkeep.Principal) Fingerprint {
+		m, ok := r.Fingerprint(t.Context(), p, "blind://x")
 		if !ok || !m.Blind {
 			t.Errorf("a store that cannot tell: %+v %v", m, ok)
 		}

@@ -10,24 +10,24 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// Mark identifies the value that a reference resolves to for a principal: another value, scope or owner has another
-// Sum. A kept result serves only calls with the same marks.
-type Mark struct {
+// Fingerprint identifies the value that a reference resolves to for a principal: another value, scope or owner has another
+// Sum. A kept result serves only calls with the same fingerprints.
+type Fingerprint struct {
 	Sum [32]byte
 	// Blind is set if the store is not asked, so that a changed value does not show: Sum then covers only the
 	// principal and the reference.
 	Blind bool
 }
 
-// Marker is a Store that can identify its values without returning them, by a cheap local read. ok is false if no
+// Fingerprinter is a Store that can identify its values without returning them, by a cheap local read. ok is false if no
 // value serves now.
-type Marker interface {
-	Mark(ctx context.Context, p *toolkeep.Principal, rest string) (text string, ok bool)
+type Fingerprinter interface {
+	Fingerprint(ctx context.Context, p *toolkeep.Principal, rest string) (text string, ok bool)
 }
 
-// Mark returns the mark of a reference. For variables and files it is a hash of the value; for stores that do not
-// implement Marker, such as Vault, it is Blind. ok is false if Fetch would fail, as far as is known.
-func (r *Resolver) Mark(ctx context.Context, p *toolkeep.Principal, ref string) (m Mark, ok bool) {
+// Fingerprint returns the fingerprint of a reference. For variables and files it is a hash of the value; for stores that do not
+// implement Fingerprinter, such as Vault, it is Blind. ok is false if Fetch would fail, as far as is known.
+func (r *Resolver) Fingerprint(ctx context.Context, p *toolkeep.Principal, ref string) (m Fingerprint, ok bool) {
 	scheme, rest, err := r.parse(ctx, ref)
 	if err != nil {
 		return m, false
@@ -38,11 +38,11 @@ func (r *Resolver) Mark(ctx context.Context, p *toolkeep.Principal, ref string) 
 		m.Sum = sumOf(ref, text)
 		return m, err == nil
 	}
-	marker, can := s.(Marker)
+	printer, can := s.(Fingerprinter)
 	if !can {
-		return Mark{Sum: traceKey(p, ref), Blind: true}, true
+		return Fingerprint{Sum: traceKey(p, ref), Blind: true}, true
 	}
-	text, ok := marker.Mark(ctx, p, rest)
+	text, ok := printer.Fingerprint(ctx, p, rest)
 	m.Sum = sumOf(ref, text)
 	return m, ok
 }
@@ -54,9 +54,9 @@ func sumOf(ref, text string) [32]byte {
 	return sha256.Sum256(b)
 }
 
-// Mark implements Marker: where the secret is and when it was stored. It reads the store once per scope, so changes
+// Fingerprint implements Fingerprinter: where the secret is and when it was stored. It reads the store once per scope, so changes
 // from other nodes show at once.
-func (l *Local) Mark(ctx context.Context, p *toolkeep.Principal, rest string) (string, bool) {
+func (l *Local) Fingerprint(ctx context.Context, p *toolkeep.Principal, rest string) (string, bool) {
 	if mayLook(p, rest) != nil {
 		return "", false
 	}
@@ -73,4 +73,4 @@ func (l *Local) Mark(ctx context.Context, p *toolkeep.Principal, rest string) (s
 	return "", false
 }
 
-var _ Marker = (*Local)(nil)
+var _ Fingerprinter = (*Local)(nil)
