@@ -6,6 +6,18 @@ import (
 	"time"
 )
 
+// Sleep waits for d; it returns false as soon as ctx ends.
+func Sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
 // WithPausableTimeout is context.WithTimeoutCause for work that may ask its caller a
 // question: PauseTimeout stops the clock meanwhile. The context has no Deadline,
 // because it may move; when the time is up the context ends with the cause.

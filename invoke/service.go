@@ -84,16 +84,7 @@ func (p *Pipeline) follow(ctx context.Context, after int64) {
 			after = c.Seq
 			p.onChange(c.Change)
 		}
-		pause(ctx, time.Second)
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
+		toolkeep.Sleep(ctx, time.Second)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/egress"
 )
 
 // Header names in net/http's spelling.
@@ -145,7 +146,7 @@ func (s *paramScan) mark(path []string, mark []byte, kind string) error {
 	header, ok := Unquote(mark)
 	lower := strings.ToLower(header)
 	switch {
-	case !ok || !isToken(header):
+	case !ok || !egress.IsToken(header):
 		return errors.New(at + " must be the name of an HTTP header")
 	case kind != "string" && kind != "integer" && kind != "boolean":
 		return errors.New(at + " stands on a type other than string, integer and boolean")
@@ -157,16 +158,6 @@ func (s *paramScan) mark(path []string, mark []byte, kind string) error {
 	s.seen[lower] = true
 	s.out = append(s.out, HeaderParam{Path: path, Header: header})
 	return nil
-}
-
-func isToken(s string) bool {
-	for i := 0; i < len(s); i++ {
-		c := s[i]
-		if !('a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9' || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0) {
-			return false
-		}
-	}
-	return s != ""
 }
 
 // Value returns the header's value for a call's arguments, not encoded. there is false

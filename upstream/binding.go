@@ -139,7 +139,7 @@ func (b *Binding) detach() {
 func (b *Binding) wake() {
 	b.srv.spawn(func() {
 		for wait := time.Duration(0); b.ctx.Err() == nil; {
-			if !pause(b.ctx, wait) {
+			if !toolkeep.Sleep(b.ctx, wait) {
 				return
 			}
 			ctx, cancel := context.WithTimeout(b.ctx, b.srv.spec.StartTimeout)

@@ -395,7 +395,7 @@ func (s *server) follow(sess *session) {
 		}
 		d.mu.Unlock()
 		if wait > 0 {
-			pause(sess.link.ctx, wait)
+			toolkeep.Sleep(sess.link.ctx, wait)
 			continue
 		}
 		ctx, cancel := context.WithTimeout(sess.link.ctx, 10*s.spec.CallTimeout)

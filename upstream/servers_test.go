@@ -421,7 +421,7 @@ func TestQuestionStopsTheClockAndEndsWithItsCall(t *testing.T) {
 	r := toolCall(alice(), "elicit", "slow")
 	r.Session = "d"
 	r.Peer = &listener{answer: func(ctx context.Context, _ string, _ []byte) ([]byte, error) {
-		pause(ctx, 2500*time.Millisecond)
+		toolkeep.Sleep(ctx, 2500*time.Millisecond)
 		return []byte(`{"action":"decline"}`), nil
 	}}
 	if got := call(t, s, r); got != `{"action":"decline"}` {
@@ -681,7 +681,7 @@ func TestHammer(t *testing.T) {
 				changed.MaxTools = 1000 + i
 				s.Set([]Spec{changed})
 			}
-			pause(t.Context(), 200*time.Millisecond)
+			toolkeep.Sleep(t.Context(), 200*time.Millisecond)
 		}
 	})
 	wg.Wait()

@@ -144,7 +144,7 @@ func (s *session) request(ctx context.Context, r *outgoing) (*Answer, error) {
 			if idle++; idle >= maxBusy {
 				return nil, down(s.srv.spec.Name, "it says that it is busy", false).After(time.Second)
 			}
-			if !pause(ctx, time.Second) {
+			if !toolkeep.Sleep(ctx, time.Second) {
 				return nil, &failure{cause: context.Cause(ctx)}
 			}
 		}
@@ -162,17 +162,6 @@ func (s *session) request(ctx context.Context, r *outgoing) (*Answer, error) {
 		return nil, tooLarge(s.srv.spec.Name, limit)
 	}
 	return a, nil
-}
-
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // send is one round trip.
@@ -398,8 +387,8 @@ func (s *session) unanswered(ctx context.Context, method string, err error) erro
 		With("server", s.srv.spec.Name).Because(err)
 }
 
-// told implements owner.
-func (s *session) told(m *mcp.Message, about *pendingRequest) {
+// notified implements owner.
+func (s *session) notified(m *mcp.Message, about *pendingRequest) {
 	switch m.Method {
 	case mcp.NotificationCancelled:
 		s.mu.Lock()

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"time"
 
+	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
@@ -229,7 +230,7 @@ func (s *server) readSettled(ctx context.Context, sess *session) (Definitions, e
 		t := time.NewTimer(left)
 		select {
 		case <-sess.newer:
-			pause(ctx, gatherTime)
+			toolkeep.Sleep(ctx, gatherTime)
 		case <-t.C:
 			if !lacks {
 				got.Settled = true

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
@@ -195,7 +196,7 @@ func (s *session) hold(ctx context.Context, params []byte, acked chan struct{}, 
 		if quick++; time.Since(began) > relistenMax {
 			wait, quick = relistenMin, 0
 		}
-		if !pause(ctx, wait) {
+		if !toolkeep.Sleep(ctx, wait) {
 			return
 		}
 		wait = min(2*wait, relistenMax)

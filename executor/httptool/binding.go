@@ -196,7 +196,7 @@ func readParameter(o *bindings.Object) parameter {
 	if p.in == "header" {
 		checkHeaderName(o, "name", p.name)
 	}
-	if p.in == "cookie" && p.name != "" && !isToken(p.name) {
+	if p.in == "cookie" && p.name != "" && !egress.IsToken(p.name) {
 		o.Fault("name", "token", "%q cannot be the name of a cookie", p.name)
 	}
 	o.Done()
@@ -238,7 +238,7 @@ func readItems(o *bindings.Object, p *parameter) {
 
 // readContent reads a media type given instead of a style.
 func (p *parameter) readContent(o *bindings.Object, content string) {
-	if isJSON(content) && o.Tree["format"] == nil {
+	if egress.IsJSON(egress.MediaType(content)) && o.Tree["format"] == nil {
 		p.json = true
 		return
 	}
@@ -293,17 +293,6 @@ func readHeaders(top *bindings.Object) []header {
 	return hs
 }
 
-// mediaType returns the content type without parameters, in lower case.
-func mediaType(s string) string {
-	s, _, _ = strings.Cut(s, ";")
-	return strings.ToLower(strings.TrimSpace(s))
-}
-
-func isJSON(contentType string) bool {
-	media := mediaType(contentType)
-	return media == "application/json" || media == "text/json" || strings.HasPrefix(media, "application/") && strings.HasSuffix(media, "+json")
-}
-
 // checkMethod accepts the methods of OpenAPI and any other upper-case token. TRACE is
 // refused because its response repeats the request with its credentials, and CONNECT
 // because it opens a tunnel.
@@ -315,7 +304,7 @@ func (b *binding) checkMethod(r *bindings.Reader) {
 		r.Fault(at, "unsupported", "the method TRACE cannot be sent: its answer repeats the request with its credentials")
 	case b.method == "CONNECT":
 		r.Fault(at, "unsupported", "the method CONNECT cannot be sent: it opens a tunnel")
-	case !isToken(b.method) || len(b.method) > 64 || b.method != strings.ToUpper(b.method):
+	case !egress.IsToken(b.method) || len(b.method) > 64 || b.method != strings.ToUpper(b.method):
 		r.Fault(at, "enum", "the method is one of GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS and QUERY, or another HTTP method, in capitals, not %q", b.method)
 	}
 }
@@ -338,7 +327,7 @@ func (b *binding) checkServer(r *bindings.Reader, server string) string {
 		r.Fault(at, "uri", "the server must have neither query nor fragment")
 	case strings.ContainsAny(server, "{}"):
 		r.Fault(at, "uri", "the server still has variables; give each a value")
-	case hasDots(u.EscapedPath()):
+	case egress.HasDotSegments(u.EscapedPath()):
 		r.Fault(at, "uri", "the server's path must not have \".\" or \"..\" segments")
 	default:
 		b.scheme, b.host = u.Scheme, u.Host
@@ -386,7 +375,7 @@ func (b *binding) compilePath(r *bindings.Reader, base, path string) {
 		}
 		rest = tail
 	}
-	if literal := strings.NewReplacer("{", "", "}", "").Replace(path); hasDots(literal) {
+	if literal := strings.NewReplacer("{", "", "}", "").Replace(path); egress.HasDotSegments(literal) {
 		r.Fault(at, "path", "the path must not have \".\" or \"..\" segments")
 	}
 	for i, p := range b.params {
@@ -394,14 +383,4 @@ func (b *binding) compilePath(r *bindings.Reader, base, path string) {
 			r.Fault(paramPointer(i)+"/name", "path", "there is no {%s} in the path", p.name)
 		}
 	}
-}
-
-// hasDots reports whether an escaped path has a "." or ".." segment.
-func hasDots(path string) bool {
-	for seg := range strings.SplitSeq(path, "/") {
-		if plain, err := url.PathUnescape(seg); err != nil || plain == "." || plain == ".." {
-			return true
-		}
-	}
-	return false
 }

@@ -9,6 +9,7 @@ import (
 	xjson "github.com/go-json-experiment/json"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/egress"
 	"github.com/toolkeep/toolkeep/executor/bindings"
 )
 
@@ -130,11 +131,11 @@ func checkSpec(r *bindings.Reader, at string, s toolkeep.AuthSpec, b *binding) {
 	}
 	switch s.In {
 	case "", "header":
-		if s.Name != "" && (!isToken(s.Name) || fixedHeaders[strings.ToLower(s.Name)]) {
+		if s.Name != "" && (!egress.IsToken(s.Name) || fixedHeaders[strings.ToLower(s.Name)]) {
 			r.Fault(at+"/name", "header", "%q cannot be set as a header", s.Name)
 		}
 	case "cookie":
-		if s.Name != "" && !isToken(s.Name) {
+		if s.Name != "" && !egress.IsToken(s.Name) {
 			r.Fault(at+"/name", "token", "%q cannot be the name of a cookie", s.Name)
 		}
 	case "query":
@@ -165,22 +166,11 @@ var fixedHeaders = map[string]bool{
 func checkHeaderName(o *bindings.Object, member, name string) {
 	switch {
 	case name == "":
-	case !isToken(name):
+	case !egress.IsToken(name):
 		o.Fault(member, "token", "%q cannot be the name of a header", name)
 	case fixedHeaders[strings.ToLower(name)]:
 		o.Fault(member, "header", "the header %s cannot be set: it follows from the request itself (cookies are parameters in cookie, the content type is the body's)", name)
 	}
-}
-
-// isToken reports whether s can be the name of a header or cookie (RFC 9110 token).
-func isToken(s string) bool {
-	for i := range len(s) {
-		c := s[i]
-		if !isAlnum(c) && strings.IndexByte("!#$%&'*+-.^_`|~", c) < 0 {
-			return false
-		}
-	}
-	return s != ""
 }
 
 // validHeaderValue refuses control characters other than tab.

@@ -10,11 +10,12 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/egress"
 )
 
 // streamed reports whether a content type is an event stream, and returns its parser.
 func streamed(contentType string) (next func(*lines) (*event, error), ok bool) {
-	switch mediaType(contentType) {
+	switch egress.MediaType(contentType) {
 	case "text/event-stream":
 		return (*lines).sse, true
 	case "application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonl", "application/jsonlines",

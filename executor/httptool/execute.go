@@ -6,8 +6,6 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"net/url"
-	"strings"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
@@ -152,7 +150,7 @@ func (a *attempt) exchange(r *request, first bool) (*http.Response, *request, *t
 		// Read a short body to its end, so that the connection can be reused.
 		io.CopyN(io.Discard, resp.Body, 4<<10)
 		resp.Body.Close()
-		wait := retryAfter(resp.Header.Get("Retry-After"), a.executor.clock())
+		wait := egress.RetryAfter(resp.Header.Get("Retry-After"), a.executor.clock())
 		if hop == maxRedirects {
 			return nil, nil, badRedirect(resp.StatusCode, "the upstream redirected more than 5 times").After(wait)
 		}
@@ -260,7 +258,7 @@ func (a *attempt) follow(r *request, resp *http.Response) (*request, *toolkeep.E
 		next.method, next.body, next.hasBody = "GET", nil, false
 		delete(next.header, "Content-Type")
 	}
-	if !sameOrigin(r.url, to) {
+	if !egress.SameOrigin(r.url, to) {
 		return a.leave(next, status)
 	}
 	next.addKeys()
@@ -298,18 +296,4 @@ func (r *request) addKeys() {
 		}
 	}
 	r.url.RawQuery = string(w.buf)
-}
-
-func sameOrigin(a, b *url.URL) bool {
-	return a.Scheme == b.Scheme && strings.EqualFold(a.Hostname(), b.Hostname()) && port(a) == port(b)
-}
-
-func port(u *url.URL) string {
-	if p := u.Port(); p != "" {
-		return p
-	}
-	if u.Scheme == "https" {
-		return "443"
-	}
-	return "80"
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/egress"
 	"github.com/toolkeep/toolkeep/executor/bindings"
 )
 
@@ -50,9 +51,9 @@ type field struct {
 
 // formatOf returns the default format of a content type.
 func formatOf(contentType string) string {
-	media := mediaType(contentType)
+	media := egress.MediaType(contentType)
 	switch {
-	case isJSON(media):
+	case egress.IsJSON(media):
 		return asJSON
 	case media == formType:
 		return asForm
@@ -93,7 +94,7 @@ func readCodec(o *bindings.Object, contentType string) *codec {
 	}
 	doc, hasXML := o.Sub("xml")
 	if c.format == "" && contentType != "" {
-		if c.format = formatOf(contentType); hasXML && isXML(mediaType(contentType)) {
+		if c.format = formatOf(contentType); hasXML && isXML(egress.MediaType(contentType)) {
 			c.format = asXML
 		}
 	}
@@ -261,7 +262,7 @@ func (c *codec) renderLines(at string, v any) ([]byte, *toolkeep.Error) {
 	}
 	var buf []byte
 	for _, el := range list {
-		if strings.HasSuffix(mediaType(c.contentType), "json-seq") {
+		if strings.HasSuffix(egress.MediaType(c.contentType), "json-seq") {
 			buf = append(buf, 0x1e) // RFC 7464
 		}
 		buf = append(canon.Append(buf, el), '\n')
@@ -393,7 +394,7 @@ func readFile(at string, v any, allowed string) (file, *toolkeep.Error) {
 // pickType chooses a file's content type: its own if the binding allows it, else the
 // binding's first.
 func pickType(at, said, allowed string) (string, *toolkeep.Error) {
-	if said != "" && (!validHeaderValue(said) || strings.ContainsAny(said, "*,") || !strings.Contains(mediaType(said), "/")) {
+	if said != "" && (!validHeaderValue(said) || strings.ContainsAny(said, "*,") || !strings.Contains(egress.MediaType(said), "/")) {
 		return "", unsafe(at, "content_type must be a content type such as image/png")
 	}
 	if allowed == "" {
@@ -404,7 +405,7 @@ func pickType(at, said, allowed string) (string, *toolkeep.Error) {
 		a = strings.TrimSpace(a)
 		before, star := strings.CutSuffix(a, "*")
 		switch {
-		case a == "*/*" || star && strings.HasPrefix(mediaType(said), strings.ToLower(before)) || said != "" && mediaType(a) == mediaType(said):
+		case a == "*/*" || star && strings.HasPrefix(egress.MediaType(said), strings.ToLower(before)) || said != "" && egress.MediaType(a) == egress.MediaType(said):
 			if said != "" {
 				return said, nil
 			}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/egress"
 )
 
 // part is one part of a multipart body.
@@ -34,7 +35,7 @@ func (c *codec) renderMultipart(at string, v any, secrets []header) ([]byte, str
 	case map[string]any:
 		parts, err = c.namedParts(at, t, secrets)
 	case []any:
-		if mediaType(c.contentType) == "multipart/form-data" || len(secrets) > 0 {
+		if egress.MediaType(c.contentType) == "multipart/form-data" || len(secrets) > 0 {
 			return nil, "", unsafe(at, "the value must be an object: its properties are the parts of %s", c.contentType)
 		}
 		parts, err = listParts(at, t)
@@ -74,8 +75,8 @@ func (c *codec) renderMultipart(at string, v any, secrets []header) ([]byte, str
 	}
 	buf.WriteString("--" + boundary + "--\r\n")
 	contentType := c.contentType
-	if mediaType(contentType) == "multipart/related" && len(parts) > 0 && !strings.Contains(strings.ToLower(contentType), "type=") {
-		first := mediaType(parts[0].contentType) // RFC 2387 requires the root's type
+	if egress.MediaType(contentType) == "multipart/related" && len(parts) > 0 && !strings.Contains(strings.ToLower(contentType), "type=") {
+		first := egress.MediaType(parts[0].contentType) // RFC 2387 requires the root's type
 		if first == "" {
 			first = "text/plain"
 		}

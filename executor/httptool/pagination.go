@@ -15,6 +15,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/egress"
 	"github.com/toolkeep/toolkeep/executor/bindings"
 )
 
@@ -358,7 +359,7 @@ func (t *pager) follow(target string, at *request) *request {
 		return nil
 	}
 	u.User, u.Fragment, u.RawFragment = nil, "", ""
-	if !sameOrigin(u, t.first.url) {
+	if !egress.SameOrigin(u, t.first.url) {
 		t.warn("the next page is at another origin, which is not followed")
 		return nil
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/egress"
 )
 
 func parseTree(s string) (any, error) { return canon.Parse([]byte(s), canon.Limits{}) }
@@ -255,7 +256,7 @@ func FuzzBuild(f *testing.F) {
 					t.Fatalf("%s = %#v makes the query %s (%v)", name, value, u.RawQuery, perr)
 				}
 				for h, values := range r.header {
-					if !isToken(h) || !validHeaderValue(values[0]) {
+					if !egress.IsToken(h) || !validHeaderValue(values[0]) {
 						t.Fatalf("%s = %#v makes the header %q: %q", name, value, h, values)
 					}
 				}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/egress"
 )
 
 const keyHeader = "Idempotency-Key"
@@ -100,7 +101,7 @@ func (b *binding) renderPath(args map[string]any) (string, *toolkeep.Error) {
 	}
 	path := string(buf)
 	// Each value is safe alone, but two adjacent ones may form "..".
-	if len(b.path) > 1 && hasDots(path) {
+	if len(b.path) > 1 && egress.HasDotSegments(path) {
 		return "", unsafe("", "the arguments would lead to another path: \".\" and \"..\" cannot be segments of it")
 	}
 	return path, nil
@@ -191,7 +192,7 @@ func wholeText(p *parameter, v any, keys []header) ([]byte, *toolkeep.Error) {
 
 func cookieNames(p *parameter, obj map[string]any) *toolkeep.Error {
 	for _, k := range slices.Sorted(maps.Keys(obj)) {
-		if !isToken(k) {
+		if !egress.IsToken(k) {
 			return unsafe(canon.Pointer(p.arg, k), "%q cannot be the name of a cookie", k)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/egress"
 	"github.com/toolkeep/toolkeep/executor/bindings"
 )
 
@@ -29,7 +30,7 @@ func readResponse(top *bindings.Object) (contentType string) {
 		return ""
 	}
 	contentType = o.Text("content_type", false)
-	if contentType != "" && (!validHeaderValue(contentType) || !strings.Contains(mediaType(contentType), "/")) {
+	if contentType != "" && (!validHeaderValue(contentType) || !strings.Contains(egress.MediaType(contentType), "/")) {
 		o.Fault("content_type", "type", "content_type must be a content type such as application/json")
 	}
 	o.Done()
@@ -153,7 +154,7 @@ func (a *attempt) refused(resp *http.Response) *toolkeep.Error {
 	default:
 		e = toolkeep.NewError(toolkeep.InvalidResponse, "the upstream answered HTTP %d, which is no answer to this request", status)
 	}
-	e.With("status", status).After(retryAfter(resp.Header.Get("Retry-After"), a.executor.clock()))
+	e.With("status", status).After(egress.RetryAfter(resp.Header.Get("Retry-After"), a.executor.clock()))
 	if body := a.errorBody(resp); body != nil {
 		e.With("body", body)
 	}
@@ -181,7 +182,7 @@ func (a *attempt) errorBody(resp *http.Response) any {
 	whole := len(body) <= maxErrorBody
 	contentType := resp.Header.Get("Content-Type")
 	text := a.x.Cleaned(toUTF8(body, contentType))
-	if whole && len(text) <= maxErrorShown && (isJSON(contentType) || contentType == "") {
+	if whole && len(text) <= maxErrorShown && (egress.IsJSON(egress.MediaType(contentType)) || contentType == "") {
 		if v, err := canon.Parse([]byte(text), canon.Limits{}); err == nil {
 			return a.x.CleanedTree(v)
 		}
@@ -203,22 +204,4 @@ func toUTF8(body []byte, contentType string) string {
 		}
 	}
 	return readable(string(body))
-}
-
-// retryAfter parses seconds or a date, at most one hour; 0 if absent.
-func retryAfter(s string, now time.Time) time.Duration {
-	if s == "" {
-		return 0
-	}
-	if n, err := strconv.ParseInt(strings.TrimSpace(s), 10, 64); err == nil {
-		if n <= 0 {
-			return 0
-		}
-		return time.Duration(min(n, int64(maxRetryAfter/time.Second))) * time.Second
-	}
-	at, err := http.ParseTime(s)
-	if err != nil {
-		return 0
-	}
-	return max(0, min(at.Sub(now), maxRetryAfter))
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/egress"
 	"github.com/toolkeep/toolkeep/executor/bindings"
 )
 
@@ -57,7 +58,7 @@ func newSigner(c toolkeep.Credential) (*signer, *toolkeep.Error) {
 }
 
 // isScope reports whether s is valid in a signature's scope.
-func isScope(s string) bool { return isToken(s) && !strings.ContainsAny(s, "/,=") }
+func isScope(s string) bool { return egress.IsToken(s) && !strings.ContainsAny(s, "/,=") }
 
 // checkSigning checks the settings of aws_sigv4.
 func checkSigning(r *bindings.Reader, at string, s toolkeep.AuthSpec, b *binding) {

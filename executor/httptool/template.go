@@ -10,6 +10,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/egress"
 	"github.com/toolkeep/toolkeep/executor/bindings"
 )
 
@@ -217,11 +218,11 @@ func (b *binding) readTemplate(r *bindings.Reader, o *bindings.Object, used func
 		o.Fault("content_type", "header", "the content type has characters that a header cannot hold")
 	}
 	b.body.template = compile(r, o.Pointer("body"), v, used)
-	if s, isText := v.(string); isText && isXML(mediaType(contentType)) && b.body.codecs[0].format == asText {
+	if s, isText := v.(string); isText && isXML(egress.MediaType(contentType)) && b.body.codecs[0].format == asText {
 		b.body.markup = true
 		checkMarkup(r, o.Pointer("body"), s)
 	}
-	if _, isText := b.body.template.node.(text); isText && !b.body.markup && mediaType(contentType) != "text/plain" && b.body.codecs[0].format != asJSON {
+	if _, isText := b.body.template.node.(text); isText && !b.body.markup && egress.MediaType(contentType) != "text/plain" && b.body.codecs[0].format != asJSON {
 		r.Fault(o.Pointer("body"), "template", "arguments cannot stand within a text of %q, where they could change its meaning; they can in text/plain, in XML, and as values of JSON or a form", contentType)
 	}
 	o.Done()
@@ -239,7 +240,7 @@ func (b *binding) templatePath(r *bindings.Reader, at, path string, used func(at
 	case path[0] != '/' || strings.ContainsAny(strings.Join(parsed.literals, ""), "?#"):
 		r.Fault(at, "path", "the path must begin with / and have no query or fragment; those have members of their own")
 		return
-	case hasDots(strings.Join(parsed.literals, "x")):
+	case egress.HasDotSegments(strings.Join(parsed.literals, "x")):
 		r.Fault(at, "path", "the path must not have \".\" or \"..\" segments")
 	}
 	for i, literal := range parsed.literals {
@@ -285,7 +286,7 @@ func (b *binding) templateParams(r *bindings.Reader, o *bindings.Object, member,
 		case "header":
 			checkHeaderName(list, name, name)
 		case "cookie":
-			if !isToken(name) {
+			if !egress.IsToken(name) {
 				list.Fault(name, "token", "%q cannot be the name of a cookie", name)
 			}
 		}

@@ -131,7 +131,7 @@ func (e *Executor) Check(m *toolkeep.Manifest) []toolkeep.Fault {
 	if faults := b.checkFilesystem(m); len(faults) > 0 {
 		return faults
 	}
-	if err := e.place(b, anyTenant); err != nil {
+	if err := e.checkLocal(b, anyTenant); err != nil {
 		at := bindings.At + "/connection/socket"
 		if b.dialect == sqliteDB {
 			at = bindings.At + "/connection/file"
@@ -212,14 +212,7 @@ func (e *Executor) Execute(ctx context.Context, x *toolkeep.Execution) (*toolkee
 // pause waits between tries; it returns false if ctx ended.
 func pause(ctx context.Context, try int) bool {
 	d := time.Duration(1+rand.Int64N(10<<try)) * time.Millisecond
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return toolkeep.Sleep(ctx, d)
 }
 
 // call is one Execute.
@@ -293,7 +286,7 @@ func (c *call) attempt(ctx context.Context) (*toolkeep.Output, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if err := c.executor.place(c.binding, c.tenant()); err != nil {
+	if err := c.executor.checkLocal(c.binding, c.tenant()); err != nil {
 		return nil, err
 	}
 	out, stale, err := c.once(ctx)

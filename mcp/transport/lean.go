@@ -59,7 +59,7 @@ func newLean(client *http.Client, u *url.URL) *lean {
 	if dial == nil {
 		dial = new(net.Dialer).DialContext
 	}
-	l := &lean{dial: dial, addr: net.JoinHostPort(u.Hostname(), port(u)), head: t.MaxResponseHeaderBytes}
+	l := &lean{dial: dial, addr: net.JoinHostPort(u.Hostname(), egress.Port(u)), head: t.MaxResponseHeaderBytes}
 	if l.head <= 0 {
 		l.head = leanHead
 	}

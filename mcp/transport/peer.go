@@ -8,7 +8,6 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -201,24 +200,10 @@ func parseURL(s string) (*url.URL, error) {
 
 // redirect follows redirects that stay within the origin and keep the request.
 func (p *peer) redirect(req *http.Request, via []*http.Request) error {
-	if len(via) > maxRedirects || req.Method != via[0].Method || !sameOrigin(req.URL, via[0].URL) {
+	if len(via) > maxRedirects || req.Method != via[0].Method || !egress.SameOrigin(req.URL, via[0].URL) {
 		return http.ErrUseLastResponse
 	}
 	return nil
-}
-
-func sameOrigin(a, b *url.URL) bool {
-	return a.Scheme == b.Scheme && strings.EqualFold(a.Hostname(), b.Hostname()) && port(a) == port(b)
-}
-
-func port(u *url.URL) string {
-	if p := u.Port(); p != "" {
-		return p
-	}
-	if u.Scheme == "https" {
-		return "443"
-	}
-	return "80"
 }
 
 // Stats returns the connection's counters.
@@ -498,7 +483,7 @@ func refusal(r *http.Response, rpc *mcp.Error) *SendError {
 	e := &SendError{
 		Status:     s,
 		Refused:    s >= 400 && s < 500 && s != http.StatusRequestTimeout && s != http.StatusConflict,
-		RetryAfter: retryAfter(r.Header.Get("Retry-After")),
+		RetryAfter: egress.RetryAfter(r.Header.Get("Retry-After"), time.Now()),
 	}
 	switch {
 	case rpc != nil:
@@ -535,21 +520,6 @@ func mediaType(r *http.Response) string {
 		return ""
 	}
 	return t
-}
-
-// retryAfter parses seconds or a date.
-func retryAfter(v string) time.Duration {
-	if v == "" {
-		return 0
-	}
-	if n, err := strconv.ParseUint(v, 10, 32); err == nil {
-		return min(time.Duration(n)*time.Second, maxRetryAfter)
-	}
-	t, err := http.ParseTime(v)
-	if err != nil {
-		return 0
-	}
-	return min(max(time.Until(t), 0), maxRetryAfter)
 }
 
 // rpcError reads the JSON-RPC error from an error response.
@@ -619,16 +589,4 @@ func (p *peer) shut(last func()) {
 		}
 	})
 	p.work.Wait()
-}
-
-// pause waits for d; it returns false if ctx ended first.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"sync"
 
+	"github.com/toolkeep/toolkeep/egress"
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
@@ -153,7 +154,7 @@ func (c *SSEConn) meet(base *url.URL, ref string) error {
 	if err != nil || ref == "" {
 		return errors.New("the server's endpoint event holds no URL")
 	}
-	if !sameOrigin(u, c.target) || u.User != nil {
+	if !egress.SameOrigin(u, c.target) || u.User != nil {
 		return errors.New("the server's endpoint event names another origin; it must be the stream's own")
 	}
 	u.User = c.target.User

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
@@ -88,7 +89,7 @@ func (c *HTTPConn) resume(x *exchange, cur *cursor, attempt *int) *http.Response
 			return nil
 		}
 		*attempt++
-		if !pause(x.ctx, c.wait(cur, *attempt, asked)) {
+		if !toolkeep.Sleep(x.ctx, c.wait(cur, *attempt, asked)) {
 			c.take(x)
 			return nil
 		}
@@ -242,7 +243,7 @@ func (c *HTTPConn) ownStream(answered func()) {
 			asked = err.RetryAfter
 		}
 		attempt++
-		if !pause(c.ctx, c.wait(&cur, attempt, asked)) {
+		if !toolkeep.Sleep(c.ctx, c.wait(&cur, attempt, asked)) {
 			return
 		}
 	}

@@ -98,7 +98,7 @@ func (g grant) read(resp *http.Response, body []byte) (answer, error) {
 	switch {
 	case status == http.StatusTooManyRequests || status == http.StatusRequestTimeout || status >= 500 ||
 		code == "temporarily_unavailable" || code == "server_error" || code == "slow_down":
-		return answer{}, unreachable("the token endpoint answered with status %d", status).After(retryAfter(resp.Header)).With("status", status)
+		return answer{}, unreachable("the token endpoint answered with status %d", status).After(egress.RetryAfter(resp.Header.Get("Retry-After"), time.Now())).With("status", status)
 	case status >= 400 || isJSON && obj["error"] != nil:
 		e := unusable("the token endpoint refuses the credential")
 		if code != "" {
@@ -182,14 +182,6 @@ func errorCode(obj map[string]any) string {
 		}
 	}
 	return code
-}
-
-func retryAfter(h http.Header) time.Duration {
-	n, err := strconv.Atoi(h.Get("Retry-After"))
-	if err != nil || n < 0 {
-		return 0
-	}
-	return min(time.Duration(min(n, 1<<20))*time.Second, maxWait)
 }
 
 // unusable makes E3402.

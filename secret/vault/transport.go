@@ -11,9 +11,10 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"strconv"
 	"strings"
 	"time"
+
+	"github.com/toolkeep/toolkeep/egress"
 )
 
 const (
@@ -138,17 +139,9 @@ func retry(ctx context.Context, resp *http.Response, err error) (bool, error) {
 // backoff returns the pause before the next attempt: Retry-After, else full jitter over a growing one.
 func backoff(_, _ time.Duration, attempt int, resp *http.Response) time.Duration {
 	if resp != nil {
-		if d := retryAfter(resp.Header); d > 0 {
+		if d := egress.RetryAfter(resp.Header.Get("Retry-After"), time.Now()); d > 0 {
 			return min(d, maxDelay)
 		}
 	}
 	return rand.N(baseDelay<<attempt) + baseDelay/10
-}
-
-func retryAfter(h http.Header) time.Duration {
-	n, err := strconv.Atoi(h.Get("Retry-After"))
-	if err != nil || n < 0 {
-		return 0
-	}
-	return time.Duration(min(n, 3600)) * time.Second
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/egress"
 )
 
 // maxAnswer bounds a response of an authorization server, in bytes.
@@ -154,7 +155,7 @@ func (l *Logins) resource(ctx context.Context, r Ref, own *url.URL, ask challeng
 // whole origin, so a finer check would gain nothing.
 func covers(resource string, own *url.URL) bool {
 	u, err := url.Parse(resource)
-	if err != nil || u.Fragment != "" || u.Scheme != own.Scheme || !strings.EqualFold(u.Hostname(), own.Hostname()) || port(u) != port(own) {
+	if err != nil || u.Fragment != "" || u.Scheme != own.Scheme || !strings.EqualFold(u.Hostname(), own.Hostname()) || egress.Port(u) != egress.Port(own) {
 		return false
 	}
 	if u.RawQuery != "" && u.RawQuery != own.RawQuery {
@@ -162,16 +163,6 @@ func covers(resource string, own *url.URL) bool {
 	}
 	above := strings.TrimSuffix(u.EscapedPath(), "/")
 	return above == strings.TrimSuffix(own.EscapedPath(), "/") || strings.HasPrefix(own.EscapedPath(), above+"/")
-}
-
-func port(u *url.URL) string {
-	if p := u.Port(); p != "" {
-		return p
-	}
-	if u.Scheme == "https" {
-		return "443"
-	}
-	return "80"
 }
 
 // server reads an authorization server's metadata; nil if there is none.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/egress"
 )
 
 const formType = "application/x-www-form-urlencoded"
@@ -44,17 +45,6 @@ func (b *requestBody) binding() map[string]any {
 	return m
 }
 
-// mediaType returns a content type in lower case, without parameters.
-func mediaType(s string) string {
-	s, _, _ = strings.Cut(s, ";")
-	return strings.ToLower(strings.TrimSpace(s))
-}
-
-func isJSON(media string) bool {
-	return media == "application/json" || media == "text/json" ||
-		strings.HasPrefix(media, "application/") && strings.HasSuffix(media, "+json")
-}
-
 func isWildcard(media string) bool { return media == "*/*" || media == "application/*" }
 
 func isXML(media string) bool {
@@ -84,7 +74,7 @@ var (
 // sendable returns the content type to send for one named in a document, "" if there is none. A
 // lower rank is preferred.
 func sendable(name string) (contentType string, rank int) {
-	media := mediaType(name)
+	media := egress.MediaType(name)
 	switch {
 	case !strings.Contains(media, "/") || !plainHeader(name):
 		return "", 0
@@ -96,7 +86,7 @@ func sendable(name string) (contentType string, rank int) {
 		return withoutCharset(name), 20
 	case media == "application/json-patch+json":
 		return withoutCharset(name), 40
-	case isJSON(media):
+	case egress.IsJSON(media):
 		return withoutCharset(name), 30
 	case media == formType:
 		return formType, 50
@@ -129,7 +119,7 @@ func multipartType(name string) string {
 // belong to its meaning.
 func withoutCharset(name string) string {
 	parts := strings.Split(name, ";")
-	out := mediaType(name)
+	out := egress.MediaType(name)
 	for _, p := range parts[1:] {
 		p = strings.TrimSpace(p)
 		if p == "" || strings.HasPrefix(strings.ToLower(p), "charset=") {
@@ -223,21 +213,21 @@ func (d *document) chooseBody(types []string, media func(string) (*object, any))
 // sameBody reports types that are written alike and differ only in their meaning upstream, such as
 // versions of one vendor's JSON.
 func sameBody(a, b string) bool {
-	a, b = mediaType(a), mediaType(b)
+	a, b = egress.MediaType(a), egress.MediaType(b)
 	patch := func(s string) bool { return strings.HasSuffix(s, "patch+json") }
-	return a == b || isJSON(a) && isJSON(b) && !patch(a) && !patch(b)
+	return a == b || egress.IsJSON(a) && egress.IsJSON(b) && !patch(a) && !patch(b)
 }
 
 // oneBody builds the body of one bodyWay.
 func (d *document) oneBody(c bodyWay) (*requestBody, string) {
 	b := &requestBody{contentType: c.contentType, media: c.media, schema: c.schema}
-	media := mediaType(c.contentType)
+	media := egress.MediaType(c.contentType)
 	s, _ := d.object(c.schema, "schema")
 	var reason string
 	switch {
 	case c.rank == 100:
 		b.schema = fileSchema(s.text("description"), c.contentType)
-	case isJSON(media):
+	case egress.IsJSON(media):
 	case media == formType:
 		b.encoding, reason = d.encoding(c.media)
 	case strings.HasPrefix(media, "multipart/"):
@@ -397,9 +387,9 @@ func (d *document) encoding(media *object) (map[string]any, string) {
 			}
 			out[field] = e
 		case content == "":
-		case isJSON(mediaType(content)):
+		case egress.IsJSON(egress.MediaType(content)):
 			out[field] = map[string]any{"content_type": "application/json"}
-		case isXML(mediaType(content)):
+		case isXML(egress.MediaType(content)):
 			schema, _ := d.object(media.get("schema"), "schema")
 			prop := d.property(schema, field)
 			if prop == nil || prop.text("type") == "string" {
@@ -479,7 +469,7 @@ func (d *document) swaggerBody(op *operation, o *object) (*requestBody, string) 
 func (d *document) formBody(op *operation, fields []*object) (*requestBody, string) {
 	types := d.swaggerTypes(op, "consumes")
 	has := func(f func(media string) bool) bool {
-		return slices.ContainsFunc(types, func(t string) bool { return f(mediaType(t)) })
+		return slices.ContainsFunc(types, func(t string) bool { return f(egress.MediaType(t)) })
 	}
 	files := slices.ContainsFunc(fields, func(f *object) bool { return f.text("type") == "file" })
 	multi := files

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/egress"
 )
 
 // param is one parameter of an operation that becomes an argument.
@@ -47,7 +48,7 @@ func (d *document) parameters(op *operation, sec *security) (params []*param, bo
 		}
 		name, in := o.text("name"), o.text("in")
 		if name == "" || in == "" {
-			return nil, nil, nil, fmt.Sprintf("the parameter at %s has no name or no place", o.place())
+			return nil, nil, nil, fmt.Sprintf("the parameter at %s has no name or no place", o.location())
 		}
 		key := in + "\x00" + name
 		if in == "header" {
@@ -197,7 +198,7 @@ func (d *document) deepLists(o *object, style string) string {
 		}
 		how, _ = own.(string)
 		if own != nil && !slices.Contains(deepListWays, how) {
-			d.warn("%s: %s is %s; it can be %s", o.place(), deepListsKey, describe(own), strings.Join(deepListWays, ", "))
+			d.warn("%s: %s is %s; it can be %s", o.location(), deepListsKey, describe(own), strings.Join(deepListWays, ", "))
 			how = ""
 		}
 	}
@@ -216,7 +217,7 @@ func (d *document) contentParameter(p *param) string {
 		return "its content names no media type"
 	}
 	for _, key := range content.keys {
-		media := mediaType(key)
+		media := egress.MediaType(key)
 		m, reason := d.object(content.vals[key], "its content")
 		if reason != "" {
 			return reason
@@ -227,7 +228,7 @@ func (d *document) contentParameter(p *param) string {
 		}
 		s, _ := d.object(p.schema, "schema")
 		switch {
-		case isJSON(media):
+		case egress.IsJSON(media):
 			p.content = "application/json"
 		case media == formType:
 			p.content = formType
@@ -407,7 +408,7 @@ func templateNames(path string) ([]string, string) {
 	if strings.ContainsRune(literal, '}') {
 		return nil, "the path has a } without its {"
 	}
-	if hasDots(literal) {
+	if egress.HasDotSegments(literal) {
 		return nil, "the path has \".\" or \"..\" segments or a % that encodes nothing"
 	}
 	return names, ""

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/egress"
 )
 
 // fileSchema is the schema of a file argument: its bytes in base64, or an object with more details.
@@ -50,8 +51,8 @@ func (d *document) isFile(s *object) bool {
 	if d.dialect < v31 || s.text("contentEncoding") != "" || kind != "" && kind != "string" {
 		return false
 	}
-	if media := mediaType(s.text("contentMediaType")); media != "" {
-		return kind == "" || !isJSON(media) && !isText(media) && !isXML(media)
+	if media := egress.MediaType(s.text("contentMediaType")); media != "" {
+		return kind == "" || !egress.IsJSON(media) && !isText(media) && !isXML(media)
 	}
 	return kind == "" && !slices.ContainsFunc(s.keys, func(k string) bool {
 		return k != "description" && k != "title" && k != "example" && k != "examples" && k != "default"
@@ -175,7 +176,7 @@ func (d *document) part(p property, e *object) (entry map[string]any, file bool,
 	if !plainHeader(content) {
 		return nil, false, "its content type is none"
 	}
-	media := mediaType(content)
+	media := egress.MediaType(content)
 	style := e.text("style")
 	switch {
 	case style != "" || e.has("explode") || e.has("allowReserved"):
@@ -187,7 +188,7 @@ func (d *document) part(p property, e *object) (entry map[string]any, file bool,
 		if content == "" {
 			content = s.text("contentMediaType")
 		}
-		if content != "" && plainHeader(content) && mediaType(content) != "application/octet-stream" {
+		if content != "" && plainHeader(content) && egress.MediaType(content) != "application/octet-stream" {
 			entry["content_type"] = content
 		}
 		return entry, true, ""
@@ -227,8 +228,8 @@ func itemsOf(d *document, v any) any {
 // isBinary reports whether a list of content types has a binary one.
 func isBinary(types string) bool {
 	for t := range strings.SplitSeq(types, ",") {
-		m := mediaType(t)
-		if m != "" && !isJSON(m) && !isText(m) && !isXML(m) && m != formType && !lineTypes[m] && !isWildcard(m) &&
+		m := egress.MediaType(t)
+		if m != "" && !egress.IsJSON(m) && !isText(m) && !isXML(m) && m != formType && !lineTypes[m] && !isWildcard(m) &&
 			!strings.HasPrefix(m, "multipart/") && !strings.HasPrefix(m, "text/") {
 			return true
 		}
@@ -278,7 +279,7 @@ func (d *document) partHeaders(field string, e *object, entry map[string]any) st
 // multipartList is a body whose parts are the elements of a list. They have no names, and each is
 // sent according to its value's type.
 func (d *document) multipartList(b *requestBody, media *object) string {
-	if mediaType(b.contentType) == "multipart/form-data" {
+	if egress.MediaType(b.contentType) == "multipart/form-data" {
 		return "the parts of a form need names, and its schema is a list"
 	}
 	if media.has("prefixEncoding") || media.has("itemEncoding") {

@@ -157,7 +157,7 @@ func (d *document) refFile(from *object, filePart string) (*file, *object, strin
 }
 
 func unresolved(from *object, ref, reason string) string {
-	return fmt.Sprintf("the reference %q at %s cannot be resolved: %s", toolkeep.Clip(ref, 200), from.place(), toolkeep.Clip(reason, 600))
+	return fmt.Sprintf("the reference %q at %s cannot be resolved: %s", toolkeep.Clip(ref, 200), from.location(), toolkeep.Clip(reason, 600))
 }
 
 // inFile evaluates a fragment: empty, a JSON Pointer or an anchor.
@@ -260,7 +260,7 @@ func (d *document) next(o *object) (any, string) {
 	if d.looked == nil {
 		d.looked = map[*object]looked{}
 	}
-	d.looked[o] = looked{reason: "references at " + o.place() + " lead in a circle"}
+	d.looked[o] = looked{reason: "references at " + o.location() + " lead in a circle"}
 	v, reason := d.lookup(o, o.ref())
 	d.looked[o] = looked{v, reason}
 	return v, reason
@@ -289,7 +289,7 @@ func (d *document) follow(v any) (any, string) {
 		}
 		v = next
 	}
-	return nil, fmt.Sprintf("references at %s lead in a circle", v.(*object).place())
+	return nil, fmt.Sprintf("references at %s lead in a circle", v.(*object).location())
 }
 
 // object follows references to a mapping. what names it in the reason.

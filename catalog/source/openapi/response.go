@@ -7,6 +7,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/egress"
 )
 
 // answer is an operation's successful response.
@@ -57,7 +58,7 @@ func (d *document) answerOf(op *operation) (*answer, string) {
 }
 
 func onlyStreams(types []string) bool {
-	return len(types) > 0 && !slices.ContainsFunc(types, func(t string) bool { return mediaType(t) != "text/event-stream" })
+	return len(types) > 0 && !slices.ContainsFunc(types, func(t string) bool { return egress.MediaType(t) != "text/event-stream" })
 }
 
 // successCodes returns the success codes, lowest first; default counts only if there is no explicit
@@ -133,14 +134,14 @@ func (a *answer) take(types []string, schema func(string) any) {
 	for _, t := range types {
 		switch {
 		case !plainHeader(t) || !strings.Contains(t, "/"):
-		case isJSON(mediaType(t)) && !strings.Contains(t, "stream="):
+		case egress.IsJSON(egress.MediaType(t)) && !strings.Contains(t, "stream="):
 			jsons = append(jsons, t)
 		default:
 			rest = append(rest, t)
 		}
 	}
 	sort.SliceStable(jsons, func(i, j int) bool {
-		return mediaType(jsons[i]) == "application/json" && mediaType(jsons[j]) != "application/json"
+		return egress.MediaType(jsons[i]) == "application/json" && egress.MediaType(jsons[j]) != "application/json"
 	})
 	a.types = append(slices.Clone(jsons), rest...)
 	if len(a.types) > 16 {
@@ -151,15 +152,15 @@ func (a *answer) take(types []string, schema func(string) any) {
 		a.hasJSON = true
 		a.schema = schema(jsons[0])
 		a.accept = strings.Join(jsons[:min(len(jsons), 4)], ", ")
-	case slices.ContainsFunc(rest, func(t string) bool { return isWildcard(mediaType(t)) }):
-		i := slices.IndexFunc(rest, func(t string) bool { return isWildcard(mediaType(t)) })
+	case slices.ContainsFunc(rest, func(t string) bool { return isWildcard(egress.MediaType(t)) }):
+		i := slices.IndexFunc(rest, func(t string) bool { return isWildcard(egress.MediaType(t)) })
 		a.hasJSON = true
 		a.schema = schema(rest[i])
 		a.accept = "application/json, */*;q=0.5"
 	case len(rest) > 0:
 		keep := rest
 		if !onlyStreams(rest) {
-			keep = slices.DeleteFunc(slices.Clone(rest), func(t string) bool { return mediaType(t) == "text/event-stream" })
+			keep = slices.DeleteFunc(slices.Clone(rest), func(t string) bool { return egress.MediaType(t) == "text/event-stream" })
 		}
 		a.accept = strings.Join(keep[:min(len(keep), 4)], ", ")
 	}
@@ -169,7 +170,7 @@ func (a *answer) take(types []string, schema func(string) any) {
 // values, whose result is their list. Events (text/event-stream) have another form: there the
 // schema does not describe the result.
 func (a *answer) sequence(d *document, content *object) {
-	if a.hasJSON || len(a.types) != 1 || !sequences[mediaType(a.types[0])] {
+	if a.hasJSON || len(a.types) != 1 || !sequences[egress.MediaType(a.types[0])] {
 		return
 	}
 	m, reason := d.object(content.vals[a.types[0]], "content")

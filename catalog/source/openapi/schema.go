@@ -126,13 +126,13 @@ func (w where) beside() where {
 }
 
 func (c *conversion) fail(at *object, format string, args ...any) {
-	panic(refused(fmt.Sprintf("the schema at %s cannot be used: %s", at.place(), fmt.Sprintf(format, args...))))
+	panic(refused(fmt.Sprintf("the schema at %s cannot be used: %s", at.location(), fmt.Sprintf(format, args...))))
 }
 
 // leaveOut warns about a keyword that is not converted.
 func (c *conversion) leaveOut(at *object, format string, args ...any) {
 	c.lost++
-	c.d.warn("%s: %s", at.place(), fmt.Sprintf(format, args...))
+	c.d.warn("%s: %s", at.location(), fmt.Sprintf(format, args...))
 }
 
 func (c *conversion) count(at *object, w where) {

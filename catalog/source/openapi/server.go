@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/egress"
 )
 
 // server is the target of an operation.
@@ -36,7 +37,7 @@ func parseServer(s string) (*url.URL, string) {
 		return nil, "it holds a query or a fragment"
 	case strings.ContainsAny(s, "{}"):
 		return nil, "it holds a variable that has no value"
-	case hasDots(u.EscapedPath()):
+	case egress.HasDotSegments(u.EscapedPath()):
 		return nil, "its path has \".\" or \"..\" segments"
 	}
 	if p := u.Port(); p != "" {
@@ -51,17 +52,6 @@ func parseServer(s string) (*url.URL, string) {
 
 func validHost(host string) bool {
 	return !strings.ContainsFunc(host, func(r rune) bool { return r <= ' ' || strings.ContainsRune("\"'<>\\^`{|}%", r) || r == 0x7f })
-}
-
-// hasDots tells whether an escaped path has a "." or ".." segment, or an escape
-// that is none.
-func hasDots(path string) bool {
-	for seg := range strings.SplitSeq(path, "/") {
-		if plain, err := url.PathUnescape(seg); err != nil || plain == "." || plain == ".." {
-			return true
-		}
-	}
-	return false
 }
 
 const maxServers = 50 // that are looked at of one list

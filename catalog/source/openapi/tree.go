@@ -92,8 +92,8 @@ func (o *object) ref() string {
 	return s
 }
 
-// place returns the object's location for display: file:line.
-func (o *object) place() string {
+// location returns the object's location for display: file:line.
+func (o *object) location() string {
 	if o == nil || o.src == nil {
 		return "an unknown place"
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/egress"
 )
 
 // Dialects: the version of the document as one number.
@@ -88,12 +89,12 @@ func (d *document) identify() error {
 		case hasMinor(version, "3.2"):
 			d.dialect = v32
 		default:
-			return importError("%s says OpenAPI %q; 2.0, 3.0, 3.1 and 3.2 can be read", root.place(), toolkeep.Clip(version, 40))
+			return importError("%s says OpenAPI %q; 2.0, 3.0, 3.1 and 3.2 can be read", root.location(), toolkeep.Clip(version, 40))
 		}
 	case root.has("swagger"):
 		version = root.text("swagger")
 		if version != "2" && !hasMinor(version, "2.0") {
-			return importError("%s says Swagger %q; 2.0 can be read", root.place(), toolkeep.Clip(version, 40))
+			return importError("%s says Swagger %q; 2.0 can be read", root.location(), toolkeep.Clip(version, 40))
 		}
 		d.dialect = v20
 	default:
@@ -155,11 +156,11 @@ func (d *document) operations() ([]*operation, error) {
 	}
 	v, reason := d.follow(raw)
 	if reason != "" {
-		return nil, importError("paths cannot be read: %s", reason).With("place", d.root.place())
+		return nil, importError("paths cannot be read: %s", reason).With("place", d.root.location())
 	}
 	paths, ok := v.(*object)
 	if !ok {
-		return nil, importError("paths of %s is not a mapping", d.main.name).With("place", d.root.place())
+		return nil, importError("paths of %s is not a mapping", d.main.name).With("place", d.root.location())
 	}
 	var ops []*operation
 	for _, path := range paths.keys {
@@ -182,7 +183,7 @@ func (d *document) noPaths() error {
 			return nil
 		}
 	}
-	return importError("%s has no paths", d.main.name).With("place", d.root.place())
+	return importError("%s has no paths", d.main.name).With("place", d.root.location())
 }
 
 // pathOperations returns the operations of one path item. If the item cannot be resolved, their
@@ -224,23 +225,6 @@ func (d *document) additional(path string, item *object, v any) []*operation {
 		ops = append(ops, op)
 	}
 	return ops
-}
-
-// maxToken bounds the name of a header or cookie, in bytes.
-const maxToken = 256
-
-// isToken reports whether s is an HTTP token (RFC 9110).
-func isToken(s string) bool {
-	if s == "" || len(s) > maxToken {
-		return false
-	}
-	for _, c := range []byte(s) {
-		alnum := c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
-		if !alnum && !strings.ContainsRune("!#$%&'*+-.^_`|~", rune(c)) {
-			return false
-		}
-	}
-	return true
 }
 
 // pathItem resolves a path item. What stands beside its $ref wins over what the
@@ -336,3 +320,9 @@ func (d *document) list(v any, what string) ([]any, string) {
 	}
 	return l, ""
 }
+
+// maxToken bounds the name of a header or cookie, in bytes.
+const maxToken = 256
+
+// isToken reports whether s is an HTTP token of at most maxToken bytes.
+func isToken(s string) bool { return len(s) <= maxToken && egress.IsToken(s) }
