@@ -43,7 +43,10 @@ type Call struct {
 	Traceparent string
 	Tracestate  string // goes with Traceparent; passed on, not recorded
 	Face        string // rest, cli, grpc, mcp
-	Caller      Caller // nil without a connected client
+	// Connected says that the caller waits as long as the tool may take, as MCP clients do: their
+	// calls have no limit of the server's own (calls.sync_limit).
+	Connected bool
+	Caller    Caller // nil without a connected client
 }
 
 // Caller reaches the connected client while the call runs. Progress never blocks; the

@@ -20,7 +20,8 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 
 // WithPausableTimeout is context.WithTimeoutCause for work that may ask its caller a
 // question: PauseTimeout stops the clock meanwhile. The context has no Deadline,
-// because it may move; when the time is up the context ends with the cause.
+// because it may move (the function Deadline estimates it); when the time is up the
+// context ends with the cause.
 func WithPausableTimeout(parent context.Context, d time.Duration, cause error) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(parent)
 	l := &pausable{left: d, running: time.Now(), over: func() { cancel(cause) }}
@@ -49,6 +50,21 @@ func PauseTimeout(ctx context.Context) (resume func()) {
 	}
 }
 
+// Deadline returns when ctx ends at the earliest: the earlier of its own deadline and
+// of every WithPausableTimeout above it, which ends later if it is paused until then. ok
+// is false if there is no limit. Work that waits asks this and not ctx.Deadline, which
+// does not know the limits that can pause.
+func Deadline(ctx context.Context) (at time.Time, ok bool) {
+	at, ok = ctx.Deadline()
+	l, _ := ctx.Value(pausableKey{}).(*pausable)
+	for ; l != nil; l = l.above {
+		if end := l.end(); !ok || end.Before(at) {
+			at, ok = end, true
+		}
+	}
+	return at, ok
+}
+
 type pausableKey struct{}
 
 type pausable struct {
@@ -60,6 +76,16 @@ type pausable struct {
 	holders int
 	left    time.Duration // remaining at the last start
 	running time.Time     // the last start
+}
+
+// end is when the time is over if it is not paused again.
+func (l *pausable) end() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.holders > 0 {
+		return time.Now().Add(l.left)
+	}
+	return l.running.Add(l.left)
 }
 
 func (l *pausable) hold() {

@@ -170,7 +170,7 @@ type Limits struct {
 
 // Calls configures calls, mainly waiting ones.
 type Calls struct {
-	SyncLimit      time.Duration `key:"calls.sync_limit" default:"30s" development:"60s" min:"1s" max:"1h" help:"longest synchronous call"`
+	SyncLimit      time.Duration `key:"calls.sync_limit" default:"30s" development:"60s" min:"1s" max:"1h" help:"longest synchronous call; over MCP the tool's own limit rules"`
 	WaitLimit      time.Duration `key:"calls.wait_limit" default:"24h" min:"1s" max:"30d" help:"longest that an asynchronous call may wait and run"`
 	ResultLifetime time.Duration `key:"calls.result_lifetime" default:"24h" min:"1m" max:"365d" help:"how long the answer of an asynchronous call can be fetched (then E3704)"`
 	Workers        int           `key:"calls.workers" default:"8" min:"1" max:"10000" help:"asynchronous calls that run at once"`

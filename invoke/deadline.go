@@ -43,7 +43,7 @@ func (p *Pipeline) sharedTimeLimit(a *activeCall) timeLimit {
 	if d := a.overlay.Within(l.after); d < l.after {
 		l.whose, l.after = toolkeep.LimitOverlay, d
 	}
-	if a.mode != modeWorker && !a.call.Async && p.SyncLimit < l.after {
+	if a.mode != modeWorker && !a.call.Async && !a.call.Connected && p.SyncLimit < l.after {
 		l.whose, l.after = toolkeep.LimitSynchronous, p.SyncLimit
 	}
 	return l

@@ -27,6 +27,7 @@ func TestTimeoutSaysWhoseItWas(t *testing.T) {
 		{"the context", `{"config":{"timeout":400}}`, 0, 0, 60_000, toolkeep.LimitOverlay, "the agent's context for this tool limits its calls to 400ms"},
 		{"the context, over what was asked", `{"config":{"timeout":400}}`, time.Minute, 0, 60_000, toolkeep.LimitOverlay, "the agent's context"},
 		{"waiting for an answer", "", 0, 0, 60_000, toolkeep.LimitSynchronous, "a synchronous call may take 800ms; call with async_mode"},
+		{"a caller that waits", "", 0, 0, 1500, toolkeep.LimitTool, "the tool's own limit is 1.5s"},
 		{"the caller's connection", "", 0, 400 * time.Millisecond, 60_000, toolkeep.LimitCaller, "raise the timeout"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -42,7 +43,7 @@ func TestTimeoutSaysWhoseItWas(t *testing.T) {
 				ctx, cancel = context.WithTimeout(ctx, tt.caller)
 				defer cancel()
 			}
-			res, err := h.pipeline.Invoke(ctx, alice, &toolkeep.Call{Tool: "std.slow", Timeout: tt.timeout})
+			res, err := h.pipeline.Invoke(ctx, alice, &toolkeep.Call{Tool: "std.slow", Timeout: tt.timeout, Connected: tt.name == "a caller that waits"})
 			if err != nil || res.Error == nil || res.Error.Code != toolkeep.Timeout || !strings.Contains(res.Error.Message, tt.want) ||
 				res.Error.Details["time_limit"] != string(tt.limit) {
 				t.Fatalf("%+v %v, want %q", res, err, tt.want)
@@ -80,3 +81,29 @@ func TestTimeoutOfAParent(t *testing.T) {
 		t.Errorf("the child got %+v", e)
 	}
 }
+
+// TestNoRetryPastAPausableLimit: a call that may ask its caller does not wait for a retry that its
+// limit forbids.
+func TestNoRetryPastAPausableLimit(t *testing.T) {
+	for name, caller := range map[string]toolkeep.Caller{"asks": asker{}, "does not ask": nil} {
+		t.Run(name, func(t *testing.T) {
+			h := newHarness(t)
+			h.tool("rests", func(m *toolkeep.Manifest) { m.Execution.TimeoutMS = 2000 })
+			h.executor.do = func(context.Context, *toolkeep.Execution) (*toolkeep.Output, error) {
+				e := toolkeep.NewError(toolkeep.MCPUnavailable, "it rests").After(time.Minute)
+				e.NothingSent = true
+				return nil, e
+			}
+			res, err := h.pipeline.Invoke(t.Context(), alice, &toolkeep.Call{Tool: "std.rests", Caller: caller})
+			if err != nil || res.Error == nil || res.Error.Code != toolkeep.MCPUnavailable {
+				t.Errorf("%+v %v", res, err)
+			}
+		})
+	}
+}
+
+type asker struct{}
+
+func (asker) Progress(toolkeep.Progress) {}
+
+func (asker) Ask(context.Context, string, []byte) ([]byte, error) { return nil, context.Canceled }

@@ -80,7 +80,7 @@ func (r retry) wait(ctx context.Context, attempt int, e *toolkeep.Error) bool {
 	if e.RetryAfter > 0 {
 		d = e.RetryAfter
 	}
-	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= d {
+	if deadline, ok := toolkeep.Deadline(ctx); ok && time.Until(deadline) <= d {
 		return false
 	}
 	t := time.NewTimer(d)

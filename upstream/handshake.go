@@ -66,7 +66,7 @@ func (s *session) ask(ctx context.Context, method string, params []byte, limit t
 // answered at all. An error means that there is no point in going on.
 func (s *session) discover(ctx context.Context) (answered bool, err error) {
 	limit := probeTime
-	if deadline, ok := ctx.Deadline(); ok {
+	if deadline, ok := toolkeep.Deadline(ctx); ok {
 		limit = min(limit, time.Until(deadline)/3)
 	}
 	s.meta = modernMeta(mcp.Latest, s.srv.config.client(), s.caps)

@@ -356,7 +356,7 @@ func (a *attempt) collect(s grpc.ClientStream) (*toolkeep.Output, *toolkeep.Erro
 // not lost.
 func (a *attempt) streamTime() (time.Duration, bool) {
 	d := a.binding.deadline
-	if deadline, ok := a.parent.Deadline(); ok {
+	if deadline, ok := toolkeep.Deadline(a.parent); ok {
 		if left := time.Until(deadline); d == 0 || left < d {
 			d = left
 		}

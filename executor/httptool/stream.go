@@ -119,7 +119,7 @@ func (a *attempt) streamed(list []any, wire int64, cut string) *toolkeep.Output 
 // the attempt's time, so that the collected events are not lost.
 func (a *attempt) streamTime() (time.Duration, bool) {
 	d := time.Duration(a.binding.stream.maxSeconds) * time.Second
-	deadline, ok := a.parent.Deadline()
+	deadline, ok := toolkeep.Deadline(a.parent)
 	if !ok {
 		return d, d > 0
 	}

@@ -371,7 +371,7 @@ func (c *call) dial(ctx context.Context) (session, error) {
 // limit is the server's time limit, because the server does not see ctx.
 func (c *call) limit(ctx context.Context) time.Duration {
 	d := c.x.Tool.Manifest.AttemptTimeout()
-	if at, ok := ctx.Deadline(); ok {
+	if at, ok := toolkeep.Deadline(ctx); ok {
 		d = min(d, time.Until(at))
 	}
 	return max(d, leastTimeout)
