@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"maps"
@@ -34,9 +35,13 @@ type serverSpec struct {
 	Session      string              `json:"session,omitempty"`
 	Capabilities []string            `json:"capabilities,omitempty"`
 	OnChange     string              `json:"on_change,omitempty"`
+
+	CallTimeoutS  float64 `json:"call_timeout_s,omitempty"`
+	StartTimeoutS float64 `json:"start_timeout_s,omitempty"`
+	MaxSessions   int     `json:"max_sessions,omitempty"`
 }
 
-// mcpServersFile is the configuration file of Claude, Cursor and VS Code. They differ in the name of the list and
+// mcpServersFile is the configuration file of Claude, Cursor, Gemini CLI, VS Code and Zed. They differ in the name of the list and
 // in the syntax of variables.
 type mcpServersFile struct {
 	MCPServers map[string]fileEntry `json:"mcpServers"` // Claude, Cursor, Windsurf
@@ -44,26 +49,44 @@ type mcpServersFile struct {
 	MCP        struct {             // VS Code's settings.json
 		Servers map[string]fileEntry `json:"servers"`
 	} `json:"mcp"`
+	ContextServers map[string]fileEntry `json:"context_servers"` // Zed
 }
 
 type fileEntry struct {
 	Type      string            `json:"type"` // stdio, http, streamable-http, sse
 	Transport string            `json:"transport"`
-	Command   string            `json:"command"`
+	Command   fileCommand       `json:"command"`
 	Args      []string          `json:"args"`
 	Env       map[string]any    `json:"env"`
 	EnvFile   string            `json:"envFile"`
 	Cwd       string            `json:"cwd"`
 	URL       string            `json:"url"`
 	ServerURL string            `json:"serverUrl"`
+	HTTPURL   string            `json:"httpUrl"` // Gemini CLI: streamable HTTP, where url is SSE
 	Headers   map[string]string `json:"headers"`
 	Disabled  bool              `json:"disabled"`
+	Enabled   *bool             `json:"enabled"` // Zed
+}
+
+// fileCommand is a program, or Zed's older object of program, arguments and environment.
+type fileCommand struct {
+	Path string         `json:"path"`
+	Args []string       `json:"args"`
+	Env  map[string]any `json:"env"`
+}
+
+func (c *fileCommand) UnmarshalJSON(raw []byte) error {
+	if len(raw) > 0 && raw[0] == '"' {
+		return jsonv2.Unmarshal(raw, &c.Path)
+	}
+	type object fileCommand
+	return jsonv2.Unmarshal(raw, (*object)(c))
 }
 
 // readMCPFile parses the servers in a client's file: JSON, or JSON with comments and trailing commas. lookup reads
 // environment variables.
 func readMCPFile(raw []byte, lookup func(string) (string, bool)) ([]fileServer, error) {
-	plain, err := hujson.Standardize(raw)
+	plain, err := hujson.Standardize(bytes.TrimPrefix(raw, []byte("\xef\xbb\xbf"))) // Windows editors write the BOM
 	if err != nil {
 		return nil, fmt.Errorf("it is not JSON: %w", err)
 	}
@@ -76,13 +99,13 @@ func readMCPFile(raw []byte, lookup func(string) (string, bool)) ([]fileServer, 
 		return nil, fmt.Errorf("it cannot be read: %w", err)
 	}
 	entries := f.MCPServers
-	for _, more := range []map[string]fileEntry{f.Servers, f.MCP.Servers} {
+	for _, more := range []map[string]fileEntry{f.Servers, f.MCP.Servers, f.ContextServers} {
 		if len(entries) == 0 {
 			entries = more
 		}
 	}
 	if len(entries) == 0 {
-		return nil, fmt.Errorf("it names no servers: neither mcpServers (Claude, Cursor) nor servers (VS Code) is there")
+		return nil, fmt.Errorf("it names no servers: mcpServers (Claude, Cursor), servers (VS Code) and context_servers (Zed) are not there")
 	}
 	var all []fileServer
 	taken := map[string]string{}
@@ -97,7 +120,7 @@ func readMCPFile(raw []byte, lookup func(string) (string, bool)) ([]fileServer, 
 			s.Name, s.Problem = name, "its name has no letter to make a namespace of"
 		case taken[s.Name] != "":
 			s.Problem = fmt.Sprintf("its name becomes %s, like that of %q; rename one of them", s.Name, taken[s.Name])
-		case e.Disabled:
+		case e.Disabled || e.Enabled != nil && !*e.Enabled:
 			s.Problem, s.Off = "it is disabled in the file", true
 		}
 		taken[s.Name] = name
@@ -126,6 +149,12 @@ func (e *fileEntry) spec(lookup func(string) (string, bool)) (serverSpec, error)
 	if address == "" {
 		address = e.ServerURL
 	}
+	if address == "" && e.HTTPURL != "" {
+		address = e.HTTPURL
+		if kind == "" {
+			kind = "http"
+		}
+	}
 	if e.EnvFile != "" {
 		return s, fmt.Errorf("it reads variables from envFile; put them under env, as env://NAME where they are secret")
 	}
@@ -138,22 +167,28 @@ func (e *fileEntry) spec(lookup func(string) (string, bool)) (serverSpec, error)
 		s.Transport = "sse"
 	case "":
 		s.Transport = "stdio"
-		if e.Command == "" && address != "" {
+		if e.Command.Path == "" && address != "" {
 			s.Transport = "http"
 		}
 	default:
 		return s, fmt.Errorf("its type %q is none of stdio, http and sse", kind)
 	}
 	if s.Transport == "stdio" {
-		if e.Command == "" {
+		if e.Command.Path == "" {
 			return s, fmt.Errorf("it has neither a command nor a url")
 		}
-		s.Command = append(s.Command, x.expand(e.Command))
-		for _, a := range e.Args {
+		s.Command = append(s.Command, x.expand(e.Command.Path))
+		for _, a := range slices.Concat(e.Command.Args, e.Args) {
 			s.Command = append(s.Command, x.expand(a))
 		}
 		s.Dir = x.expand(e.Cwd)
-		for name, v := range e.Env {
+		env := maps.Clone(e.Command.Env)
+		if env == nil {
+			env = e.Env
+		} else {
+			maps.Copy(env, e.Env)
+		}
+		for name, v := range env {
 			if s.Env == nil {
 				s.Env = map[string]string{}
 			}

@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -24,6 +26,11 @@ func TestReadMCPFile(t *testing.T) {
 		{"no name", `{"mcpServers": {"42": {"command": "p"}}}`, "42: its name has no letter"},
 		{"same name", `{"mcpServers": {"a b": {"command": "p"}, "a-b": {"command": "q"}}}`,
 			"a-b stdio [p] map[]  map[]; a-b: its name becomes a-b"},
+		{"bom", "\xef\xbb\xbf" + `{"mcpServers": {"p": {"command": "p"}}}`, "p stdio [p] map[]  map[]"},
+		{"gemini", `{"mcpServers": {"p": {"httpUrl": "https://h.example/mcp", "headers": {"X": "y"}}}}`, "p http [] map[] https://h.example/mcp map[X:y]"},
+		{"zed", `{"theme": "x", "context_servers": {"p": {"source": "custom", "command": "p", "args": ["a"], "env": {"K": "v"}}, "q": {"url": "https://h.example/mcp"}, "r": {"enabled": false, "command": "r"}}}`,
+			"p stdio [p a] map[K:v]  map[]; q http [] map[] https://h.example/mcp map[]; r: it is disabled"},
+		{"zed, older", `{"context_servers": {"p": {"command": {"path": "p", "args": ["a"], "env": {"K": "v"}}, "settings": {}}}}`, "p stdio [p a] map[K:v]  map[]"},
 		{"kind", `{"mcpServers": {"p": {"type": "carrier", "url": "http://x"}}}`, `p: its type "carrier"`},
 		{"empty", `{"mcpServers": {}}`, "error: it names no servers"},
 		{"no json", `{`, "error: it is not JSON"},
@@ -46,5 +53,43 @@ func TestReadMCPFile(t *testing.T) {
 				t.Errorf("got  %s\nwant %s", all, c.want)
 			}
 		})
+	}
+}
+
+// Programs run in a folder of their own, so that relative paths are those of the folder where the user
+// stands, on the command line and in a client's file alike.
+func TestRelativePathsAreTheUsers(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	for _, name := range []string{"server.py", "run", "clients.json"} {
+		text := ""
+		if name == "clients.json" {
+			text = `{"mcpServers": {"p": {"command": "python3", "args": ["server.py", "run", "-x", "none.py", "."]}, "h": {"url": "http://127.0.0.1:9/mcp"}, "i": {"url": "http://10.0.0.1/mcp"}}}`
+		}
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := fmt.Sprint([]string{"python3", filepath.Join(dir, "server.py"), "run", "-x", "none.py", dir})
+	o := importMCP{}
+	got, err := o.servers([]string{"p", "python3", "server.py", "run", "-x", "none.py", "."}, 1)
+	if err != nil || fmt.Sprint(got[0].Spec.Command) != want {
+		t.Errorf("%v %v, want %s", got, err, want)
+	}
+	o = importMCP{spec: serverSpec{Dir: "."}}
+	if got, err = o.servers([]string{"p", "python3", "server.py"}, 1); err != nil || fmt.Sprint(got[0].Spec.Command) != "[python3 server.py]" || got[0].Spec.Dir != dir {
+		t.Errorf("with --dir: %v %v", got, err)
+	}
+	o = importMCP{file: "clients.json", spec: serverSpec{CallTimeoutS: 120}}
+	got, err = o.servers(nil, -1)
+	if err != nil || len(got) != 3 {
+		t.Fatalf("%v %v", got, err)
+	}
+	if s := got[2].Spec; fmt.Sprint(s.Command) != want || s.CallTimeoutS != 120 {
+		t.Errorf("%+v", s)
+	}
+	// The user typed no address: one of this machine may be reached, one of the network needs --allow.
+	if fmt.Sprint(got[0].Spec.Network) != "[{127.0.0.1 9}]" || got[1].Spec.Network != nil {
+		t.Errorf("%v %v", got[0].Spec.Network, got[1].Spec.Network)
 	}
 }

@@ -317,8 +317,9 @@ func (a *app) importMCPCmd() *cobra.Command {
 address. It is started once, its tools are read, scanned, published as NAME.TOOL, and pinned: a tool that
 changes later is held until ` + "`toolkeep servers accept`" + `.
 
---from imports the servers of a client's file (mcpServers of Claude and Cursor, servers of VS Code). Values of environment and headers are sealed in the store; secrets that the server
-can read itself are better written as env://NAME or file:///PATH.`,
+--from imports the servers of a client's file (mcpServers of Claude, Cursor and Gemini, servers of VS Code,
+context_servers of Zed). Relative paths are taken from the current folder. Values of environment and headers are
+sealed in the store; secrets that the server can read itself are better written as env://NAME or file:///PATH.`,
 		Example: `  toolkeep import mcp files -- npx -y @modelcontextprotocol/server-filesystem /srv/data
   toolkeep import mcp tracker --url https://tracker.example/mcp --header 'Authorization=Bearer env://TOOLKEEP_SECRET_TRACKER'
   toolkeep import mcp --from ~/.cursor/mcp.json --dry-run`,
@@ -341,11 +342,35 @@ can read itself are better written as env://NAME or file:///PATH.`,
 	f.StringVar(&o.spec.Session, "session", "", "shared (one for each tenant), principal or call")
 	f.StringSliceVar(&o.spec.Capabilities, "capability", nil, "what the server may ask its caller for: sampling, elicitation, roots")
 	f.StringVar(&o.spec.OnChange, "on-change", "", "hold (default): hold every change; additive: accept changes that only add")
+	f.Var((*secondsFlag)(&o.spec.CallTimeoutS), "call-timeout", "how long a call of its tools may take, and the server may be silent, such as `2m`; 30s without it, at most 1h")
+	f.Var((*secondsFlag)(&o.spec.StartTimeoutS), "start-timeout", "how long the server may take to start, such as `1m`; 30s without it, at most 1h")
+	f.IntVar(&o.spec.MaxSessions, "max-sessions", 0, "sessions at once; 32 of a program and 1000 over HTTP without it")
 	f.StringVar(&o.file, "from", "", "a client's file of servers")
 	f.StringSliceVar(&o.only, "only", nil, "names to import from the file")
 	f.BoolVar(&o.shared, "shared", false, "the server serves all tenants")
 	f.BoolVar(&o.dryRun, "dry-run", false, "start it, show its tools, and store nothing")
 	return a.withJSON(c)
+}
+
+// secondsFlag is a duration that the API takes as seconds.
+type secondsFlag float64
+
+func (s *secondsFlag) String() string {
+	if s == nil || *s == 0 {
+		return ""
+	}
+	return time.Duration(float64(*s) * float64(time.Second)).String()
+}
+
+func (*secondsFlag) Type() string { return "duration" }
+
+func (s *secondsFlag) Set(text string) error {
+	d, err := time.ParseDuration(text)
+	if err != nil || d <= 0 || d > time.Hour {
+		return errors.New("write a duration of at most 1h, such as 90s or 2m")
+	}
+	*s = secondsFlag(d.Seconds())
+	return nil
 }
 
 func (o *importMCP) servers(args []string, dash int) ([]fileServer, error) {
@@ -370,7 +395,17 @@ func (o *importMCP) servers(args []string, dash int) ([]fileServer, error) {
 		network, err := hostPorts(o.network)
 		for i := range all {
 			s := &all[i].Spec
-			s.Session, s.Capabilities, s.OnChange, s.Network = o.spec.Session, o.spec.Capabilities, o.spec.OnChange, network
+			s.Session, s.Capabilities, s.OnChange, s.Network = o.spec.Session, o.spec.Capabilities, o.spec.OnChange, slices.Clone(network)
+			s.CallTimeoutS, s.StartTimeoutS, s.MaxSessions = o.spec.CallTimeoutS, o.spec.StartTimeoutS, o.spec.MaxSessions
+			if all[i].Problem != "" {
+				continue
+			}
+			if err := s.here(); err != nil {
+				return nil, err
+			}
+			if own, ok := innerAddress(s.URL); ok && loopback(own.Host) && !slices.Contains(s.Network, own) {
+				s.Network = append(s.Network, own)
+			}
 		}
 		return all, err
 	}
@@ -424,18 +459,43 @@ func (o *importMCP) servers(args []string, dash int) ([]fileServer, error) {
 	return []fileServer{s}, nil
 }
 
-// here makes paths absolute, because the program will run in another folder.
+// here makes paths absolute, because the program will run in another folder: its working directory,
+// the program, and of its arguments the files and folders of the folder where the user stands. With
+// --dir the arguments are the program's own business.
 func (s *serverSpec) here() (err error) {
-	if s.Dir != "" {
+	own := s.Dir != ""
+	if own {
 		if s.Dir, err = filepath.Abs(s.Dir); err != nil {
 			return err
 		}
 	}
-	if name := s.Command[0]; strings.ContainsRune(name, filepath.Separator) {
-		s.Command = slices.Clone(s.Command)
-		s.Command[0], err = filepath.Abs(name)
+	s.Command = slices.Clone(s.Command)
+	for i, name := range s.Command {
+		switch {
+		case i == 0 && strings.ContainsRune(name, filepath.Separator):
+		case i == 0 || own || !isPath(name):
+			continue
+		}
+		if s.Command[i], err = filepath.Abs(name); err != nil {
+			return err
+		}
 	}
-	return err
+	return nil
+}
+
+// isPath reports whether an argument is a relative path of something that exists. A bare word, such as
+// run or build, is none, even if there is a folder of that name.
+func isPath(arg string) bool {
+	if filepath.IsAbs(arg) || strings.HasPrefix(arg, "-") || arg != "." && !strings.ContainsRune(arg, filepath.Separator) && filepath.Ext(arg) == "" {
+		return false
+	}
+	_, err := os.Stat(arg)
+	return err == nil
+}
+
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // innerAddress returns the host of a URL with an address of this machine or its network: the user typed it, so no
