@@ -15,6 +15,11 @@ func Escape(token string) string {
 	return escaper.Replace(token)
 }
 
+// Unescape is the reverse of Escape.
+func Unescape(token string) string { return unescaper.Replace(token) }
+
+var unescaper = strings.NewReplacer("~1", "/", "~0", "~")
+
 // Pointer joins names into a JSON Pointer; without names it is "", the whole document.
 func Pointer(names ...string) string {
 	var b strings.Builder

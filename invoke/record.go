@@ -2,12 +2,9 @@ package invoke
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"time"
 
-	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/google/uuid"
 
 	"github.com/toolkeep/toolkeep"
@@ -123,6 +120,9 @@ func (p *Pipeline) settle(a *activeCall, res *toolkeep.Result, e *toolkeep.Error
 	row := &a.row
 	row.EndedAt = p.Clock()
 	row.TotalUS = row.EndedAt.Sub(a.began).Microseconds()
+	if a.tool == nil { // the caller's text, and no tool's name
+		row.ToolID, row.Range = toolkeep.ClipBytes(row.ToolID, maxRecordedName), toolkeep.ClipBytes(row.Range, maxRecordedName)
+	}
 	if row.Async {
 		row.ExpiresAt = row.EndedAt.Add(p.ResultLife)
 	}
@@ -137,7 +137,7 @@ func (p *Pipeline) settle(a *activeCall, res *toolkeep.Result, e *toolkeep.Error
 		}
 	}
 	if why := failure(res, e); why != nil {
-		a.settleError(why)
+		p.settleError(a, why)
 	}
 	switch {
 	case e == nil && res != nil && res.Error != nil:
@@ -157,41 +157,18 @@ func (p *Pipeline) settle(a *activeCall, res *toolkeep.Result, e *toolkeep.Error
 
 // settleError writes an error into the row. It advises a retry only if the error may
 // pass and a retry cannot do the work twice.
-func (a *activeCall) settleError(e *toolkeep.Error) {
+func (p *Pipeline) settleError(a *activeCall, e *toolkeep.Error) {
 	if a.tool != nil && !a.nothingSent(e) && a.tool.Writes() && !a.idempotent() {
 		e.Retryable = false
 	}
-	a.row.Code, a.row.Message = e.Code, e.Message
-	a.row.Retryable, a.row.RetryS = e.Retryable, e.RetryAfterSeconds()
-	details := e.Details
-	if len(a.faults) > 0 {
-		a.row.Message, details = a.recordedFaults()
-	}
-	if len(details) > 0 {
-		if raw, err := jsonv2.Marshal(details, jsonv2.Deterministic(true)); err == nil {
-			a.row.Details = json.RawMessage(raw)
-		}
-	}
+	a.row.Code, a.row.Retryable, a.row.RetryS = e.Code, e.Retryable, e.RetryAfterSeconds()
+	a.row.Message, a.row.Details = p.recordedError(a, e)
 }
 
 // nothingSent reports whether a failed call certainly did not reach its upstream.
 func (a *activeCall) nothingSent(e *toolkeep.Error) bool {
 	// A worker commits Sent before it sends a write.
 	return e.NothingSent || !a.stored || a.row.Writes && !a.row.Sent
-}
-
-// recordedFaults is the recorded form of argument faults: place and rule. The caller's
-// message quotes values, which must never be recorded.
-func (a *activeCall) recordedFaults() (string, map[string]any) {
-	kept := make([]any, len(a.faults))
-	for i, v := range a.faults {
-		kept[i] = map[string]any{"pointer": v.Pointer, "rule": v.Rule}
-	}
-	text := fmt.Sprintf("the arguments do not fit %s: rule %s at %q", a.tool.Ref(), a.faults[0].Rule, a.faults[0].Pointer)
-	if len(kept) > 1 {
-		text += fmt.Sprintf(", %d faults in all", len(kept))
-	}
-	return text, map[string]any{"errors": kept}
 }
 
 // write commits the row's end, before the answer is returned.

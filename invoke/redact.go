@@ -69,7 +69,7 @@ func cleanPointers(v any, c textCleaner) any {
 	case map[string]any:
 		for k, e := range t {
 			if s, ok := e.(string); ok && k == "pointer" && strings.Contains(s, "~") {
-				if plain := unescape.Replace(s); c.Clean(plain) != plain {
+				if plain := canon.Unescape(s); c.Clean(plain) != plain {
 					t[k] = c.Clean(plain)
 				}
 				continue
@@ -83,5 +83,3 @@ func cleanPointers(v any, c textCleaner) any {
 	}
 	return v
 }
-
-var unescape = strings.NewReplacer("~1", "/", "~0", "~")

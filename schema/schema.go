@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
+	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
@@ -23,6 +25,40 @@ type Schema struct {
 	cyclic map[*jsonschema.Schema]bool
 	// resources has the resource of each schema; nil unless a dynamic reference can lead to several.
 	resources map[*jsonschema.Schema]*resource
+	names     func() map[string]bool // of all properties that it defines
+}
+
+// Known returns a pointer into a value with "*" for every name that the schema does not define; the zero Schema defines
+// none. What is left are names that the schema's author chose, and numbers up to 2^31.
+func (s *Schema) Known(pointer string) string {
+	if pointer == "" {
+		return ""
+	}
+	var names map[string]bool
+	if s.names != nil {
+		names = s.names()
+	}
+	parts := strings.Split(pointer, "/")[1:]
+	for i, part := range parts {
+		if _, err := strconv.ParseUint(part, 10, 31); err != nil && !names[canon.Unescape(part)] {
+			parts[i] = "*"
+		}
+	}
+	return "/" + strings.Join(parts, "/")
+}
+
+// definedNames returns the names of all properties in a schema.
+func definedNames(root *jsonschema.Schema) map[string]bool {
+	names := map[string]bool{}
+	for _, sch := range survey(root) {
+		for name := range sch.Properties {
+			names[name] = true
+		}
+		for _, name := range sch.Required {
+			names[name] = true
+		}
+	}
+	return names
 }
 
 // home is the address of a schema without $id. Its scheme has no loader, so a relative reference resolves below it
@@ -63,7 +99,7 @@ func Compile(raw []byte) (*Schema, error) {
 	if err != nil {
 		return nil, broken(compileFaults(doc, err), err)
 	}
-	s := &Schema{compiled: compiled}
+	s := &Schema{compiled: compiled, names: sync.OnceValue(func() map[string]bool { return definedNames(compiled) })}
 	all := survey(compiled)
 	if dynamic(all) {
 		for _, at := range named(doc) { // what only a dynamic reference leads to
