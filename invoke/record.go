@@ -161,8 +161,29 @@ func (p *Pipeline) settleError(a *activeCall, e *toolkeep.Error) {
 	if a.tool != nil && !a.nothingSent(e) && a.tool.Writes() && !a.idempotent() {
 		e.Retryable = false
 	}
+	a.tellSent(e)
 	a.row.Code, a.row.Retryable, a.row.RetryS = e.Code, e.Retryable, e.RetryAfterSeconds()
 	a.row.Message, a.row.Details = p.recordedError(a, e)
+}
+
+// tellSent says of a write that was sent, and whose answer nobody waited for, that it may
+// have taken effect: longer limits are no remedy for it.
+func (a *activeCall) tellSent(e *toolkeep.Error) {
+	if a.tool == nil || !a.tool.Writes() || a.nothingSent(e) {
+		return
+	}
+	what := "look whether it did before you send it again"
+	if a.idempotent() {
+		what = "the tool is idempotent, so the same call may be sent again"
+	}
+	switch e.Code {
+	case toolkeep.Timeout:
+		e.Message = "the call's deadline passed after it was sent: it may have taken effect; " + what
+	case toolkeep.Cancelled:
+		e.Message = "the call was cancelled after it was sent: it may have taken effect; " + what
+	case toolkeep.UpstreamTimeout:
+		e.Message += "; the call may have taken effect, and " + what
+	}
 }
 
 // nothingSent reports whether a failed call certainly did not reach its upstream.

@@ -73,10 +73,10 @@ func (c *Client) lost(ctx context.Context, s *status.Status) error {
 	switch s.Code() {
 	case codes.Canceled:
 		if ctx.Err() != nil {
-			return made(toolkeep.Cancelled, "the call was cancelled before the answer came")
+			return made(toolkeep.Cancelled, "the call was cancelled before the answer came; a call that writes may have taken effect")
 		}
 	case codes.DeadlineExceeded:
-		return made(toolkeep.Timeout, "the deadline passed before the answer of %s came", c.addr)
+		return made(toolkeep.Timeout, "the deadline passed before the answer of %s came; a call that writes may have taken effect", c.addr)
 	case codes.Unauthenticated:
 		return made(toolkeep.Unauthenticated, "%s does not know the caller", c.addr)
 	case codes.PermissionDenied:

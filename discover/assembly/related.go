@@ -211,7 +211,7 @@ var classHints = map[string]string{
 	"AUTH_REQUIRED":    "Credentials are missing or no longer good: ask the user to log in or to store the secret, and call again afterwards. Other arguments do not help.",
 	"POLICY_DENIED":    "The call is not allowed: do not repeat it. Use an alternative, or ask the user for permission or approval.",
 	"RATE_LIMIT":       "Too many calls in a short time: wait, then repeat the same call once.",
-	"TIMEOUT":          "The tool took too long: ask for less at once, or give the call more time or make it asynchronous.",
+	"TIMEOUT":          "The tool took too long: ask for less at once, or give the call more time or make it asynchronous. A call that writes may have taken effect: look before you send it again.",
 	"NETWORK_ERROR":    "The tool's service could not be reached: the arguments are not the reason.",
 	"PROVIDER_ERROR":   "The tool's service failed: the arguments are probably not the reason. Use an alternative if it goes on.",
 	"SANDBOX_ERROR":    "The tool's own process broke a limit or failed: ask for less at once.",
