@@ -112,6 +112,8 @@ type parser struct {
 	elements   int
 	depth      int
 	nul        bool // data contains an escaped NUL
+	loose      bool // of two equal names the last counts
+	doubled    bool // that happened
 	scratch    []byte
 }
 
@@ -123,6 +125,7 @@ func (p *parser) reset(data []byte, l Limits) {
 	p.dec.Reset(p.buf, jsontext.AllowDuplicateNames(true))
 	p.data, p.text, p.limits = data, string(data), l
 	p.properties, p.elements, p.depth = 0, 0, 0
+	p.loose, p.doubled = false, false
 	p.nul = bytes.Contains(data, []byte(`\u0000`))
 }
 
@@ -212,7 +215,9 @@ func (p *parser) object() (any, error) {
 		}
 		before := len(obj)
 		obj[name] = nil
-		if len(obj) == before {
+		if len(obj) == before && p.loose {
+			p.doubled = true
+		} else if len(obj) == before {
 			return nil, p.fail(toolkeep.InvalidEncoding, "a name stands twice in one object; keep one of them")
 		}
 		v, err := p.value()

@@ -98,7 +98,7 @@ func TestRead(t *testing.T) {
 func TestReadRefuses(t *testing.T) {
 	i := inspect.New(inspect.Config{})
 	for name, text := range map[string]string{
-		"HTML": "<html>", "cut": `{"a":`, "twice": `{"a":1,"a":2}`, "bad UTF-8": "\"\xff\"", "NUL": `"\u0000"`,
+		"HTML": "<html>", "cut": `{"a":`,
 		"number": `1e99999`, "deep": strings.Repeat("[", 1001) + strings.Repeat("]", 1001),
 	} {
 		_, err := i.Inspect(tool(nil, ""), body("application/json", text), nil)
@@ -119,6 +119,8 @@ func TestBadTextIsReplacedWithAWarning(t *testing.T) {
 	i := inspect.New(inspect.Config{})
 	for _, o := range []*toolkeep.Output{
 		body("text/plain", "a\xffb\x00c"),
+		body("application/json", "\"a\xffb\\u0000c\""),
+		body("application/json", "\"a\\ud83db\x00c\""),
 		{HasValue: true, Value: "a\xffb\x00c"},
 	} {
 		got, err := i.Inspect(tool(nil, ""), o, nil)
@@ -131,6 +133,16 @@ func TestBadTextIsReplacedWithAWarning(t *testing.T) {
 		if len(got.Warnings) != 1 || got.Warnings[0].Code != toolkeep.InvalidResponse {
 			t.Errorf("warnings %v", got.Warnings)
 		}
+	}
+	for sent, want := range map[string]string{`{"a":1,"a":2}`: `{"a":2}`, `{"a":"\u0000","a":[{"b":1,"b":"\udc00"}]}`: "{\"a\":[{\"b\":\"\ufffd\"}]}"} {
+		got, err := i.Inspect(tool(nil, ""), body("application/json", sent), nil)
+		if err != nil || string(got.Output) != want || len(got.Warnings) != 1+strings.Count(want, "\ufffd") {
+			t.Errorf("%s: %v, %v", sent, got, err)
+		}
+	}
+	lines, err := i.Inspect(tool(nil, ""), body("application/x-ndjson", `"\u0000"`+"\n"+`"\u0000"`), nil)
+	if err != nil || len(lines.Warnings) != 1 {
+		t.Errorf("%v, %v", lines, err)
 	}
 	got, err := i.Inspect(tool(nil, ""), body("text/plain; charset=klingon", "a\xff"), nil)
 	if err != nil || len(got.Warnings) != 2 {

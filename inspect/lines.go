@@ -14,19 +14,19 @@ import (
 )
 
 // parseLines parses NDJSON or JSON Lines into a list: one value per line, empty lines skipped.
-func (i *Inspector) parseLines(text []byte) ([]any, error) {
-	return i.parseEach(bytes.TrimPrefix(text, utf8BOM), '\n', "line")
+func (i *Inspector) parseLines(r *result, text []byte) ([]any, error) {
+	return i.parseEach(r, bytes.TrimPrefix(text, utf8BOM), '\n', "line")
 }
 
 // parseSequence parses a JSON text sequence (RFC 7464) into a list: a record separator before each value.
-func (i *Inspector) parseSequence(text []byte) ([]any, error) {
+func (i *Inspector) parseSequence(r *result, text []byte) ([]any, error) {
 	_, text, _ = bytes.Cut(text, []byte{recordSeparator})
-	return i.parseEach(text, recordSeparator, "element")
+	return i.parseEach(r, text, recordSeparator, "element")
 }
 
 const recordSeparator = 0x1e
 
-func (i *Inspector) parseEach(text []byte, separator byte, what string) ([]any, error) {
+func (i *Inspector) parseEach(r *result, text []byte, separator byte, what string) ([]any, error) {
 	list, left := []any{}, maxElements
 	for n := 1; len(text) > 0; n++ {
 		one := text
@@ -38,10 +38,11 @@ func (i *Inspector) parseEach(text []byte, separator byte, what string) ([]any, 
 		if one = bytes.TrimSpace(one); len(one) == 0 {
 			continue
 		}
-		v, err := canon.Parse(one, canon.Limits{Bytes: i.hard, Depth: maxDepth, Properties: left, Elements: left})
+		v, repairs, err := canon.ParseLoose(one, canon.Limits{Bytes: i.hard, Depth: maxDepth, Properties: left, Elements: left})
 		if err != nil {
 			return nil, fmt.Errorf("%s %d: %s", what, n, toolkeep.AsError(err).Message)
 		}
+		r.repaired(repairs)
 		if left -= count(v); left <= 0 {
 			return nil, errElements
 		}

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"math/big"
 	"mime"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -64,9 +65,9 @@ func (i *Inspector) read(r *result, o *toolkeep.Output) error {
 	case kindTSV:
 		r.value, err = list(parseTSV(text, header))
 	case kindLines:
-		r.value, err = list(i.parseLines(text))
+		r.value, err = list(i.parseLines(r, text))
 	case kindSequence:
-		r.value, err = list(i.parseSequence(text))
+		r.value, err = list(i.parseSequence(r, text))
 	case kindHTML:
 		if r.clean != nil { // as sent; the tree is cleaned below
 			text = []byte(r.clean.Clean(string(text)))
@@ -157,20 +158,34 @@ func kindOf(media string) kind {
 }
 
 func (i *Inspector) parse(r *result, text []byte) error {
-	v, err := canon.Parse(bytes.TrimPrefix(text, utf8BOM), canon.Limits{
-		Bytes: i.hard, Depth: maxDepth, Properties: maxElements, Elements: maxElements})
+	v, repairs, err := canon.ParseLoose(bytes.TrimPrefix(text, utf8BOM), i.jsonLimits())
 	if err != nil {
 		return notReadable(r.media, err)
 	}
 	r.value = v
+	r.repaired(repairs)
 	return nil
+}
+
+func (i *Inspector) jsonLimits() canon.Limits {
+	return canon.Limits{Bytes: i.hard, Depth: maxDepth, Properties: maxElements, Elements: maxElements}
+}
+
+// repaired warns, once, of what had to be changed: the call was made and may have written, so its result is given.
+func (r *result) repaired(c canon.Repairs) {
+	for _, w := range c.Warnings() {
+		if !slices.ContainsFunc(r.out.Warnings, func(have toolkeep.Warning) bool { return have.Message == w.Message }) {
+			r.out.Warnings = append(r.out.Warnings, w)
+		}
+	}
 }
 
 var utf8BOM = []byte("\ufeff")
 
 // guess handles a body without a declared type: JSON if it parses, text if it is UTF-8 without NUL, else binary.
 func (i *Inspector) guess(r *result, body []byte) error {
-	if i.parse(r, body) == nil {
+	if v, err := canon.Parse(bytes.TrimPrefix(body, utf8BOM), i.jsonLimits()); err == nil {
+		r.value = v
 		return nil
 	}
 	if isGoodText(string(body)) {
@@ -261,13 +276,7 @@ func (r *result) goodText(s string) (string, bool) {
 		return s, false
 	}
 	s = strings.ReplaceAll(strings.ToValidUTF8(s, "\ufffd"), "\x00", "\ufffd")
-	const message = "the result held bytes that are not text; they were replaced by U+FFFD"
-	for _, w := range r.out.Warnings {
-		if w.Message == message {
-			return s, true
-		}
-	}
-	r.warn(toolkeep.InvalidResponse, message)
+	r.repaired(canon.Repairs{Text: true})
 	return s, true
 }
 

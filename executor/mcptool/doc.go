@@ -18,8 +18,8 @@
 // # What comes back
 //
 // The result is the CallToolResult without isError and resultType: content,
-// structuredContent, _meta and any other members. A NUL, which Toolkeep's JSON text
-// must not contain, becomes U+FFFD. isError makes it E3540 with the first text as the
+// structuredContent, _meta and any other members. A NUL and half of a surrogate pair,
+// which Toolkeep's JSON text must not contain, become U+FFFD, with a warning. isError makes it E3540 with the first text as the
 // message; details.content has the blocks and details.structured_content the structured
 // content, together at most 256 KiB.
 //

@@ -108,7 +108,7 @@ func (e *Executor) Execute(ctx context.Context, x *toolkeep.Execution) (*toolkee
 	if terr != nil {
 		return nil, terr
 	}
-	return &toolkeep.Output{Value: value, HasValue: true, BytesSent: a.BytesSent, BytesRecv: a.BytesRecv}, nil
+	return &toolkeep.Output{Value: value, HasValue: true, BytesSent: a.BytesSent, BytesRecv: a.BytesRecv, Warnings: c.repairs.Warnings()}, nil
 }
 
 // call is one Execute.
@@ -116,6 +116,7 @@ type call struct {
 	x            *toolkeep.Execution
 	server, tool string
 	limit        int64
+	repairs      canon.Repairs // of the answer
 }
 
 // metaKey is the _meta key in which another Toolkeep looks for an idempotency key.

@@ -127,6 +127,10 @@ func TestResult(t *testing.T) {
 	if want := `{"_meta":{"com.example/a":[1.50]},"content":[],"structuredContent":{"n":12345678901234567890.10,"s":"é"}}`; err != nil || got != want {
 		t.Errorf("%s %v", got, err)
 	}
+	out, xerr := e.Execute(t.Context(), execution(bound("test", "result"), map[string]any{"raw": `{"content":[{"type":"text","text":"a\u0000"}]}`}))
+	if xerr != nil || len(out.Warnings) != 1 || !strings.Contains(out.Warnings[0].Message, "replaced by U+FFFD") {
+		t.Errorf("%+v, %v", out, xerr)
+	}
 	for raw, want := range map[string]string{
 		`{}`:                                `{"content":[]}`,
 		`{"content":null,"vendor":{"a":1}}`: `{"content":[],"vendor":{"a":1}}`,

@@ -1,7 +1,6 @@
 package mcptool
 
 import (
-	"bytes"
 	"strconv"
 	"strings"
 
@@ -28,11 +27,12 @@ func (c *call) result(raw []byte) (map[string]any, *toolkeep.Error) {
 		return nil, toolkeep.NewError(toolkeep.ResultTooLarge, "the result of the MCP server %s has %d bytes, at most %d are accepted; ask for less", c.server, len(raw), c.limit).
 			With("server", c.server).With("limit_bytes", c.limit)
 	}
-	raw = withoutNUL(raw)
-	tree, err := canon.ParseObject(raw, resultLimits(int64(len(raw))+1))
-	if err != nil || len(raw) == 0 {
+	v, repairs, err := canon.ParseLoose(raw, resultLimits(int64(len(raw))+1))
+	tree, ok := v.(map[string]any)
+	if err != nil || !ok {
 		return nil, c.broken("its answer cannot be read").Because(err)
 	}
+	c.repairs = repairs
 	content, isList := tree["content"].([]any)
 	if v, has := tree["content"]; has && v != nil && !isList {
 		return nil, c.broken("the content of its answer is not a list")
@@ -102,24 +102,4 @@ func (c *call) blocks(content []any, limit int) (kept []any, left int) {
 		kept = append(kept, map[string]any{"type": "text", "text": "(" + strconv.Itoa(omitted) + " parts of the answer are left out because they are too large)"})
 	}
 	return kept, left
-}
-
-// withoutNUL replaces every \u0000 in raw JSON by \ufffd. Tools that read binary files
-// return it, and a result without it is better than none.
-func withoutNUL(raw []byte) []byte {
-	nul := []byte(`\u0000`)
-	if !bytes.Contains(raw, nul) {
-		return raw
-	}
-	out := bytes.Clone(raw)
-	for i := 0; i+len(nul) <= len(out); i++ {
-		if out[i] != '\\' {
-			continue
-		}
-		if string(out[i:i+len(nul)]) == string(nul) {
-			copy(out[i:], `\ufffd`)
-		}
-		i++ // an escaped character does not begin an escape
-	}
-	return out
 }
