@@ -86,7 +86,7 @@ func TestDefaults(t *testing.T) {
 		MCP:     MCP{View: "auto", AutoTools: 40, SessionIdle: 30 * time.Minute, Sessions: 10_000},
 		GRPC:    GRPC{Addr: "127.0.0.1:50053"},
 		Metrics: Metrics{Addr: "127.0.0.1:9090", MaxTools: 10_000},
-		Access:  Access{Mode: "rbac"},
+		Access:  Access{Mode: "rbac", AgentFailures: 10, AgentBlock: 5 * time.Minute, AddressFailures: 100, AddressBlock: 15 * time.Minute, FailureAlarm: 10_000},
 		OAuth:   OAuth{SubjectClaim: "sub", TenantClaim: "tenant"},
 		Log:     Log{Level: slog.LevelInfo, Format: "json", Buffer: 1 << 20},
 		Limits:  Limits{AgentPerMinute: 100, AgentToolPerMinute: 10, GlobalPerMinute: 10_000, AgentConcurrent: 4},
