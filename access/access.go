@@ -43,6 +43,7 @@ type Access struct {
 	keys     atomic.Pointer[keyring] // nil before Start
 	current  atomic.Pointer[generation]
 	failures *failures
+	trail    *trail
 	oauth    *issuer // nil if no tokens are accepted
 
 	mu      sync.Mutex // serialises key changes, Start and Stop
@@ -81,6 +82,7 @@ func New(c Config) (*Access, error) {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	a := &Access{config: c, failures: newFailures(c.Failures, c.Clock, c.Log)}
+	a.trail = newTrail(a)
 	if err := a.SetRoles(c.Roles); err != nil {
 		return nil, err
 	}
@@ -124,6 +126,7 @@ func (a *Access) Start(ctx context.Context) error {
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	a.cancel = cancel
 	a.done.Go(func() { a.follow(run, seq) })
+	a.trail.done.Go(func() { a.trail.run(run) })
 	if a.oauth != nil {
 		go a.oauth.run(run)
 	}
@@ -141,6 +144,7 @@ func (a *Access) Stop() {
 	started := a.cancel != nil
 	a.mu.Unlock()
 	a.done.Wait()
+	a.trail.done.Wait()
 	if started && a.oauth != nil {
 		<-a.oauth.over
 	}
@@ -242,6 +246,7 @@ func (a *Access) Authenticate(ctx context.Context, bearer, addr string) (*toolke
 			a.tell(Failure{Reason: "blocked", Addr: addr})
 			return nil, err
 		}
+		a.tell(Failure{Reason: "no_credential", Addr: addr})
 		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "no API key was sent; send the header Authorization: Bearer and a key")
 	}
 	if looksLikeToken(bearer) {
@@ -358,10 +363,10 @@ func (a *Access) outdated(f Failure, net, message string) error {
 	return toolkeep.NewError(toolkeep.Unauthenticated, "%s", message)
 }
 
-// NoteDenied counts a refused authorisation for who acted, from any address.
-func (a *Access) NoteDenied(p *toolkeep.Principal) {
+// NoteDenied counts a refused call of a tool for who acted, from any address.
+func (a *Access) NoteDenied(p *toolkeep.Principal, tool string) {
 	c, l := a.actor(p), a.failures.limits
-	f := Failure{Reason: "denied", Tenant: c.tenant, Subject: p.Subject, OnBehalf: p.OnBehalf, KeyID: p.KeyID, Addr: p.Addr}
+	f := Failure{Reason: "denied", Tool: or(tool, "?"), Tenant: c.tenant, Subject: p.Subject, OnBehalf: p.OnBehalf, KeyID: p.KeyID, Addr: p.Addr}
 	if a.failures.blocked(c) != nil {
 		f.Reason = "blocked"
 		a.tell(f)
@@ -372,6 +377,19 @@ func (a *Access) NoteDenied(p *toolkeep.Principal) {
 	}
 	a.failures.noteGlobal()
 	a.tell(f)
+}
+
+// NoteRefused tells of a refused authorisation of what is no call. It counts for no
+// block. permission is what was missing, "" if it has no name.
+func (a *Access) NoteRefused(p *toolkeep.Principal, permission string) {
+	a.tell(Failure{Reason: "denied", Tenant: p.Tenant, Subject: p.Subject, OnBehalf: p.OnBehalf, KeyID: p.KeyID, Addr: p.Addr, Permission: permission})
+}
+
+func or(a, b string) string {
+	if a == "" {
+		return b
+	}
+	return a
 }
 
 // Blocked returns E3810 while who acts may not call after too many refused calls. It
@@ -400,7 +418,7 @@ func (a *Access) owner(p *toolkeep.Principal) (tenant, subject string) {
 
 func (a *Access) tell(f Failure) {
 	f.At = a.config.Clock()
-	a.config.Log.Debug("access refused", "reason", f.Reason, "tenant", f.Tenant, "subject", f.Subject, "key", f.KeyID, "addr", f.Addr)
+	a.trail.tell(f, network(f.Addr))
 	if a.config.OnFailure != nil {
 		a.config.OnFailure(f)
 	}

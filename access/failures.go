@@ -20,10 +20,10 @@ type FailureLimits struct {
 	Tracked    int           // agents and addresses tracked; default 65,536
 }
 
-// Failure is one authentication or authorisation failure, for events and metrics. It
+// Failure is one authentication or authorisation failure, for the log, records and metrics. It
 // holds no secret.
 type Failure struct {
-	// Reason is malformed, unknown_key, wrong_secret, revoked, expired, denied or
+	// Reason is no_credential, malformed, unknown_key, wrong_secret, revoked, expired, denied or
 	// blocked; of tokens also wrong_signature, wrong_issuer, wrong_audience,
 	// wrong_claims, not_yet_valid or issuer_unavailable.
 	Reason  string
@@ -31,9 +31,12 @@ type Failure struct {
 	Subject string // "" if unknown
 	// OnBehalf is the person that a denied call was for; "" for none.
 	OnBehalf string
-	KeyID    string // as sent, if it has the form of an id
-	Addr     string
-	At       time.Time
+	// Tool is that of a denied call, "?" if it named none; "" of what is no call.
+	Tool       string
+	Permission string // that was missing for what is no call; "" if unknown
+	KeyID      string // as sent, if it has the form of an id
+	Addr       string
+	At         time.Time
 }
 
 const (

@@ -141,7 +141,7 @@ func TestDeniedCallsBlock(t *testing.T) {
 				}
 				from := *tc.who
 				from.Addr = fmt.Sprint("192.0.2.", i)
-				a.NoteDenied(&from)
+				a.NoteDenied(&from, "std.echo")
 			}
 			if e := is(t, a.Blocked(tc.who), toolkeep.AuthFailuresLimited); e.RetryAfter != 5*time.Minute {
 				t.Errorf("error %+v", e)
@@ -154,7 +154,7 @@ func TestDeniedCallsBlock(t *testing.T) {
 			must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), text, "198.51.100.7"))
 		})
 	}
-	a.NoteDenied(p)
+	a.NoteDenied(p, "std.echo")
 	if n := len(told); n != 31 || told[0].Reason != "denied" || told[0].Subject != "bot" || told[0].OnBehalf != "ann" || told[30].Reason != "blocked" {
 		t.Errorf("told %+v", told)
 	}
@@ -191,7 +191,7 @@ func TestFailureLimitsCanBeOff(t *testing.T) {
 	a := open(t, Config{Failures: FailureLimits{PerAgent: -1, PerAddr: -1, Global: -1}})
 	for range 300 {
 		is(t, second(a.Authenticate(t.Context(), "guess", "192.0.2.1")), toolkeep.Unauthenticated)
-		a.NoteDenied(principal(Agent))
+		a.NoteDenied(principal(Agent), "std.echo")
 	}
 	if err := a.Blocked(principal(Agent)); err != nil {
 		t.Error(err)
@@ -229,7 +229,7 @@ func TestFailuresHammer(t *testing.T) {
 			for i := range 300 {
 				addr := fmt.Sprint("192.0.2.", i%120)
 				_, _ = a.Authenticate(t.Context(), "guess", addr)
-				a.NoteDenied(&toolkeep.Principal{Tenant: "acme", Subject: addr})
+				a.NoteDenied(&toolkeep.Principal{Tenant: "acme", Subject: addr}, "std.echo")
 				_ = a.Blocked(&toolkeep.Principal{Tenant: "acme", Subject: addr, Addr: addr})
 			}
 		})

@@ -379,7 +379,7 @@ func TestTokenFailuresCount(t *testing.T) {
 	must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), good, addr)) // never a valid token
 	p := must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), good, "198.51.100.1"))
 	for range 10 {
-		a.NoteDenied(p)
+		a.NoteDenied(p, "std.echo")
 	}
 	must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), good, "203.0.113.1"))
 	is(t, a.Blocked(p), toolkeep.AuthFailuresLimited)

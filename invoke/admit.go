@@ -27,6 +27,9 @@ func (p *Pipeline) admit(ctx context.Context, a *activeCall) (*toolkeep.Result, 
 	}
 	if c.Fault != nil {
 		shorten(&a.row, p.KeyBytes)
+		if code := c.Fault.Code; code == toolkeep.TokenInvalid || code == toolkeep.SignatureInvalid {
+			p.noteDenied(a)
+		}
 		return nil, c.Fault
 	}
 	if err := p.admitIDs(ctx, a); err != nil {
@@ -35,6 +38,7 @@ func (p *Pipeline) admit(ctx context.Context, a *activeCall) (*toolkeep.Result, 
 	}
 	acting, err := p.Access.ActingAs(a.principal, c)
 	if err != nil {
+		p.noteDenied(a)
 		return nil, err
 	}
 	a.principal = acting

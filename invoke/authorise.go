@@ -12,17 +12,13 @@ import (
 func (p *Pipeline) authorise(ctx context.Context, a *activeCall) (*toolkeep.Result, error) {
 	if a.mode != modeWorker { // the call was admitted before the block
 		if err := p.Access.Blocked(a.principal); err != nil {
-			if a.mode != modeDryRun {
-				p.Access.NoteDenied(a.principal)
-			}
+			p.noteDenied(a)
 			return nil, err
 		}
 	}
 	a.decision = p.Access.Authorise(a.principal, a.tool, a.call)
 	if !a.decision.Allowed {
-		if a.mode != modeDryRun {
-			p.Access.NoteDenied(a.principal)
-		}
+		p.noteDenied(a)
 		return nil, denied(a.decision)
 	}
 	switch {
@@ -34,6 +30,13 @@ func (p *Pipeline) authorise(ctx context.Context, a *activeCall) (*toolkeep.Resu
 		return nil, nil
 	}
 	return p.answerKept(ctx, a)
+}
+
+// noteDenied counts a refusal, except in a dry run.
+func (p *Pipeline) noteDenied(a *activeCall) {
+	if a.mode != modeDryRun {
+		p.Access.NoteDenied(a.principal, a.row.ToolID)
+	}
 }
 
 func denied(d access.Decision) *toolkeep.Error {

@@ -217,7 +217,7 @@ func (a *fakeAccess) Blocked(*toolkeep.Principal) error {
 	return nil
 }
 
-func (a *fakeAccess) NoteDenied(*toolkeep.Principal) { a.denials.Add(1) }
+func (a *fakeAccess) NoteDenied(*toolkeep.Principal, string) { a.denials.Add(1) }
 
 func (a *fakeAccess) Visible(*toolkeep.Principal, *toolkeep.Tool) bool { return true }
 

@@ -31,7 +31,7 @@ type Access interface {
 	Visible(p *toolkeep.Principal, t *toolkeep.Tool) bool
 	// NoteDenied counts a refusal: the calls of who acted are blocked for a while after
 	// repeated refusals (Execution 8.8).
-	NoteDenied(p *toolkeep.Principal)
+	NoteDenied(p *toolkeep.Principal, tool string)
 	// Blocked returns E3810 during such a block.
 	Blocked(p *toolkeep.Principal) error
 	// Authorise decides one call; every check carries its reason.

@@ -20,6 +20,9 @@ type Auth interface {
 // long.
 const maxBearer = 16 << 10
 
+// unreadable is no credential of any kind.
+const unreadable = "?"
+
 // bearer is the credential that was sent, "" for none. E3214.
 func (h Headers) bearer() (string, error) {
 	hs := h.values[h.names.authorization]
@@ -37,11 +40,16 @@ func (h Headers) bearer() (string, error) {
 // user and its proofs are not checked: those of a call are the pipeline's, which records
 // the refusal. E3214, E3810.
 func (g *Gate) Authenticate(ctx context.Context, h Headers, peer string) (*toolkeep.Principal, error) {
+	addr := g.proxies.client(h, peer)
 	bearer, err := h.bearer()
 	if err != nil {
+		// It counts as a bearer that is no credential does.
+		if _, counted := g.auth.Authenticate(ctx, unreadable, addr); toolkeep.IsCode(counted, toolkeep.AuthFailuresLimited) {
+			return nil, counted
+		}
 		return nil, err
 	}
-	return g.auth.Authenticate(ctx, bearer, g.proxies.client(h, peer))
+	return g.auth.Authenticate(ctx, bearer, addr)
 }
 
 // AuthenticateHTTP is Authenticate for an HTTP request.
@@ -51,14 +59,31 @@ func (g *Gate) AuthenticateHTTP(r *http.Request) (*toolkeep.Principal, error) {
 
 // Check is for requests that are no calls: it refuses proofs that cannot be
 // checked and a user that the principal may not act for. E3201, E3209, E3404.
-func (g *Gate) Check(h Headers, p *toolkeep.Principal) error {
-	if err := g.proofs(h); err != nil {
-		return err
+func (g *Gate) Check(h Headers, p *toolkeep.Principal) (err error) {
+	if e := g.proofs(h); e != nil {
+		err = e
+	} else if user := h.first(h.names.user); user != "" && user != p.Subject && user != p.OnBehalf {
+		err = Need(p, toolkeep.PermActAs)
 	}
-	if user := h.first(h.names.user); user != "" && user != p.Subject && user != p.OnBehalf {
-		return Need(p, toolkeep.PermActAs)
+	g.Note(p, err)
+	return err
+}
+
+// Trail is what an Auth can do beside: tell of a refused authorisation of what is no
+// call.
+type Trail interface {
+	NoteRefused(p *toolkeep.Principal, permission string)
+}
+
+// Note tells the Auth's trail if err refuses an authorisation. A call's refusal, which
+// names its record, was told by the pipeline.
+func (g *Gate) Note(p *toolkeep.Principal, err error) {
+	t, ok := g.auth.(Trail)
+	if e := toolkeep.AsError(err); ok && e != nil && e.InvocationID == "" &&
+		(e.Code == toolkeep.PermissionDenied || e.Code == toolkeep.TokenInvalid || e.Code == toolkeep.SignatureInvalid) {
+		permission, _ := e.Details["permission"].(string)
+		t.NoteRefused(p, permission)
 	}
-	return nil
 }
 
 // Address is a remote address without its port.

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -396,5 +397,48 @@ func TestStill(t *testing.T) {
 		if got := New(Config{Auth: x.auth}).Still(x.p); got != x.want {
 			t.Errorf("%+v: %t", x, got)
 		}
+	}
+}
+
+// trailing is an Auth that keeps what it is told.
+type trailing struct {
+	fakeAuth
+	told *[]string
+}
+
+func (t trailing) NoteRefused(p *toolkeep.Principal, permission string) {
+	*t.told = append(*t.told, p.Subject+" "+permission)
+}
+
+// TestRefusalsAreNoted: what the gate refuses reaches the Auth, which counts it and tells
+// of it; a refused call has told already.
+func TestRefusalsAreNoted(t *testing.T) {
+	var told, asked []string
+	g := New(Config{Auth: trailing{fakeAuth(func(bearer, addr string) (*toolkeep.Principal, error) {
+		asked = append(asked, bearer+" "+addr)
+		if len(asked) > 2 {
+			return nil, toolkeep.NewError(toolkeep.AuthFailuresLimited, "blocked")
+		}
+		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "no")
+	}), &told}})
+	for _, want := range []toolkeep.Code{toolkeep.Unauthenticated, toolkeep.Unauthenticated, toolkeep.AuthFailuresLimited} {
+		if _, err := g.Authenticate(t.Context(), HTTP(http.Header{"Authorization": {"Basic a"}}), "192.0.2.1"); !toolkeep.IsCode(err, want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	if asked[0] != "? 192.0.2.1" {
+		t.Errorf("asked %q", asked)
+	}
+	p := &toolkeep.Principal{Subject: "ann"}
+	_ = g.Check(HTTP(http.Header{"X-User-Id": {"bob"}}), p)
+	_ = g.Check(HTTP(http.Header{"X-Capability-Token": {"x"}}), p)
+	g.Note(p, Need(p, toolkeep.PermKeys))
+	refused := toolkeep.NewError(toolkeep.PermissionDenied, "no")
+	refused.InvocationID = "i"
+	for _, err := range []error{nil, refused, toolkeep.NewError(toolkeep.ResourceNotFound, "no")} {
+		g.Note(p, err)
+	}
+	if want := []string{"ann act-as", "ann ", "ann keys:admin"}; !slices.Equal(told, want) {
+		t.Errorf("told %q, want %q", told, want)
 	}
 }

@@ -49,11 +49,12 @@ func register[I, O any](a *API, r route, permission string, fn func(context.Cont
 		}
 	}
 	a.add(in.document(out.document(r)), permission)
-	carryOut := func(req *http.Request, to *progress) (*O, error) {
+	carryOut := func(req *http.Request, to *progress) (_ *O, err error) {
 		p, err := a.caller(req)
 		if err != nil {
 			return nil, err
 		}
+		defer func() { a.gate.Note(p, err) }()
 		if err := gate.Need(p, permission); err != nil {
 			return nil, err
 		}
