@@ -185,6 +185,44 @@ func TestComparedLater(t *testing.T) {
 	})
 }
 
+// TestHoldsGoByThemselves: a server of which tools are held is read again, so that a hold goes within
+// seconds of the pinned definition's return, although nobody calls the server.
+func TestHoldsGoByThemselves(t *testing.T) {
+	for name, c := range map[string]struct {
+		spec   string
+		before [][]byte
+		held   string
+		after  string
+	}{
+		"offered nothing once":   {httpSpec, nil, "read@1.0.0 active held:definition_gone", "read@1.0.0 active"},
+		"offered another once":   {httpSpec, [][]byte{tool("read", "Reads fast.")}, "read@1.0.0 active held:definition_changed", "read@1.0.0 active"},
+		"sent an invalid one":    {httpSpec, [][]byte{[]byte(`{"name":"read"}`)}, "read@1.0.0 active held:definition_invalid", "read@1.0.0 active"},
+		"is read by each person": {strings.Replace(httpSpec, "{", `{"session":"principal",`, 1), nil, "read@1.0.0 active held:definition_gone", "read@1.0.0 active held:definition_gone"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newFixture(t, nil)
+				h.imports(c.spec, tool("read", "Reads."))
+				h.read(c.before...)
+				h.want(c.held)
+				h.offers(tool("read", "Reads.")) // nothing tells of it
+				time.Sleep(15 * time.Second)     // of the bubble's clock
+				h.want(c.after)
+			})
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		h := newFixture(t, nil)
+		h.imports(httpSpec, tool("read", "Reads."))
+		h.read(tool("read", "Reads."))
+		if err := h.c.Catalog.SetHolds(t.Context(), admin("acme"), []catalog.HoldChange{{ToolID: "pages.read", Hold: &toolkeep.Hold{Cause: toolkeep.CauseAdministrator, Why: "no"}}}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		h.want("read@1.0.0 active held:administrator")
+	})
+}
+
 // TestComparedAtOnce: comparisons of one server by many goroutines come to one result.
 func TestComparedAtOnce(t *testing.T) {
 	h := newFixture(t, nil)

@@ -144,6 +144,7 @@ func (s *Servers) Start(ctx context.Context) error {
 		})
 	})
 	s.done.Go(s.compareAgain)
+	s.done.Go(s.recheck)
 	return nil
 }
 
