@@ -85,6 +85,8 @@ type MCP struct {
 	StdioTenants []string      `key:"mcp.stdio_tenants" help:"tenants besides default whose administrators may add MCP servers by stdio, * for all; such a program runs as the server's user and can read what the server can, other tenants' secrets included"`
 	SessionIdle  time.Duration `key:"mcp.session_idle" default:"30m" min:"1s" max:"7d" help:"an MCP session without a request or an open stream for this long ends"`
 	Sessions     int           `key:"mcp.sessions" default:"10000" min:"1" max:"1000000" help:"MCP sessions at once"`
+
+	PrincipalSessions int `key:"mcp.principal_sessions" default:"100" min:"1" max:"1000000" help:"MCP sessions of one person or key at once; a further one ends the oldest idle one"`
 }
 
 // GRPC configures the gRPC face. The limits of HTTP apply to it too.

@@ -83,7 +83,7 @@ func TestDefaults(t *testing.T) {
 		Data:    "data",
 		Service: Service{Name: "l03-tool-executor"},
 		HTTP:    HTTP{Addr: "127.0.0.1:8080", MaxBody: 1 << 20, MaxDepth: 50, MaxProperties: 1000, MaxHeader: 64 << 10, MaxKey: 4096},
-		MCP:     MCP{View: "auto", AutoTools: 40, SessionIdle: 30 * time.Minute, Sessions: 10_000},
+		MCP:     MCP{View: "auto", AutoTools: 40, SessionIdle: 30 * time.Minute, Sessions: 10_000, PrincipalSessions: 100},
 		GRPC:    GRPC{Addr: "127.0.0.1:50053"},
 		Metrics: Metrics{Addr: "127.0.0.1:9090", MaxTools: 10_000},
 		Access:  Access{Mode: "rbac", AgentFailures: 10, AgentBlock: 5 * time.Minute, AddressFailures: 100, AddressBlock: 15 * time.Minute, FailureAlarm: 10_000},

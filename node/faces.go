@@ -58,7 +58,7 @@ func (n *Node) buildMCP(secrets *secrets.Secrets) error {
 		ToolAuth: secrets.ToolAuth,
 		View:     c.MCP.View, AutoTools: c.MCP.AutoTools, Node: n.name, BaseURL: c.HTTP.PublicURL,
 		Version: n.options.Version, Log: n.logger("mcp_server"),
-		Limits: mcpserver.Limits{Sessions: c.MCP.Sessions, SessionIdle: c.MCP.SessionIdle},
+		Limits: mcpserver.Limits{Sessions: c.MCP.Sessions, SessionIdle: c.MCP.SessionIdle, PrincipalSessions: c.MCP.PrincipalSessions},
 	})
 	return nil
 }

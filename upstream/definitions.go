@@ -240,28 +240,35 @@ func sameDefinitions(a, b *Definitions) bool {
 		a.Instructions == b.Instructions && a.Version == b.Version && maps.Equal(a.Withheld, b.Withheld)
 }
 
-// read reads all lists, or only the tools. If one list fails, the whole read fails: a
-// partial list must not look like removed tools.
+// read reads all lists, or only the tools. If the tools fail, or the connection, the whole
+// read fails: a partial list must not look like removed tools. Another list that the
+// server refuses keeps what it had.
 func (s *server) read(ctx context.Context, sess *session, tools bool) (Definitions, error) {
 	d := Definitions{Info: sess.info, Owner: s.spec.Tenant, partial: tools}
 	for _, l := range []struct {
 		method, member, capability string
-		to                         *[][]byte
+		in                         func(*Definitions) *[][]byte
 	}{
-		{mcp.MethodListTools, "tools", "tools", &d.Tools},
-		{mcp.MethodListPrompts, "prompts", "prompts", &d.Prompts},
-		{mcp.MethodListResources, "resources", "resources", &d.Resources},
-		{mcp.MethodListResourceTemplates, "resourceTemplates", "resources", &d.Templates},
+		{mcp.MethodListTools, "tools", "tools", func(d *Definitions) *[][]byte { return &d.Tools }},
+		{mcp.MethodListPrompts, "prompts", "prompts", func(d *Definitions) *[][]byte { return &d.Prompts }},
+		{mcp.MethodListResources, "resources", "resources", func(d *Definitions) *[][]byte { return &d.Resources }},
+		{mcp.MethodListResourceTemplates, "resourceTemplates", "resources", func(d *Definitions) *[][]byte { return &d.Templates }},
 	} {
 		// Some servers do not declare tools but have them.
 		if l.capability != "tools" && (tools || mcp.Get(sess.info.Capabilities, l.capability) == nil) {
 			continue
 		}
 		list, err := s.list(ctx, sess, l.method, l.member)
-		if err != nil {
+		switch {
+		case err == nil:
+			*l.in(&d) = list
+		case l.capability != "tools" && toolkeep.IsCode(err, toolkeep.MCPError) && ctx.Err() == nil && sess.link.ended() == nil:
+			sess.state.log.note("a list cannot be read: " + err.Error())
+			known, _ := sess.state.defs.get()
+			*l.in(&d) = *l.in(&known)
+		default:
 			return d, err
 		}
-		*l.to = list
 	}
 	if sess.modern && sess.proc == nil {
 		d.Tools = s.callable(sess, d.Tools)

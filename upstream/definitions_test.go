@@ -5,6 +5,7 @@ package upstream
 import (
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -50,5 +51,20 @@ func TestCompareKeepsNothing(t *testing.T) {
 	}
 	if _, err := s.Compare(t.Context(), alice(), "none"); !toolkeep.IsCode(err, toolkeep.MCPUnavailable) {
 		t.Error(err)
+	}
+}
+
+// TestListThatFailsKeepsTheTools: an error in the list of resources does not refuse the tools.
+func TestListThatFailsKeepsTheTools(t *testing.T) {
+	s := start(t, testConfig(t), stdioSpec(t, "no-resources"))
+	d, err := s.Refresh(t.Context(), alice(), "s")
+	if err != nil || len(d.Tools) == 0 || len(d.Resources) != 0 || d.Stale != nil {
+		t.Errorf("%d tools, %v, stale %v", len(d.Tools), err, d.Stale)
+	}
+	if text := logs(t, s, alice()); !strings.Contains(text, "resources/list") {
+		t.Errorf("the log does not tell it: %s", text)
+	}
+	if got := call(t, s, toolCall(alice(), "echo", "hi")); got != "hi" {
+		t.Errorf("%q", got)
 	}
 }

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"context"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -18,8 +19,10 @@ import (
 //	                                                           └─ fails → failed
 type health struct {
 	mu     sync.Mutex
-	fails  []time.Time // within the window, oldest first
-	until  time.Time   // no start before this
+	starts int           // under way
+	freed  chan struct{} // closed when a start ends; nil if nobody waits
+	fails  []time.Time   // within the window, oldest first
+	until  time.Time     // no start before this
 	failed bool
 	why    string // of the latest failure, for callers
 	last   string // the same for the operator, redacted
@@ -43,13 +46,62 @@ func (h *health) gate(name string, now time.Time) *toolkeep.Error {
 	return e.With("state", h.stateLocked(now)).With("reason", h.why)
 }
 
+// begin waits until a session may start: of callers that come at once, only as many start
+// one as failures are allowed, and one after a pause. The caller calls over when the
+// start has worked or failed. It returns E3541 if the server is paused meanwhile, or
+// ctx ends.
+func (h *health) begin(ctx context.Context, c *Config, name string) *toolkeep.Error {
+	for {
+		if e := h.gate(name, c.Clock()); e != nil {
+			return e
+		}
+		h.mu.Lock()
+		h.forget(c, c.Clock())
+		room := max(c.RestartLimit-len(h.fails), 1)
+		if h.failed {
+			room = 1
+		}
+		if h.starts < room {
+			h.starts++
+			h.mu.Unlock()
+			return nil
+		}
+		if h.freed == nil {
+			h.freed = make(chan struct{})
+		}
+		freed := h.freed
+		h.mu.Unlock()
+		select {
+		case <-freed:
+		case <-ctx.Done():
+			return down(name, "other callers' sessions are being started", true)
+		}
+	}
+}
+
+// over ends what begin began.
+func (h *health) over() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.starts--
+	if h.freed != nil {
+		close(h.freed)
+		h.freed = nil
+	}
+}
+
+// forget drops failures that are too old to count. It is called with mu held.
+func (h *health) forget(c *Config, now time.Time) {
+	for len(h.fails) > 0 && now.Sub(h.fails[0]) > c.RestartWindow {
+		h.fails = h.fails[1:]
+	}
+}
+
 // fail counts a failure. why is for callers, last for the operator.
 func (h *health) fail(c *Config, now time.Time, why, last string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for len(h.fails) > 0 && now.Sub(h.fails[0]) > c.RestartWindow {
-		h.fails = h.fails[1:]
-	}
+	h.forget(c, now)
 	h.fails = append(h.fails, now)
 	h.why, h.last, h.lastAt = why, last, now
 	switch n := len(h.fails); {

@@ -174,6 +174,8 @@ func (b *bad) take(m *mcp.Message) (exit int) {
 		} else if m.Method == mcp.MethodSetLevel {
 			b.tell(mcp.NotificationMessage, `{"level":"info","data":"level `+mcp.Text(m.Params, "level")+`"}`)
 		}
+	case m.IsRequest() && b.mode == "no-resources":
+		b.send(mcp.Refuse(m.ID, mcp.NewError(mcp.CodeInternal, "the database of resources is away")))
 	case m.IsRequest() && b.mode == "leaky":
 		b.leak(m)
 	case m.IsRequest():

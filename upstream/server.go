@@ -306,11 +306,20 @@ func (s *server) obituary(sess *session, cause error) (why, last string) {
 // while others wait.
 func (s *server) start(sl *slot, p sessionSelector, st *tenantState, who *toolkeep.Principal) {
 	ctx, cancel := context.WithTimeout(s.config.ctx, s.spec.StartTimeout)
-	defer cancel()
-	sess, err := s.open(ctx, p, st, who)
-	if err != nil {
-		e := s.startError(ctx, err, st)
-		st.older.Store(false) // the stored result may be wrong
+	e := st.health.begin(ctx, &s.config.Config, s.spec.Name)
+	cancel()
+	var sess *session
+	if e == nil {
+		defer st.health.over()
+		ctx, cancel = context.WithTimeout(s.config.ctx, s.spec.StartTimeout)
+		defer cancel()
+		var err error
+		if sess, err = s.open(ctx, p, st, who); err != nil {
+			e = s.startError(ctx, err, st)
+			st.older.Store(false) // the stored result may be wrong
+		}
+	}
+	if e != nil {
 		sl.err = e
 		s.mu.Lock()
 		if !sl.retired {
@@ -383,6 +392,21 @@ func reasonOf(e *toolkeep.Error, name string) string {
 		}
 	}
 	return e.Message
+}
+
+// endSession ends what was started for a downstream session, at once or when the call
+// that still uses it ends: one with a key outlives its connection.
+func (s *server) endSession(tenant, session string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, sl := range s.slots {
+		if sl.key.tenant != tenant || sl.key.session != session {
+			continue
+		}
+		if sl.once = true; sl.uses == 0 {
+			s.retire(sl)
+		}
+	}
 }
 
 // close ends the server: no new use, idle sessions end, busy ones have until ctx ends.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -396,6 +397,20 @@ func (s *Servers) Compare(ctx context.Context, p *toolkeep.Principal, name strin
 		return Definitions{}, err
 	}
 	return srv.compare(ctx, p)
+}
+
+// EndSession ends the sessions that were opened for a downstream session of the tenant
+// (Request.Session), with their programs. One that serves a call ends with the call.
+func (s *Servers) EndSession(tenant, session string) {
+	if session == "" {
+		return
+	}
+	s.mu.Lock()
+	list := slices.Collect(maps.Values(s.servers))
+	s.mu.Unlock()
+	for _, srv := range list {
+		srv.endSession(tenant, session)
+	}
 }
 
 // Restart ends the sessions of the principal's tenant, including calls under way, and

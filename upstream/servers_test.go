@@ -686,3 +686,49 @@ func TestHammer(t *testing.T) {
 	})
 	wg.Wait()
 }
+
+// TestEndSession: what was started for a downstream session ends with it, that of others stays, and a
+// call that is under way ends first.
+func TestEndSession(t *testing.T) {
+	spec := stdioSpec(t, "")
+	spec.Capabilities = []string{CapElicitation}
+	s := start(t, testConfig(t), spec)
+	in := func(session, text string) *Request {
+		r := toolCall(alice(), "elicit", text)
+		r.Session = session
+		r.Peer = &listener{answer: func(context.Context, string, []byte) ([]byte, error) { return []byte(`{"action":"accept"}`), nil }}
+		return r
+	}
+	call(t, s, in("one", "x"))
+	call(t, s, in("two", "x"))
+	asked, goOn := make(chan struct{}), make(chan struct{})
+	r := in("three", "x")
+	r.Peer = &listener{answer: func(context.Context, string, []byte) ([]byte, error) {
+		close(asked)
+		<-goOn
+		return []byte(`{"action":"accept"}`), nil
+	}}
+	done := make(chan string, 1)
+	go func() {
+		a, err := s.Do(t.Context(), r)
+		if err != nil {
+			done <- err.Error()
+			return
+		}
+		done <- textOf(a)
+	}()
+	<-asked
+	if n := status(t, s, alice()).Sessions; n != 3 {
+		t.Fatalf("%d sessions", n)
+	}
+	s.EndSession("globex", "one") // another tenant's
+	s.EndSession("acme", "")
+	s.EndSession("acme", "one")
+	s.EndSession("acme", "three")
+	eventually(t, "one session has ended", func() bool { return status(t, s, alice()).Sessions == 2 })
+	close(goOn)
+	if got := <-done; got != `{"action":"accept"}` {
+		t.Errorf("the call under way: %s", got)
+	}
+	eventually(t, "the session of the call has ended", func() bool { return status(t, s, alice()).Sessions == 1 })
+}

@@ -1,8 +1,11 @@
 package upstream
 
 import (
+	"context"
 	"reflect"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -238,6 +241,56 @@ func TestQuietClock(t *testing.T) {
 		time.Sleep(2100 * time.Millisecond)
 		if len(gaveUp) != 1 {
 			t.Error("it is never given up")
+		}
+	})
+}
+
+// TestFailuresAtOnce: the pause after RestartLimit failures also holds for callers that come at the same
+// moment, and after it one of them tries.
+func TestFailuresAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := Config{RestartLimit: 5, RestartWindow: time.Minute, BackoffBase: time.Millisecond, BackoffMax: time.Millisecond, Cooling: 30 * time.Second, Clock: time.Now}
+		var h health
+		together := func(works bool) (starts int64) {
+			var n atomic.Int64
+			var all sync.WaitGroup
+			for range 50 {
+				all.Go(func() {
+					if h.begin(t.Context(), &c, "s") != nil {
+						return
+					}
+					defer h.over()
+					n.Add(1)
+					time.Sleep(time.Second)
+					if works {
+						h.started()
+					} else {
+						h.fail(&c, time.Now(), "why", "last")
+					}
+				})
+			}
+			all.Wait()
+			return n.Load()
+		}
+		if n := together(false); n != 5 {
+			t.Errorf("%d starts before the pause", n)
+		}
+		if n := together(false); n != 0 {
+			t.Errorf("%d starts during the pause", n)
+		}
+		time.Sleep(31 * time.Second)
+		if n := together(false); n != 1 {
+			t.Errorf("%d starts after the pause", n)
+		}
+		time.Sleep(31 * time.Second)
+		if n := together(true); n != 50 {
+			t.Errorf("%d starts of a server that works", n)
+		}
+		stopped, stop := context.WithCancel(t.Context())
+		stop()
+		h = health{starts: 5}
+		if e := h.begin(stopped, &c, "s"); e == nil || e.Code != toolkeep.MCPUnavailable {
+			t.Errorf("a start that waits does not end: %v", e)
 		}
 	})
 }

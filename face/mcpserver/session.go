@@ -230,6 +230,9 @@ func (ses *session) close(why string) {
 	if relay != nil {
 		relay.close()
 	}
+	if up, ok := ses.s.c.Upstreams.(SessionEnder); ok {
+		up.EndSession(ses.owner.tenant, ses.public)
+	}
 	ses.s.log.Debug("an MCP session ended", "view", ses.view.key, "tenant", ses.owner.tenant, "subject", ses.owner.subject, "why", why)
 }
 

@@ -20,6 +20,14 @@ type Upstreams interface {
 	Bind(ctx context.Context, r *upstream.Request) (Binding, error)
 }
 
+// SessionEnder are Upstreams that start programs for one client's session.
+type SessionEnder interface {
+	// EndSession ends what was started for a session of the tenant.
+	EndSession(tenant, session string)
+}
+
+var _ SessionEnder = behind{}
+
 // Binding is an attached client; upstream.Binding is one.
 type Binding interface {
 	Info(ctx context.Context) (upstream.Info, error)

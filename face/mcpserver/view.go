@@ -238,9 +238,6 @@ func (v *view) greeting(ctx context.Context, x *exchange) (*greeting, error) {
 		}
 	}
 	caps := `{"tools":{"listChanged":true}`
-	if !x.modern {
-		caps += `,"logging":{}`
-	}
 	if x.hasUpstreams() {
 		caps += `,"resources":{"listChanged":true},"prompts":{"listChanged":true},"completions":{}`
 	}

@@ -150,6 +150,10 @@ func (r *reader) tool(d *definition) *PlannedTool {
 		d.refuse("the definition has no inputSchema")
 		return nil
 	}
+	if execution, _ := d.tree["execution"].(map[string]any); execution["taskSupport"] == "required" {
+		d.refuse("the tool can only be called as a task (execution.taskSupport is required), which is not supported yet")
+		return nil
+	}
 	var result any
 	if output, has := d.tree["outputSchema"]; has && output != nil {
 		result = resultSchema(output)

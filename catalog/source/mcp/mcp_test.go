@@ -199,13 +199,14 @@ func TestRefused(t *testing.T) {
 		[]byte(`{"name":"`+strings.Repeat("n", 600)+`","inputSchema":{}}`),
 		[]byte(`{"name":"large","inputSchema":{},"description":"`+strings.Repeat("x", 1<<20)+`"}`),
 		def(t, "last", "Works too."),
+		def(t, "task", "x", `{"execution":{"taskSupport":"required"}}`),
 	)
 	if got := changes(plan); !strings.HasPrefix(got, "calc.good new 1.0.0, calc.last new 1.0.0, ") {
 		t.Errorf("%s", got)
 	}
 	want := []string{"1 noschema inputSchema", "2 null inputSchema", "3  no name", "4  no name", "5  no name", "6  object", "7  object", "8  read", "9  empty",
 		"10  twice", "11 array /inputSchema", "12 lost leads nowhere", "13 away leaves the schema", "14 number RFC 8785", "15 pattern must be a regex",
-		"16 deep ", "17  twice", "18 nul NUL", "19  600 bytes", "20 large bytes"}
+		"16 deep ", "17  twice", "18 nul NUL", "19  600 bytes", "20 large bytes", "22 task taskSupport"}
 	if len(plan.Refused) != len(want) {
 		t.Fatalf("%d refused, want %d: %+v", len(plan.Refused), len(want), plan.Refused)
 	}
