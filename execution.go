@@ -58,4 +58,10 @@ type Output struct {
 	BytesRecv   int64
 	CostUSD     float64
 	Warnings    []Warning // accompany the result; must contain no secrets
+	// Location is where the upstream says that what it made or took is, "" for nowhere. It becomes the
+	// member location of a result that is null or an object.
+	Location string
+	// Undescribed means that the body is of a type that the tool declares beside the type which
+	// result_schema describes. It is not compared with the schema.
+	Undescribed bool
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/maypok86/otter/v2"
@@ -105,8 +106,16 @@ func (i *Inspector) Inspect(t *toolkeep.Tool, o *toolkeep.Output, clean toolkeep
 	if err := i.transform(r, clean); err != nil {
 		return nil, err
 	}
+	s, err := i.schema(r, t)
+	if err != nil {
+		return nil, err
+	}
+	r.locate(o.Location, s)
 	r.redact(clean)
-	if err := i.check(r, t); err != nil {
+	if !o.Undescribed {
+		err = i.check(r, s)
+	}
+	if err != nil {
 		return nil, err
 	}
 	r.hideSensitive()
@@ -179,24 +188,50 @@ func cleanStrings(v any, clean toolkeep.Cleaner) (any, bool) {
 	})
 }
 
-// check coerces if the tool asks for it and validates if there is a schema.
-func (i *Inspector) check(r *result, t *toolkeep.Tool) error {
+// locate adds the upstream's Location to a result that is null or an object, where the result schema allows it. A
+// transform decides by itself what is in the result.
+func (r *result) locate(location string, s *schema.Schema) {
+	object, ok := r.value.(map[string]any)
+	if location == "" || r.form != formJSON || !ok && r.value != nil || r.tool.Result != nil && r.tool.Result.Transform != "" {
+		return
+	}
+	if _, taken := object["location"]; taken {
+		return
+	}
+	added := map[string]any{}
+	maps.Copy(added, object)
+	added["location"] = location
+	if ok && s != nil && len(s.Validate(context.Background(), added)) > len(s.Validate(context.Background(), r.value)) {
+		return
+	}
+	r.value = added
+}
+
+// schema returns the tool's result schema, nil if it has none or, where it is not strict, if it cannot be used.
+func (i *Inspector) schema(r *result, t *toolkeep.Tool) (*schema.Schema, error) {
 	raw := r.tool.ResultSchema
 	if len(raw) == 0 {
-		return nil
+		return nil, nil
 	}
-	strict := r.tool.StrictResult()
 	key := t.Digest
 	if key == "" {
 		key = canon.Digest(raw)
 	}
 	s, err := i.schemas.Get(key+" result", raw)
 	if err != nil {
-		if strict {
-			return toolkeep.NewError(toolkeep.ResultSchemaViolation,
+		if r.tool.StrictResult() {
+			return nil, toolkeep.NewError(toolkeep.ResultSchemaViolation,
 				"the tool's result schema cannot be used; its publisher must correct it").Because(err)
 		}
 		r.warn(toolkeep.ResultSchemaViolation, "the tool's result schema cannot be used; the result was not checked")
+		return nil, nil
+	}
+	return s, nil
+}
+
+// check coerces if the tool asks for it and validates if there is a schema.
+func (i *Inspector) check(r *result, s *schema.Schema) error {
+	if s == nil {
 		return nil
 	}
 	coerce := r.tool.Result != nil && r.tool.Result.Coerce
@@ -222,7 +257,7 @@ func (i *Inspector) check(r *result, t *toolkeep.Tool) error {
 		}
 	}
 	summary = fmt.Sprintf("%s: at %q: %s", summary, faults[0].Pointer, faults[0].Message)
-	if strict {
+	if r.tool.StrictResult() {
 		return toolkeep.FaultsError(code, summary, faults)
 	}
 	r.out.Warnings = append(r.out.Warnings, toolkeep.Warning{

@@ -535,3 +535,40 @@ func TestContentTypeThatIsNone(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
+
+// TestLocation: the upstream's Location is in a result that is null or an object, cleaned, unless the
+// schema forbids the member.
+func TestLocation(t *testing.T) {
+	const object = `{"type":"object","properties":{"id":{"type":"integer"}},"required":["id"]`
+	for _, tt := range []struct {
+		name, schema, body, transform, want string
+	}{
+		{"nothing", "", "", "", `{"location":"/a?key=[REDACTED]"}`},
+		{"an object", object + "}", `{"id":1}`, "", `{"id":1,"location":"/a?key=[REDACTED]"}`},
+		{"its own", "", `{"location":"here"}`, "", `{"location":"here"}`},
+		{"closed", object + `,"additionalProperties":false}`, `{"id":1}`, "", `{"id":1}`},
+		{"a list", "", `[1]`, "", `[1]`},
+		{"transformed", "", `{"id":1}`, ".id", `1`},
+	} {
+		o := body("application/json", tt.body)
+		o.Location = "/a?key=s3cret"
+		r, err := inspect.New(inspect.Config{}).Inspect(tool(&toolkeep.ResultSpec{Strict: no(), Transform: tt.transform}, tt.schema), o, textCleaner{"s3cret"})
+		if err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+		} else if string(r.Output) != tt.want || len(r.Warnings) > 0 {
+			t.Errorf("%s: %s with %v, want %s", tt.name, r.Output, r.Warnings, tt.want)
+		}
+	}
+}
+
+// TestUndescribedAnswer: an answer of another declared type is not compared with the schema.
+func TestUndescribedAnswer(t *testing.T) {
+	for _, undescribed := range []bool{false, true} {
+		o := body("text/csv", "a,b\n1,2\n")
+		o.Undescribed = undescribed
+		r, err := inspect.New(inspect.Config{}).Inspect(tool(&toolkeep.ResultSpec{Strict: no()}, `{"type":"object"}`), o, nil)
+		if err != nil || (len(r.Warnings) == 0) != undescribed {
+			t.Errorf("undescribed %v: %v, %v", undescribed, err, r)
+		}
+	}
+}

@@ -23,6 +23,8 @@ type binding struct {
 	headers  []header // fixed
 	accept   string
 	promised string // the one content type that the document promises, "" if none or several
+	types    []string // content types of answers that the document declares
+	json     bool     // JSON is among them
 	takesKey bool   // the caller's key, if any, is sent as Idempotency-Key
 	replay   bool   // the transport may repeat the request
 	allow    egress.AllowList
@@ -122,6 +124,7 @@ func parse(m *toolkeep.Manifest) (*binding, []toolkeep.Fault) {
 	if len(types) == 1 && !strings.Contains(types[0], "*") {
 		b.promised = types[0]
 	}
+	b.types, b.json = types, slices.ContainsFunc(types, isJSON)
 	b.takesKey = m.Idempotent
 	b.taken = map[string]map[string]bool{"query": {}, "cookie": {}}
 	for _, p := range b.params {

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"mime"
 	"net/http"
+	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -48,6 +50,9 @@ func (a *attempt) answer(r *request, resp *http.Response) (*toolkeep.Output, *to
 	if status < 200 || status > 299 {
 		return nil, a.refused(resp)
 	}
+	if status == http.StatusCreated || status == http.StatusAccepted {
+		out.Location = location(resp)
+	}
 	if r.method == "HEAD" {
 		out.Value, out.HasValue, out.ContentType = headers(resp), true, "application/json"
 		return out, nil
@@ -73,9 +78,38 @@ func (a *attempt) answer(r *request, resp *http.Response) (*toolkeep.Output, *to
 	case len(body) == 0:
 		out.HasValue = true
 	default:
-		out.Body = body
+		out.Body, out.Undescribed = body, a.binding.undescribed(out.ContentType)
 	}
 	return out, nil
+}
+
+const maxLocation = 2 << 10 // bytes of Location in a result
+
+// location is the header Location if it is a URL reference, without a user or password.
+func location(resp *http.Response) string {
+	u, err := url.Parse(resp.Header.Get("Location"))
+	if err != nil {
+		return ""
+	}
+	u.User = nil
+	if s := u.String(); len(s) <= maxLocation {
+		return s
+	}
+	return ""
+}
+
+// undescribed reports whether the binding declares the content type beside JSON, which the result
+// schema describes.
+func (b *binding) undescribed(contentType string) bool {
+	media := mediaType(contentType)
+	if !b.json || media == "" || isJSON(media) {
+		return false
+	}
+	return slices.ContainsFunc(b.types, func(t string) bool {
+		t = mediaType(t)
+		before, isRange := strings.CutSuffix(t, "*")
+		return t == media || isRange && t != "*/*" && strings.HasPrefix(media, before)
+	})
 }
 
 // contentType is the type to parse the response as: the binding's, else the response's,

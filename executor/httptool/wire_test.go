@@ -1,7 +1,10 @@
 package httptool
 
 import (
+	"io"
+	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -102,4 +105,95 @@ paths:
       responses: {"200": {description: ok}}
 `, []wireCase{{tool: "listTeams", args: `{"team_id":"a b","page_size":2,"top":3,"Start_lt":"x","X-Very-Long-Header-Name-That-Goes-On-And-On-Past-The-Sixt_91d2d9":"h","body":{"@type":"t","a.b":"u"}}`,
 		target: "/teams/a b?page[size]=2&$top=3&Start<=x", headers: long + ": h", body: `{"@type":"t","a.b":"u"}`}})
+}
+
+func TestAnswersOnTheWire(t *testing.T) {
+	onTheWire(t, `
+openapi: 3.0.3
+info: {title: Answers, version: "1"}
+paths:
+  /thumb/{id}:
+    get:
+      operationId: getThumb
+      parameters: [{name: id, in: path, required: true, schema: {type: string}}]
+      responses:
+        "200": {description: image, content: {image/png: {schema: {type: string, format: binary}}}}
+        "202": {description: not ready, content: {application/json: {schema: {type: object, properties: {message: {type: string}}}}}}
+  /cover:
+    put:
+      operationId: putCover
+      requestBody: {content: {image/jpeg: {schema: {type: string, format: byte}}}}
+      responses: {"202": {description: taken, headers: {Location: {schema: {type: string}}}}}
+    post:
+      operationId: postCover
+      requestBody: {content: {image/jpeg: {schema: {type: string, format: binary}}}}
+      responses: {"202": {description: taken}}
+  /report:
+    get:
+      operationId: getReport
+      requestBody: {content: {application/json: {schema: {type: object}}}}
+      responses:
+        "200": {description: one of many, content: {text/csv: {}, text/event-stream: {}, application/json: {schema: {type: object}}, application/pdf: {}, "application/json;stream=watch": {}}}
+    options:
+      operationId: preflight
+      requestBody: {content: {application/json: {schema: {type: object, properties: {name: {type: string}, size: {type: integer}}}}}}
+      responses: {"200": {description: ok, content: {"*/*": {}}}}
+    delete:
+      operationId: remove
+      requestBody: {content: {application/json: {schema: {type: object}}}}
+      responses: {"204": {description: gone}}
+  /stream: {get: {operationId: stream, responses: {"200": {description: ok, content: {text/event-stream: {}}}}}}
+`, []wireCase{
+		{tool: "getThumb", args: `{"id":"1"}`, target: "/thumb/1", headers: "Accept: image/png, application/json"},
+		{tool: "putCover", args: `{"body":"aGk="}`, target: "/cover", headers: "Content-Type: image/jpeg", body: "aGk="},
+		{tool: "postCover", args: `{"body":"aGk="}`, target: "/cover", headers: "Content-Type: image/jpeg", body: "hi"},
+		{tool: "getReport", args: `{}`, target: "/report", headers: "Accept: application/json, text/csv;q=0.9, application/pdf;q=0.9, text/event-stream;q=0.1, application/json;stream=watch;q=0.1"},
+		{tool: "getReport", args: `{"body":{"a":1}}`, target: "/report", headers: "Content-Type: application/json", body: `{"a":1}`},
+		{tool: "preflight", args: `{"body":{"name":"n"}}`, target: "/report", headers: "Accept: application/json, */*;q=0.5", body: `{"name":"n"}`},
+		{tool: "remove", args: `{"body":{"name":"n"}}`, target: "/report", body: `{"name":"n"}`},
+		{tool: "stream", args: `{}`, target: "/stream", headers: "Accept: text/event-stream"},
+	})
+}
+
+// TestWhatAnAnswerTells: the Location of 201 and 202, and whether the schema of the result describes
+// the answer's type.
+func TestWhatAnAnswerTells(t *testing.T) {
+	answer := ""
+	base := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		status, rest, _ := strings.Cut(answer, "|")
+		contentType, location, _ := strings.Cut(rest, "|")
+		w.Header().Set("Content-Type", contentType)
+		if location != "" {
+			w.Header().Set("Location", location)
+		}
+		code, _ := strconv.Atoi(status)
+		w.WriteHeader(code)
+		if r.Method != "HEAD" && code != 204 {
+			io.WriteString(w, "{}")
+		}
+	})
+	m := manifest(t, base, `{"method":"GET","server":"SERVER","path":"/","response_types":["application/json","text/csv","image/*"]}`)
+	e := newExecutor(t)
+	for _, tt := range []struct {
+		answer, location string
+		undescribed      bool
+	}{
+		{"200|application/json|/a", "", false},
+		{"201|application/json|/a?b=c", "/a?b=c", false},
+		{"202|text/csv; charset=utf-8|https://u:secret@example.com/a", "https://example.com/a", true},
+		{"202|application/json|" + strings.Repeat("a", 3000), "", false},
+		{"201|application/json|%zz", "", false},
+		{"200|Text/CSV|", "", true},
+		{"200|image/png|", "", true},
+		{"200|text/html|", "", false},
+		{"200|application/problem+json|", "", false},
+	} {
+		answer = tt.answer
+		out, err := execute(t, e, m, `{}`)
+		if err != nil {
+			t.Errorf("%s: %v", tt.answer, err)
+		} else if out.Location != tt.location || out.Undescribed != tt.undescribed {
+			t.Errorf("%s: location %q, undescribed %v", tt.answer, out.Location, out.Undescribed)
+		}
+	}
 }

@@ -159,6 +159,10 @@ func (d *document) bodyWays(types []string, media func(string) (*object, any)) [
 			c.rank = 45
 		case c.rank == 10 && s.text("type") == "string" && s.text("format") == "binary":
 			c.contentType, c.rank = "application/octet-stream", 100
+		case c.rank == 100 && d.isEncoded(s):
+			if c.rank = 95; strings.Contains(c.contentType, "*") {
+				c.contentType = "application/octet-stream"
+			}
 		}
 		if c.rank == 100 && binary >= 0 {
 			if joined := list[binary].contentType + ", " + c.contentType; len(joined) <= 200 {
@@ -225,6 +229,8 @@ func (d *document) oneBody(c bodyWay) (*requestBody, string) {
 	s, _ := d.object(c.schema, "schema")
 	var reason string
 	switch {
+	case c.rank == 95:
+		b.format = "text" // the argument is the encoded text, which is sent unchanged
 	case c.rank == 100:
 		b.schema = fileSchema(s.text("description"), c.contentType)
 	case egress.IsJSON(media):
@@ -306,7 +312,7 @@ func (d *document) body(op *operation, swagger *object, form []*object) (*reques
 		return nil, ""
 	}
 	switch op.method {
-	case "GET", "HEAD", "OPTIONS":
+	case "HEAD":
 		// HTTP gives such a body no meaning; it is sent if the document requires it.
 		if !required {
 			d.warn("%s: its optional body is left out: %s carries none", op.label(), op.method)

@@ -59,6 +59,15 @@ func (d *document) isFile(s *object) bool {
 	})
 }
 
+// isEncoded reports whether a text holds encoded bytes, and is sent as it is: format byte until 3.0,
+// contentEncoding from 3.1 on.
+func (d *document) isEncoded(s *object) bool {
+	if d.dialect >= v31 {
+		return s.text("contentEncoding") != ""
+	}
+	return s.text("format") == "byte" && s.text("type") == "string"
+}
+
 // elementOf returns the schema of one part's content: for a list, its items.
 func (d *document) elementOf(v any) (s *object, list bool) {
 	s, _ = d.object(v, "schema")
@@ -183,7 +192,7 @@ func (d *document) part(p property, e *object) (entry map[string]any, file bool,
 		entry, reason = d.styledField(e, style)
 		delete(entry, "allow_reserved") // parts are not percent-encoded
 		return entry, false, reason
-	case d.isFile(s) && (content == "" || s.text("format") == "binary" || isBinary(content) || strings.ContainsAny(content, ",*")) || content != "" && s.text("contentEncoding") == "" && (s.text("type") == "" || s.text("type") == "string") && isBinary(content):
+	case d.isFile(s) && (content == "" || s.text("format") == "binary" || isBinary(content) || strings.ContainsAny(content, ",*")) || content != "" && !d.isEncoded(s) && (s.text("type") == "" || s.text("type") == "string") && isBinary(content):
 		entry = map[string]any{"file": true}
 		if content == "" {
 			content = s.text("contentMediaType")
@@ -192,7 +201,7 @@ func (d *document) part(p property, e *object) (entry map[string]any, file bool,
 			entry["content_type"] = content
 		}
 		return entry, true, ""
-	case s.text("contentEncoding") != "":
+	case s.text("contentEncoding") != "" || content != "" && isBinary(content) && d.isEncoded(s):
 		// The argument is the encoded text, which is sent unchanged.
 		if content == "" || strings.ContainsAny(content, ",*") {
 			content = "application/octet-stream"

@@ -13,7 +13,7 @@ import (
 // answer is an operation's successful response.
 type answer struct {
 	types   []string // media types in the document, JSON first
-	accept  string
+	accept  string   // of all 2xx answers
 	schema  any
 	items   bool // schema is that of one element of a sequence
 	hasJSON bool
@@ -39,6 +39,7 @@ func (d *document) answerOf(op *operation) (*answer, string) {
 		return &answer{}, ""
 	}
 	var best *answer
+	var each []*answer
 	for _, code := range codes {
 		r, reason := d.object(all.vals[code], "its response "+toolkeep.Clip(code, 20))
 		if reason != "" {
@@ -46,6 +47,7 @@ func (d *document) answerOf(op *operation) (*answer, string) {
 			continue
 		}
 		a := d.response(op, r)
+		each = append(each, a)
 		if best == nil || onlyStreams(best.types) && !onlyStreams(a.types) || a.hasJSON && !best.hasJSON {
 			best = a
 		}
@@ -53,6 +55,7 @@ func (d *document) answerOf(op *operation) (*answer, string) {
 	if best == nil {
 		best = &answer{}
 	}
+	best.join(each)
 	d.pageable(op, best)
 	return best, ""
 }
@@ -144,26 +147,67 @@ func (a *answer) take(types []string, schema func(string) any) {
 		return egress.MediaType(jsons[i]) == "application/json" && egress.MediaType(jsons[j]) != "application/json"
 	})
 	a.types = append(slices.Clone(jsons), rest...)
-	if len(a.types) > 16 {
-		a.types = a.types[:16]
-	}
-	switch {
+	a.types = a.types[:min(len(a.types), maxTypes)]
+	switch wild := slices.IndexFunc(rest, func(t string) bool { return isWildcard(egress.MediaType(t)) }); {
 	case len(jsons) > 0:
 		a.hasJSON = true
 		a.schema = schema(jsons[0])
-		a.accept = strings.Join(jsons[:min(len(jsons), 4)], ", ")
-	case slices.ContainsFunc(rest, func(t string) bool { return isWildcard(egress.MediaType(t)) }):
-		i := slices.IndexFunc(rest, func(t string) bool { return isWildcard(egress.MediaType(t)) })
+	case wild >= 0:
 		a.hasJSON = true
-		a.schema = schema(rest[i])
-		a.accept = "application/json, */*;q=0.5"
-	case len(rest) > 0:
-		keep := rest
-		if !onlyStreams(rest) {
-			keep = slices.DeleteFunc(slices.Clone(rest), func(t string) bool { return egress.MediaType(t) == "text/event-stream" })
-		}
-		a.accept = strings.Join(keep[:min(len(keep), 4)], ", ")
+		a.schema = schema(rest[wild])
 	}
+}
+
+// maxTypes bounds the media types of an operation's answers.
+const maxTypes = 16
+
+// join takes the media types of all 2xx answers into types and accept. Within one answer JSON is
+// preferred and a stream comes last; types of different answers are not alternatives, so that none
+// of them is preferred.
+func (a *answer) join(each []*answer) {
+	weight, order := map[string]string{}, []string{}
+	add := func(t, q string) {
+		if old, there := weight[t]; !there {
+			order = append(order, t)
+		} else if q < old {
+			q = old
+		}
+		weight[t] = q
+	}
+	streams := !slices.ContainsFunc(each, func(one *answer) bool { return len(one.types) > 0 && !onlyStreams(one.types) })
+	for _, one := range each {
+		for _, t := range one.types {
+			switch {
+			case isWildcard(egress.MediaType(t)):
+				add("application/json", "1")
+				add("*/*", "0.5")
+			case !streams && (egress.MediaType(t) == "text/event-stream" || strings.Contains(t, "stream=")):
+				add(t, "0.1")
+			case one.hasJSON && !isJSON(egress.MediaType(t)):
+				add(t, "0.9")
+			default:
+				add(t, "1")
+			}
+		}
+	}
+	sort.SliceStable(order, func(i, j int) bool { return weight[order[i]] > weight[order[j]] })
+	var accept []string
+	for _, t := range order[:min(len(order), maxTypes)] {
+		if weight[t] != "1" {
+			t += ";q=" + weight[t]
+		}
+		accept = append(accept, t)
+	}
+	a.accept = strings.Join(accept, ", ")
+	types := a.types
+	for _, one := range each {
+		for _, t := range one.types {
+			if !slices.Contains(types, t) {
+				types = append(slices.Clip(types), t)
+			}
+		}
+	}
+	a.types = types[:min(len(types), maxTypes)]
 }
 
 // sequence uses the element schema (3.2's itemSchema) of an answer that is a sequence of JSON
