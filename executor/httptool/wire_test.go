@@ -197,3 +197,47 @@ func TestWhatAnAnswerTells(t *testing.T) {
 		}
 	}
 }
+
+func TestPathTemplatesOnTheWire(t *testing.T) {
+	const ids = "schema: {type: array, items: {type: integer}}}]\n      responses: {'200': {description: ok}}\n"
+	onTheWire(t, `
+openapi: 3.0.3
+info: {title: RFC 6570 path templates, version: "1"}
+paths:
+  "/label/{.ids*}":
+    get:
+      operationId: byLabelExploded
+      parameters: [{name: ids, in: path, required: true, style: label, explode: true, `+ids+`
+  "/label2/{.ids}":
+    get:
+      operationId: byLabel
+      parameters: [{name: ids, in: path, required: true, style: label, `+ids+`
+  "/matrix/{;ids*}":
+    get:
+      operationId: byMatrix
+      parameters: [{name: ids, in: path, required: true, style: matrix, explode: true, `+ids+`
+  "/said{;ids*}{.format}":
+    get:
+      operationId: bySaid
+      parameters: [{name: format, in: path, required: true, schema: {type: string}}, {name: ids, in: path, required: true, `+ids+`
+  "/own/{ids*}":
+    get:
+      operationId: byOwn
+      parameters: [{name: ids, in: path, required: true, style: matrix, explode: false, `+ids+`
+  "/users{/id}/{a,b}/{+rest}{?q,ids*}":
+    get:
+      operationId: byMany
+      parameters: [{name: ids, in: query, explode: false, `+ids+`
+  "/named/{.x}":
+    get:
+      operationId: byName
+      parameters: [{name: .x, in: path, required: true, `+ids, []wireCase{
+		{tool: "byLabelExploded", args: `{"ids":[1,2]}`, target: "/label/.1.2"},
+		{tool: "byLabel", args: `{"ids":[1,2]}`, target: "/label2/.1,2"},
+		{tool: "byMatrix", args: `{"ids":[1,2]}`, target: "/matrix/;ids=1;ids=2"},
+		{tool: "bySaid", args: `{"ids":[1,2],"format":"csv"}`, target: "/said;ids=1;ids=2.csv"},
+		{tool: "byOwn", args: `{"ids":[1,2]}`, target: "/own/;ids=1,2"},
+		{tool: "byMany", args: `{"id":"1","a":"x","b":"y","rest":"p:q","q":"z","ids":[1,2]}`, target: "/users/1/x,y/p:q?ids=1,2&q=z"},
+		{tool: "byName", args: `{".x":[1,2]}`, target: "/named/1,2"},
+	})
+}

@@ -341,6 +341,10 @@ func delimitedStyle(format, csv string) (string, string) {
 // matchTemplate matches the path template with the path parameters. A name in the template without
 // a parameter becomes a required text; a parameter not in the template is left out.
 func (d *document) matchTemplate(op *operation, params []*param) ([]*param, string) {
+	params, reason := d.expand(op, params)
+	if reason != "" {
+		return nil, reason
+	}
 	names, reason := templateNames(op.sentPath())
 	if reason != "" {
 		return nil, reason

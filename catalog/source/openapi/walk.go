@@ -128,15 +128,25 @@ type operation struct {
 	name         string  // second half of the tool id
 	id           string  // operationId
 	bad          string  // why it was refused before it was examined
+	template     string  // the path with expressions of RFC 6570 replaced, set by expand
 }
 
 func (o *operation) label() string { return o.method + " " + o.path }
 
-// sentPath returns the path without its fragment. Some documents distinguish operations on one path
-// by a fragment, which clients never send.
-func (o *operation) sentPath() string {
+// pathTemplate returns the path without its fragment. Some documents distinguish operations on one
+// path by a fragment, which clients never send.
+func (o *operation) pathTemplate() string {
 	path, _, _ := strings.Cut(o.path, "#")
 	return path
+}
+
+// sentPath returns the path as the binding has it.
+func (o *operation) sentPath() string {
+	if o.template != "" {
+		return o.template
+	}
+	plain, _, _ := uriTemplate(o.pathTemplate(), func(string) bool { return false })
+	return plain
 }
 
 var methods = map[string]string{
