@@ -55,7 +55,7 @@ func (c *conversion) mappedValues(disc *object, list []any) [][]any {
 		if !ok {
 			return nil
 		}
-		i := slices.Index(targets, c.mapped(mapping, ref))
+		i := slices.Index(targets, c.d.mappedSchema(mapping, ref))
 		if i < 0 {
 			continue // the target is not a branch here
 		}
@@ -69,17 +69,17 @@ func (c *conversion) mappedValues(disc *object, list []any) [][]any {
 	return values
 }
 
-// mapped resolves one target of a mapping: a reference, or a component's name.
-func (c *conversion) mapped(mapping *object, ref string) *object {
+// mappedSchema resolves one target of a mapping: a reference, or a component's name.
+func (d *document) mappedSchema(mapping *object, ref string) *object {
 	probe := &object{keys: []string{"$ref"}, vals: map[string]any{"$ref": ref}, src: mapping.src, res: mapping.res, line: mapping.line}
-	v := c.d.bareName(probe)
+	v := d.bareName(probe)
 	if v == nil {
 		var reason string
-		if v, reason = c.d.lookup(probe, ref); reason != "" {
+		if v, reason = d.lookup(probe, ref); reason != "" {
 			return nil
 		}
 	}
-	o, _ := c.d.object(v, "branch")
+	o, _ := d.object(v, "branch")
 	return o
 }
 

@@ -23,6 +23,12 @@ var (
 
 // body converts the keywords of a schema, without its $ref.
 func (c *conversion) body(s *object, w where) any {
+	if c.dir == request && !w.base && s.has("discriminator") {
+		if out := c.polymorphic(s, w); out != nil {
+			return c.nullable(s, out)
+		}
+	}
+	w.base = false
 	out := map[string]any{}
 	w.drop = union(w.drop, c.d.wrongWayNames(s, c.dir))
 	c.texts(s, out)
@@ -51,7 +57,7 @@ func (c *conversion) dynamic(s *object, out map[string]any, w where) {
 			c.leaveOut(s, "%s could not be resolved and is left out", key)
 			continue
 		}
-		to := c.d.definition(obj, c.dir, w.drop)
+		to := c.d.definition(obj, c.dir, w.drop, w.base)
 		c.link(to, defName(ref, obj), w)
 		if len(out) == 0 || out["$ref"] == nil {
 			out["$ref"] = to
@@ -460,6 +466,7 @@ func (c *conversion) lists(s *object, out map[string]any, w where) {
 			at := w.under(k)
 			if k == "allOf" {
 				at = w.beside()
+				at.base = true
 			}
 			conv = append(conv, c.schema(e, at, s))
 		}

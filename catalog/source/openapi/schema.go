@@ -50,6 +50,7 @@ type defKey struct {
 	obj  *object
 	dir  direction
 	drop string // required names to leave out, see wrongWayNames
+	base bool   // without its subtypes, see polymorphic
 }
 
 // converter holds a document's converted definitions.
@@ -76,7 +77,7 @@ type refused string
 // Definitions it refers to are converted too.
 func (d *document) convert(v any, dir direction) *def {
 	out := &def{}
-	d.convertInto(out, v, dir, nil)
+	d.convertInto(out, v, dir, nil, false)
 	for len(d.schemas.queue) > 0 {
 		k := d.schemas.queue[0]
 		d.schemas.queue = d.schemas.queue[1:]
@@ -84,12 +85,12 @@ func (d *document) convert(v any, dir direction) *def {
 		if k.drop != "" {
 			drop = strings.Split(k.drop, "\x00")
 		}
-		d.convertInto(d.schemas.defs[k], k.obj, k.dir, drop)
+		d.convertInto(d.schemas.defs[k], k.obj, k.dir, drop, k.base)
 	}
 	return out
 }
 
-func (d *document) convertInto(out *def, v any, dir direction, drop []string) {
+func (d *document) convertInto(out *def, v any, dir direction, drop []string, base bool) {
 	c := &conversion{d: d, dir: dir, out: out}
 	defer func() {
 		if p := recover(); p != nil {
@@ -100,7 +101,7 @@ func (d *document) convertInto(out *def, v any, dir direction, drop []string) {
 			out.frag, out.err = nil, string(r)
 		}
 	}()
-	out.frag = c.schema(v, where{same: true, drop: drop}, nil)
+	out.frag = c.schema(v, where{same: true, drop: drop, base: base}, nil)
 }
 
 // where is the position of a schema in its definition.
@@ -110,6 +111,8 @@ type where struct {
 	drop  []string // names to leave out of required
 	// strict is set below not and if, where accepting more inside would refuse more outside.
 	strict bool
+	// base is set for a part of an allOf: it is what the part itself says, without its subtypes.
+	base bool
 }
 
 // child is the position of a schema for a part of the value.
@@ -204,8 +207,12 @@ func (c *conversion) reference(v *object, w where) any {
 		}
 		return out
 	}
-	to := c.d.definition(obj, c.dir, union(w.drop, c.d.wrongWayNames(v, c.dir)))
-	c.link(to, defName(v.ref(), obj), w)
+	to := c.d.definition(obj, c.dir, union(w.drop, c.d.wrongWayNames(v, c.dir)), w.base)
+	name := defName(v.ref(), obj)
+	if w.base && c.d.isPolymorphic(obj, c.dir) {
+		name += "_base"
+	}
+	c.link(to, name, w)
 	if _, taken := out["$ref"]; taken {
 		out = map[string]any{"allOf": []any{out}}
 	}
@@ -273,12 +280,22 @@ func (c *conversion) link(to *def, name string, w where) {
 	c.linked[to] |= referred
 }
 
+// isPolymorphic reports whether a definition of obj lists its subtypes, unless it is a part of one.
+func (d *document) isPolymorphic(obj *object, dir direction) bool {
+	if dir != request || !obj.has("discriminator") {
+		return false
+	}
+	_, subs := d.subtypes(obj)
+	return len(subs) > 0
+}
+
 // definition returns the definition of obj and queues it if it is new.
-func (d *document) definition(obj *object, dir direction, drop []string) *def {
+func (d *document) definition(obj *object, dir direction, drop []string, base bool) *def {
 	if len(drop) > 0 {
 		drop = d.relevant(obj, dir, drop)
 	}
-	k := defKey{obj, dir, strings.Join(drop, "\x00")}
+	base = base && d.isPolymorphic(obj, dir)
+	k := defKey{obj, dir, strings.Join(drop, "\x00"), base}
 	if d.schemas.defs == nil {
 		d.schemas.defs = map[defKey]*def{}
 	}

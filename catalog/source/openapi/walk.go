@@ -36,7 +36,8 @@ type document struct {
 	entered     int
 	looked      map[*object]looked
 	schemas     converter
-	patterns    map[string]string // why a pattern cannot be used, "" if it can
+	children    map[*object][]subtype // named schemas by what their allOf names
+	patterns    map[string]string     // why a pattern cannot be used, "" if it can
 }
 
 func (d *document) warn(format string, args ...any) {
