@@ -124,7 +124,7 @@ func parse(m *toolkeep.Manifest) (*binding, []toolkeep.Fault) {
 	if len(types) == 1 && !strings.Contains(types[0], "*") {
 		b.promised = types[0]
 	}
-	b.types, b.json = types, slices.ContainsFunc(types, isJSON)
+	b.types, b.json = types, slices.ContainsFunc(types, func(t string) bool { return egress.IsJSON(egress.MediaType(t)) })
 	b.takesKey = m.Idempotent
 	b.taken = map[string]map[string]bool{"query": {}, "cookie": {}}
 	for _, p := range b.params {

@@ -101,12 +101,12 @@ func location(resp *http.Response) string {
 // undescribed reports whether the binding declares the content type beside JSON, which the result
 // schema describes.
 func (b *binding) undescribed(contentType string) bool {
-	media := mediaType(contentType)
-	if !b.json || media == "" || isJSON(media) {
+	media := egress.MediaType(contentType)
+	if !b.json || media == "" || egress.IsJSON(media) {
 		return false
 	}
 	return slices.ContainsFunc(b.types, func(t string) bool {
-		t = mediaType(t)
+		t = egress.MediaType(t)
 		before, isRange := strings.CutSuffix(t, "*")
 		return t == media || isRange && t != "*/*" && strings.HasPrefix(media, before)
 	})

@@ -172,7 +172,7 @@ func TestWhatAnAnswerTells(t *testing.T) {
 			io.WriteString(w, "{}")
 		}
 	})
-	m := manifest(t, base, `{"method":"GET","server":"SERVER","path":"/","response_types":["application/json","text/csv","image/*"]}`)
+	m := manifest(t, base, `{"method":"GET","server":"SERVER","path":"/","response_types":["application/json; charset=utf-8","text/csv","image/*"]}`)
 	e := newExecutor(t)
 	for _, tt := range []struct {
 		answer, location string

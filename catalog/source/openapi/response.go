@@ -183,7 +183,7 @@ func (a *answer) join(each []*answer) {
 				add("*/*", "0.5")
 			case !streams && (egress.MediaType(t) == "text/event-stream" || strings.Contains(t, "stream=")):
 				add(t, "0.1")
-			case one.hasJSON && !isJSON(egress.MediaType(t)):
+			case one.hasJSON && !egress.IsJSON(egress.MediaType(t)):
 				add(t, "0.9")
 			default:
 				add(t, "1")
