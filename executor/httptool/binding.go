@@ -22,11 +22,11 @@ type binding struct {
 	body     *body
 	headers  []header // fixed
 	accept   string
-	promised string // the one content type that the document promises, "" if none or several
+	promised string   // the one content type that the document promises, "" if none or several
 	types    []string // content types of answers that the document declares
 	json     bool     // JSON is among them
-	takesKey bool   // the caller's key, if any, is sent as Idempotency-Key
-	replay   bool   // the transport may repeat the request
+	takesKey bool     // the caller's key, if any, is sent as Idempotency-Key
+	replay   bool     // the transport may repeat the request
 	allow    egress.AllowList
 	roots    *x509.CertPool // its own authorities; nil: the pool's
 	pages    *pagination    // nil: the response is one page
