@@ -63,6 +63,7 @@ operation counts as new).`,
 	f.StringVar(&o.Namespace, "namespace", "", "namespace of the tools; made from the document's title if absent")
 	f.StringVar(&o.Server, "server", "", "base URL to call instead of the document's servers")
 	f.StringArrayVar(&secrets, "secret", nil, "secret of a security scheme, `SCHEME=REFERENCE`: secret://NAME, env://NAME, file:///PATH or vault://PATH#FIELD; repeatable")
+	f.StringToStringVar(&o.Schemes, "auth", nil, "what a security scheme is that the document does not define, `SCHEME=header:NAME`, query:NAME, cookie:NAME, bearer or basic; repeatable")
 	f.StringVar(&o.DeepLists, "deep-lists", "", "how style deepObject writes the elements of a list: `indices` (a[0]=1, the default), brackets (a[]=1) or repeat (a=1)")
 	f.BoolVar(&dryRun, "dry-run", false, "print the plan and change nothing")
 	f.BoolVar(&force, "force", false, "publish breaking changes under the bump as it is; recorded")

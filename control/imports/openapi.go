@@ -42,6 +42,7 @@ type Request struct {
 	Namespace string
 	Server    string            // base URL instead of the document's
 	Auth      map[string]string // security scheme -> secret reference
+	Schemes   map[string]string // what undefined security schemes are, such as header:X-Session
 	DeepLists string            // how deepObject writes lists: indices, brackets or repeat
 	catalog.PublishOptions
 }
@@ -95,7 +96,7 @@ func (m *Imports) OpenAPI(ctx context.Context, p *toolkeep.Principal, r Request)
 	}
 	ctx, cancel := context.WithTimeout(ctx, importTime)
 	defer cancel()
-	o := openapi.Options{Location: r.Location, Document: r.Document, Namespace: r.Namespace, Server: r.Server, Auth: r.Auth, DeepLists: r.DeepLists,
+	o := openapi.Options{Location: r.Location, Document: r.Document, Namespace: r.Namespace, Server: r.Server, Auth: r.Auth, Schemes: r.Schemes, DeepLists: r.DeepLists,
 		Previous: func(id string) *toolkeep.Tool { return m.c.Catalog.Highest(p, id) }}
 	if len(r.Document) > 0 {
 		o.Location = cmp.Or(r.Name, "document.yaml")

@@ -224,6 +224,7 @@ type importInput struct {
 		Namespace string            `json:"namespace,omitempty" maxLength:"32" doc:"of the tools; absent is made from the title"`
 		Server    string            `json:"server,omitempty" maxLength:"4096" doc:"base URL instead of the document's"`
 		Auth      map[string]string `json:"auth,omitempty" doc:"security scheme -> secret reference, such as env://PETSTORE_KEY"`
+		Schemes   map[string]string `json:"schemes,omitempty" doc:"what a security scheme is that the document does not define: header:NAME, query:NAME, cookie:NAME, bearer or basic"`
 		DeepLists string            `json:"deep_lists,omitempty" enum:"indices,brackets,repeat" doc:"how style deepObject writes the elements of a list: a[0]=1 (default), a[]=1 or a=1"`
 		PublishOptions
 	} `nameHint:"ImportRequestBody"`
@@ -246,7 +247,7 @@ func (a *API) importTools(ctx context.Context, p *toolkeep.Principal, in *import
 			"location must be an http or https URL without user and password; the server reads no files for you, send their text as document")
 	}
 	plan, list, err := a.c.Imports.OpenAPI(ctx, p, imports.Request{
-		Location: b.Location, Document: []byte(b.Document), Namespace: b.Namespace, Server: b.Server, Auth: b.Auth, DeepLists: b.DeepLists, PublishOptions: b.options(),
+		Location: b.Location, Document: []byte(b.Document), Namespace: b.Namespace, Server: b.Server, Auth: b.Auth, Schemes: b.Schemes, DeepLists: b.DeepLists, PublishOptions: b.options(),
 	})
 	if err != nil {
 		return nil, err

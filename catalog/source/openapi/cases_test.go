@@ -70,10 +70,13 @@ func TestCases(t *testing.T) {
 			if want.name != "want" {
 				t.Fatal("the last file of a case is called want")
 			}
-			o := Options{Namespace: options["namespace"], Server: options["server"], Auth: map[string]string{}}
+			o := Options{Namespace: options["namespace"], Server: options["server"], Auth: map[string]string{}, Schemes: map[string]string{}}
 			for k, v := range options {
 				if scheme, ok := strings.CutPrefix(k, "auth "); ok {
 					o.Auth[scheme] = v
+				}
+				if scheme, ok := strings.CutPrefix(k, "scheme "); ok {
+					o.Schemes[scheme] = v
 				}
 			}
 			dir := writeFiles(t, files[:last])

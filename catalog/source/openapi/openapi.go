@@ -52,6 +52,9 @@ type Options struct {
 	// Auth maps names of security schemes to secret references (secret://, vault://, env:// or
 	// file://). A plain value is refused.
 	Auth map[string]string
+	// Schemes say what security schemes are that the document names and does not define: header:NAME,
+	// query:NAME, cookie:NAME, bearer or basic.
+	Schemes map[string]string
 	// DeepLists says how style deepObject writes the elements of a list, where a parameter's
 	// x-deep-lists does not: indices (a[0]=1, the default), brackets (a[]=1) or repeat (a=1).
 	DeepLists string
@@ -182,6 +185,11 @@ func (o Options) check() error {
 	}
 	if o.DeepLists != "" && !slices.Contains(deepListWays, o.DeepLists) {
 		return importError("the elements of lists are written with %s, not %q", strings.Join(deepListWays, ", "), toolkeep.Clip(o.DeepLists, 40))
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.Schemes)) {
+		if _, ok := givenScheme(o.Schemes[name]); !ok {
+			return importError("the security scheme %q is header:NAME, query:NAME, cookie:NAME, bearer or basic", toolkeep.Clip(name, 80))
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.Auth)) {
 		// The value is not shown: it may be the secret itself.

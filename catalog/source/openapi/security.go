@@ -41,8 +41,13 @@ func (d *document) schemes() *object {
 // their credential.
 func (d *document) knownSchemes() error {
 	known := d.schemes()
-	for _, name := range slices.Sorted(maps.Keys(d.opt.Auth)) {
+	for _, name := range slices.Sorted(maps.Keys(d.opt.Schemes)) {
 		if known.has(name) {
+			return importError("the document defines the security scheme %q itself, so that it cannot be given", toolkeep.Clip(name, 80))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(d.opt.Auth)) {
+		if known.has(name) || d.opt.Schemes[name] != "" {
 			continue
 		}
 		list := "none"
@@ -66,7 +71,7 @@ func (d *document) securityOf(op *operation) (*security, string) {
 		return nil, reason
 	}
 	s := &security{}
-	var open bool
+	var open, undefined bool
 	var refusals []string
 	for _, e := range list {
 		alt, reason := d.object(e, "a security requirement")
@@ -82,6 +87,10 @@ func (d *document) securityOf(op *operation) (*security, string) {
 			refusals = append(refusals, reason)
 			continue
 		}
+		if entry == nil {
+			undefined = true
+			continue
+		}
 		s.auth = append(s.auth, entry)
 		s.keys = append(s.keys, places...)
 	}
@@ -93,7 +102,7 @@ func (d *document) securityOf(op *operation) (*security, string) {
 	if open && len(s.auth) > 0 {
 		s.auth = append(s.auth[:min(len(s.auth), 15)], map[string]any{"type": "none"})
 	}
-	if len(s.auth) == 0 && !open && len(refusals) > 0 {
+	if len(s.auth) == 0 && !open && !undefined && len(refusals) > 0 {
 		return nil, strings.Join(slices.Compact(refusals), "; ")
 	}
 	for _, r := range refusals {
@@ -122,10 +131,16 @@ func wayRank(e any) int {
 }
 
 // alternative builds the auth entry of one alternative: its first scheme, with the others, which
-// apply together with it, in settings.also.
+// apply together with it, in settings.also. Schemes that the document does not define are left out
+// with a warning; entry is nil if there are no others.
 func (d *document) alternative(alt *object) (entry map[string]any, places []secretPlace, reason string) {
 	var also []any
 	for _, name := range alt.keys {
+		if d.schemes().get(name) == nil && d.opt.Schemes[name] == "" {
+			d.warn("the security scheme %q is not defined, so that calls are sent without it; say what it is with --auth '%s=header:NAME' (or query:NAME, cookie:NAME, bearer, basic) and --secret",
+				toolkeep.Clip(name, 80), toolkeep.Clip(name, 80))
+			continue
+		}
 		spec, place, reason := d.scheme(name, alt.vals[name])
 		if reason != "" {
 			return nil, nil, reason
@@ -150,7 +165,7 @@ func (d *document) scheme(name string, scopes any) (map[string]any, secretPlace,
 	none := secretPlace{}
 	v := d.schemes().get(name)
 	if v == nil {
-		return nil, none, fmt.Sprintf("it needs the security scheme %q, which the document does not define", toolkeep.Clip(name, 80))
+		v, _ = givenScheme(d.opt.Schemes[name])
 	}
 	o, reason := d.object(v, fmt.Sprintf("the security scheme %q", toolkeep.Clip(name, 80)))
 	if reason != "" {
@@ -212,6 +227,25 @@ func (d *document) scheme(name string, scopes any) (map[string]any, secretPlace,
 		entry["scopes"] = list
 	}
 	return entry, place, ""
+}
+
+// givenScheme reads what an option says of a scheme that the document does not define: header:NAME,
+// query:NAME, cookie:NAME, bearer or basic.
+func givenScheme(s string) (scheme *object, ok bool) {
+	scheme = &object{vals: map[string]any{}}
+	in, name, isKey := strings.Cut(s, ":")
+	switch {
+	case s == "bearer" || s == "basic":
+		scheme.set("type", "http")
+		scheme.set("scheme", s)
+		return scheme, true
+	case !isKey || name == "" || in != "header" && in != "query" && in != "cookie":
+		return nil, false
+	}
+	scheme.set("type", "apiKey")
+	scheme.set("in", in)
+	scheme.set("name", name)
+	return scheme, true
 }
 
 // fit adapts the credentials to the server: AWS signatures get the service and region from its
