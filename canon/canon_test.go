@@ -360,3 +360,15 @@ func TestSignatureVector(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 }
+
+func TestWhole(t *testing.T) {
+	for in, want := range map[json.Number]json.Number{
+		"7.0": "7", "-7.00": "-7", "7e2": "700", "1.50E1": "15", "0.0": "0", "-0.0": "0", "0e9": "0", "9007199254740993.0": "9007199254740993",
+		"7": "", "7.5": "", "1e-1": "", "1e9999": "", "1e99999": "", "x": "", "": "", "1.": "",
+	} {
+		got, ok := canon.Whole(in)
+		if ok != (want != "") || ok && got != want || !ok && got != in {
+			t.Errorf("%q is %q, %v", in, got, ok)
+		}
+	}
+}

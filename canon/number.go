@@ -42,6 +42,30 @@ func IsInteger(s string) bool {
 	return IsNumber(s) && !strings.ContainsAny(s, ".eE")
 }
 
+// maxWhole bounds the digits that Whole writes.
+const maxWhole = 400
+
+// Whole returns the text of a whole number without fraction and exponent: 7 for 7.0 and 700 for 7e2. It returns
+// false for a number that is not whole, that has over 400 digits, or that is written so already.
+func Whole(n json.Number) (json.Number, bool) {
+	s := string(n)
+	if !strings.ContainsAny(s, ".eE") || !IsNumber(s) || !Bounded(n) {
+		return n, false
+	}
+	d := toDecimal(s)
+	switch {
+	case d.digits == "":
+		return "0", true
+	case d.exp < len(d.digits) || d.exp > maxWhole:
+		return n, false
+	}
+	s = d.digits + strings.Repeat("0", d.exp-len(d.digits))
+	if d.neg {
+		s = "-" + s
+	}
+	return json.Number(s), true
+}
+
 // Bounded reports whether the number's text has at most 1100 characters and an
 // exponent within ±9999. Arbitrary-precision arithmetic over other numbers can
 // take minutes; Parse refuses them.

@@ -3,6 +3,7 @@ package schema
 import (
 	"context"
 	"encoding/json"
+	"slices"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
@@ -28,11 +29,13 @@ const (
 // anything.
 type node struct {
 	coerce  kinds    // what a string converts to; 0 keeps it
+	whole   bool     // a number is an integer, and is written as one
 	parts   []*node  // $ref and allOf: all apply to the same value
 	choices []choice // anyOf and oneOf: one branch each applies to the same value
 
 	props      []propNode
 	defaults   []defaultValue
+	absent     []string // optional properties that refuse null: null is taken as absent
 	patterns   []patternNode
 	additional *node
 	known      map[string]*jsonschema.Schema // properties outside additional
@@ -101,9 +104,11 @@ func (p *planner) node(s *jsonschema.Schema) *node {
 	p.order = append(p.order, n)
 	p.source = append(p.source, s)
 
-	if k := p.allowed(s); k&kindString == 0 {
+	k := p.allowed(s)
+	if k&kindString == 0 {
 		n.coerce = k & coercedKind
 	}
+	n.whole = k&kindInteger != 0 && k&kindNumber == 0
 	for _, part := range sameValue(s) {
 		n.parts = append(n.parts, p.node(part))
 	}
@@ -126,6 +131,9 @@ func (p *planner) object(n *node, s *jsonschema.Schema) {
 	for _, name := range sortedKeys(s.Properties) {
 		sub := s.Properties[name]
 		n.props = append(n.props, propNode{name, p.node(sub)})
+		if p.allowed(sub)&kindNull == 0 && !slices.Contains(s.Required, name) {
+			n.absent = append(n.absent, name)
+		}
 		if v, ok := defaultOf(sub); ok {
 			n.defaults = append(n.defaults, defaultValue{name, v})
 		}
@@ -345,7 +353,7 @@ func (p *planner) findBusy() {
 }
 
 func (n *node) hasWork() bool {
-	busy := n.coerce != 0 || len(n.defaults) > 0 || isBusy(n.additional) || isBusy(n.items)
+	busy := n.coerce != 0 || n.whole || len(n.defaults) > 0 || len(n.absent) > 0 || isBusy(n.additional) || isBusy(n.items)
 	for _, x := range n.parts {
 		busy = busy || x.busy
 	}
@@ -434,7 +442,7 @@ func (c choice) inside() bool {
 }
 
 func (n *node) reachesInside() bool {
-	if isBusy(n.additional) || isBusy(n.items) || len(n.defaults) > 0 {
+	if isBusy(n.additional) || isBusy(n.items) || len(n.defaults) > 0 || len(n.absent) > 0 {
 		return true
 	}
 	for _, x := range n.props {

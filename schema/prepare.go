@@ -28,6 +28,11 @@ func (r *run) apply(n *node, v any, fill bool) (out any, changed bool) {
 	if s, ok := v.(string); ok && n.coerce != 0 {
 		v, changed = coerce(s, n.coerce)
 	}
+	if number, ok := v.(json.Number); ok && n.whole {
+		if w, ok := canon.Whole(number); ok {
+			v, changed = w, true
+		}
+	}
 	for _, part := range n.parts {
 		if w, ok := r.apply(part, v, fill); ok {
 			v, changed = w, true
@@ -62,8 +67,17 @@ func (r *run) applyObject(n *node, obj map[string]any, fill bool) (map[string]an
 		out[name] = v
 	}
 	if fill {
+		// A strict export makes an optional property nullable, and models then write null for it.
+		for _, name := range n.absent {
+			if v, there := obj[name]; there && v == nil {
+				if !owned {
+					out, owned = maps.Clone(obj), true
+				}
+				delete(out, name)
+			}
+		}
 		for _, d := range n.defaults {
-			if _, there := obj[d.name]; !there {
+			if _, there := out[d.name]; !there {
 				put(d.name, d.value)
 			}
 		}

@@ -55,6 +55,14 @@ func TestPrepare(t *testing.T) {
 		{"default as a string is coerced", `{"properties":{"n":{"type":"integer","default":"5"}}}`, `{}`, `{"n":5}`},
 		{"default that is not valid", `{"properties":{"n":{"type":"string","default":null},"m":{"type":"integer","minimum":5,"default":1}}}`, `{}`, `{}`},
 		{"default inside items", `{"properties":{"l":{"items":{"properties":{"q":{"default":1}}}}}}`, `{"l":[{},{"q":2}]}`, `{"l":[{"q":1},{"q":2}]}`},
+		{"whole number", `{"properties":{"n":{"type":"integer"},"l":{"items":{"type":["integer","null"]}},"m":{"type":"number"},"s":{"type":["integer","string"]}}}`,
+			`{"n":7.0,"l":[7e2,null,8],"m":7.0,"s":-7.00}`, `{"n":7,"l":[700,null,8],"m":7.0,"s":-7}`},
+		{"whole number in branches", `{"properties":{"n":{"anyOf":[{"type":"integer"},{"type":"null"}]},"o":{"oneOf":[{"properties":{"k":{"const":"a"},"n":{"type":"integer"}},"required":["k"]},{"properties":{"k":{"const":"b"}},"required":["k"]}]}}}`,
+			`{"n":7.0,"o":{"k":"a","n":1.0}}`, `{"n":7,"o":{"k":"a","n":1}}`},
+		{"null of an optional one is absent", `{"properties":{"a":{"type":"string"},"b":{"enum":["x"]},"n":{"type":["string","null"]},"any":{},"d":{"type":"integer","default":3},"o":{"type":"object","properties":{"a":{"type":"array"}}}}}`,
+			`{"a":null,"b":null,"n":null,"any":null,"d":null,"o":{"a":null}}`, `{"n":null,"any":null,"d":3,"o":{}}`},
+		{"null of an optional one in branches", `{"properties":{"o":{"oneOf":[{"type":"object","properties":{"k":{"const":"a"},"n":{"type":"integer"}},"required":["k"]},{"type":"object","properties":{"k":{"const":"b"}},"required":["k"]}]}}}`,
+			`{"o":{"k":"a","n":null}}`, `{"o":{"k":"a"}}`},
 		{"explicit null stays", `{"properties":{"n":{"type":["integer","null"],"default":1}}}`, `{"n":null}`, `{"n":null}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
