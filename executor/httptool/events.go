@@ -32,6 +32,8 @@ type event struct {
 	value any    // added to the result
 	data  any    // the part with the data
 	text  string // data as received
+
+	repairs canon.Repairs // of JSON that could not be read as it was
 }
 
 // lines reads a stream of lines.
@@ -155,7 +157,7 @@ func (l *lines) sse() (*event, error) {
 func sseEvent(data []byte, name, id string) *event {
 	e := &event{text: string(data)}
 	var err error
-	if e.data, err = canon.Parse(data, eventLimits); err != nil {
+	if e.data, e.repairs, err = canon.ParseLoose(data, eventLimits); err != nil {
 		e.data = readable(e.text)
 	}
 	object := map[string]any{"data": e.data}
@@ -220,10 +222,10 @@ func (l *lines) sequence() (*event, error) {
 const recordSeparator = 0x1e
 
 func (l *lines) element(text []byte) (*event, error) {
-	v, err := canon.Parse(text, eventLimits)
+	v, repairs, err := canon.ParseLoose(text, eventLimits)
 	if err != nil {
 		// The sentinel is not JSON; the caller, which knows it, decides.
 		return &event{text: string(text)}, brokenEvent{"element " + strconv.Itoa(l.line) + " of the stream is not JSON: " + toolkeep.AsError(err).Message}
 	}
-	return &event{value: v, data: v, text: string(text)}, nil
+	return &event{value: v, data: v, text: string(text), repairs: repairs}, nil
 }

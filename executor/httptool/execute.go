@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/egress"
 	"github.com/toolkeep/toolkeep/executor/bindings"
 )
@@ -107,7 +108,8 @@ type attempt struct {
 	tenant   string
 	sending  egress.SentTracker
 	sent     int64
-	percent  int // of a stream, as last reported
+	percent  int           // of a stream, as last reported
+	repairs  canon.Repairs // of the pages or events
 
 	parent context.Context // the caller's
 	ctx    context.Context // of the requests

@@ -137,7 +137,9 @@ func (a *attempt) pages(r *request) (*toolkeep.Output, *toolkeep.Error) {
 	out := &toolkeep.Output{HasValue: true, ContentType: "application/json"}
 	for {
 		t.page++
-		t.seen[next.url.String()] = true
+		if t.p.kind != "cursor" {
+			t.seen[next.url.String()] = true
+		}
 		resp, at, err := a.exchange(next, t.page == 1)
 		if err != nil {
 			return nil, t.failed(err)
@@ -166,6 +168,7 @@ func (a *attempt) pages(r *request) (*toolkeep.Output, *toolkeep.Error) {
 			break
 		}
 	}
+	out.Warnings = append(out.Warnings, a.repairs.Warnings()...)
 	out.Value, out.BytesSent = t.items, a.sent
 	return out, nil
 }
@@ -178,10 +181,9 @@ type pager struct {
 
 	page     int   // pages requested so far
 	position int64 // page number or offset of the latest request
-	cursor   string
 	left     int64 // bytes
 	items    []any
-	seen     map[string]bool
+	seen     map[string]bool // addresses of pages, or cursors
 	warnings []toolkeep.Warning
 }
 
@@ -206,6 +208,9 @@ func (t *pager) most() (int, *toolkeep.Error) {
 func (t *pager) begin() *request {
 	t.position = t.p.start
 	query := t.first.url.Query()
+	if t.p.kind == "cursor" && query.Get(t.p.param) != "" {
+		t.seen[query.Get(t.p.param)] = true
+	}
 	if t.p.param != "" {
 		if n, err := strconv.ParseInt(query.Get(t.p.param), 10, 64); err == nil && n >= 0 {
 			t.position = n
@@ -262,10 +267,11 @@ func (t *pager) read(resp *http.Response) (tree any, wire int64, err *toolkeep.E
 		return nil, 0, t.a.unreadable(status, rerr)
 	}
 	t.left -= int64(len(body))
-	tree, perr := canon.Parse(bytes.TrimPrefix(body, []byte("\ufeff")), eventLimits)
+	tree, repairs, perr := canon.ParseLoose(bytes.TrimPrefix(body, []byte("\ufeff")), eventLimits)
 	if perr != nil {
 		return nil, 0, t.bad(status, "is not JSON: %s", toolkeep.AsError(perr).Message)
 	}
+	t.a.repaired(repairs)
 	return tree, wire, nil
 }
 
@@ -313,11 +319,11 @@ func (t *pager) next(tree any, resp *http.Response, at *request) (*request, *too
 		if cursor == "" {
 			return nil, nil
 		}
-		if t.page > 1 && cursor == t.cursor {
-			t.warn("the upstream gave the same cursor twice")
+		if t.seen[cursor] {
+			t.warn("the upstream gave a cursor again that was followed already")
 			return nil, nil
 		}
-		t.cursor = cursor
+		t.seen[cursor] = true
 		return t.first.withQuery(t.p.param, cursor), nil
 	}
 	if count == 0 || t.p.size > 0 && int64(count) < t.p.size {

@@ -217,7 +217,7 @@ func (a *attempt) errorBody(resp *http.Response) any {
 	contentType := resp.Header.Get("Content-Type")
 	text := a.x.Cleaned(toUTF8(body, contentType))
 	if whole && len(text) <= maxErrorShown && (egress.IsJSON(egress.MediaType(contentType)) || contentType == "") {
-		if v, err := canon.Parse([]byte(text), canon.Limits{}); err == nil {
+		if v, _, err := canon.ParseLoose([]byte(text), canon.Limits{}); err == nil {
 			return a.x.CleanedTree(v)
 		}
 	}

@@ -92,6 +92,7 @@ func (a *attempt) stream(resp *http.Response, next func(*lines) (*event, error))
 			return nil, a.brokenStream(resp.StatusCode, len(list), err)
 		}
 		list = append(list, ev.value)
+		a.repaired(ev.repairs)
 		a.tell(len(list), u.wire.n, ev)
 		if len(list) == s.maxEvents {
 			// Whether it was cut depends on whether there is more; a silent feed counts
@@ -112,7 +113,14 @@ func (a *attempt) streamed(list []any, wire int64, cut string) *toolkeep.Output 
 			Message: fmt.Sprintf("the stream was cut off after %d events: %s", len(list), cut),
 			Details: map[string]any{"events": len(list)}}}
 	}
+	out.Warnings = append(out.Warnings, a.repairs.Warnings()...)
 	return out
+}
+
+// repaired notes what was repaired in a part of the answer.
+func (a *attempt) repaired(r canon.Repairs) {
+	a.repairs.Text = a.repairs.Text || r.Text
+	a.repairs.Doubled = a.repairs.Doubled || r.Doubled
 }
 
 // streamTime bounds a stream's duration: the binding's limit, and slightly less than
