@@ -33,7 +33,15 @@ func WithPausableTimeout(parent context.Context, d time.Duration, cause error) (
 	}
 }
 
-// PauseTimeout pauses every WithPausableTimeout above ctx until resume is called.
+// OnPause has hold called when a pause of ctx begins, and what it returns when the last of
+// overlapping pauses ends.
+func OnPause(parent context.Context, hold func() (resume func())) context.Context {
+	l := &pausable{hook: hold}
+	l.above, _ = parent.Value(pausableKey{}).(*pausable)
+	return context.WithValue(parent, pausableKey{}, l)
+}
+
+// PauseTimeout pauses every WithPausableTimeout and OnPause above ctx until resume is called.
 // Pauses may overlap; the clock continues after the last one ends.
 func PauseTimeout(ctx context.Context) (resume func()) {
 	first, _ := ctx.Value(pausableKey{}).(*pausable)
@@ -72,6 +80,9 @@ type pausable struct {
 	over  func()
 	timer *time.Timer
 
+	hook   func() (resume func()) // instead of a timer
+	resume func()
+
 	mu      sync.Mutex
 	holders int
 	left    time.Duration // remaining at the last start
@@ -91,7 +102,12 @@ func (l *pausable) end() time.Time {
 func (l *pausable) hold() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.holders++; l.holders == 1 && l.timer.Stop() {
+	if l.holders++; l.holders > 1 {
+		return
+	}
+	if l.hook != nil {
+		l.resume = l.hook()
+	} else if l.timer.Stop() {
 		l.left -= time.Since(l.running)
 	}
 }
@@ -99,8 +115,13 @@ func (l *pausable) hold() {
 func (l *pausable) release() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.holders--; l.holders == 0 {
-		l.running = time.Now()
-		l.timer.Reset(max(l.left, 0))
+	if l.holders--; l.holders > 0 {
+		return
 	}
+	if l.hook != nil {
+		l.resume()
+		return
+	}
+	l.running = time.Now()
+	l.timer.Reset(max(l.left, 0))
 }

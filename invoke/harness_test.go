@@ -251,6 +251,11 @@ func (l *fakeLimits) Peek(*toolkeep.Principal, *toolkeep.Tool, bool) error {
 	return nil
 }
 
+func (l *fakeLimits) Park(*toolkeep.Principal) func() {
+	l.held.Add(-1)
+	return func() { l.held.Add(1) }
+}
+
 type fakeSecrets struct{}
 
 func (fakeSecrets) Credential(_ context.Context, _ *toolkeep.Principal, m *toolkeep.Manifest, s toolkeep.AuthSpec, _ bool) (secret.Equipped, error) {

@@ -48,6 +48,8 @@ type Limits interface {
 	// agent's slot, which its root call holds.
 	Take(p *toolkeep.Principal, t *toolkeep.Tool, child bool) (release func(), err error)
 	Peek(p *toolkeep.Principal, t *toolkeep.Tool, child bool) error
+	// Park gives the agent's slot of a running call back until resume is called.
+	Park(p *toolkeep.Principal) (resume func())
 }
 
 // Results is the result cache.

@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -49,12 +50,13 @@ type Limits struct {
 }
 
 type agent struct {
-	tat   int64
-	slots int
+	tat    int64
+	slots  int
+	parked int // calls whose slot is given back for a while
 }
 
 func (a *agent) freeAt() int64 { return a.tat }
-func (a *agent) pinned() bool  { return a.slots > 0 }
+func (a *agent) pinned() bool  { return a.slots > 0 || a.parked > 0 }
 
 type pair struct{ tat int64 }
 
@@ -243,6 +245,30 @@ func (l *Limits) walk(p *toolkeep.Principal, t *toolkeep.Tool, child, take bool)
 		tl.add(&spec, now)
 	}
 	return held.seize(a, tl, spec.MaxConcurrent > 0), nil
+}
+
+// Park gives the agent's slot of one of its running calls back while the call waits for
+// its caller's answer; resume takes it again, over the limit if it must. The tool's slot
+// stays, because its upstream still carries the call.
+func (l *Limits) Park(p *toolkeep.Principal) (resume func()) {
+	if l.concurrent <= 0 {
+		return nothing
+	}
+	k := l.agentKey(p)
+	s := l.agents.lock(k)
+	defer s.mu.Unlock()
+	a := s.buckets[k]
+	if a == nil || a.slots == 0 {
+		return nothing
+	}
+	a.slots--
+	a.parked++
+	return sync.OnceFunc(func() {
+		s := l.agents.lock(k)
+		defer s.mu.Unlock()
+		a.slots++
+		a.parked--
+	})
 }
 
 // toolKey returns the key of a tool's buckets. It includes the spec: versions with the

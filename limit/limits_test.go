@@ -156,6 +156,40 @@ func TestConcurrency(t *testing.T) {
 	must(t, err)
 }
 
+// Calls that wait for their caller's answer are not concurrent ones; they go on when it
+// comes, whatever runs by then.
+func TestPark(t *testing.T) {
+	l := New(Config{PerToolRPM: -1, Concurrent: 1})
+	p, plain := agentOf("a"), toolOf("x.plain", nil)
+	var resumes, releases []func()
+	for range 4 {
+		r, err := l.Take(p, plain, false)
+		must(t, err)
+		releases = append(releases, r)
+		resumes = append(resumes, l.Park(p))
+	}
+	for i, resume := range resumes {
+		resume()
+		resume()
+		_, err := l.Take(p, plain, false)
+		refusal(t, err, toolkeep.ConcurrencyLimitExceeded, TypeAgent)
+		if i > 0 {
+			releases[i]()
+		}
+	}
+	releases[0]()
+	r, err := l.Take(p, plain, false)
+	must(t, err)
+	r()
+	l.Park(p)() // nothing runs
+	New(Config{Concurrent: -1}).Park(p)()
+	s := l.agents.lock(l.agentKey(p))
+	defer s.mu.Unlock()
+	if a := s.buckets[l.agentKey(p)]; a.slots != 0 || a.parked != 0 {
+		t.Errorf("%+v is left", a)
+	}
+}
+
 func TestUnlimited(t *testing.T) {
 	l := New(Config{PerAgentRPM: -1, PerToolRPM: -1, GlobalRPM: -1, Concurrent: -1})
 	p, tool := agentOf("a"), toolOf("x.y", nil)
