@@ -33,7 +33,12 @@ type Execution struct {
 	Facts    map[string]string
 	Child    Invoker // for tools that call tools: same principal, deadline and budget
 	MaxBytes int64   // hard limit of the raw result
-	Clean    Cleaner // removes the call's secrets from text
+	// Grow is told of bytes of the result as they arrive, by the goroutine that called
+	// Execute, and waits until the process has room for them; its error, that of the
+	// context, ends the attempt. Nil counts nothing. An executor that does not call it has
+	// its result counted when it is whole.
+	Grow  func(bytes int64) error
+	Clean Cleaner // removes the call's secrets from text
 }
 
 // Credential is a secret and where it is sent.

@@ -8,7 +8,7 @@ import (
 )
 
 // execute makes attempts until one succeeds, fails for good, or time is up.
-func (p *Pipeline) execute(ctx context.Context, w *prepared, k *credentialSet, res *toolkeep.Result) (*toolkeep.Output, error) {
+func (p *Pipeline) execute(ctx context.Context, w *prepared, k *credentialSet, res *toolkeep.Result, held *resultMemory) (*toolkeep.Output, error) {
 	ex := p.Executors[w.tool.Manifest.Execution.Kind]
 	r := retryOf(w.tool)
 	r.attempts = w.overlay.AttemptsWithin(r.attempts)
@@ -20,16 +20,21 @@ func (p *Pipeline) execute(ctx context.Context, w *prepared, k *credentialSet, r
 	var last *toolkeep.Error
 	var timedOut bool // an attempt exceeded its own limit
 	more := 0         // 1 after the extra attempt with refreshed secrets
+	if err := p.memory.admit(ctx); err != nil {
+		return nil, err
+	}
 	for attempt := 1; ; attempt++ {
+		held.free() // what an earlier attempt read
 		x.Attempt, res.Attempts = attempt, attempt
 		x.Child = &child{p: p, parent: w}
-		out, err := p.attempt(ctx, ex, x)
+		out, err := p.attempt(ctx, ex, x, held)
 		if out != nil {
 			res.BytesSent += out.BytesSent
 			res.BytesRecv += out.BytesRecv
 			res.CostUSD += out.CostUSD
 		}
 		if err == nil {
+			held.note(max(out.BytesRecv, int64(len(out.Body))))
 			return out, nil
 		}
 		last = err
@@ -55,13 +60,14 @@ func (p *Pipeline) execute(ctx context.Context, w *prepared, k *credentialSet, r
 
 // attempt is one try within the attempt's own limit. A tool without one only has the
 // call's: two limits that end together would make E3502 or E3901 a matter of chance.
-func (p *Pipeline) attempt(ctx context.Context, ex toolkeep.Executor, x *toolkeep.Execution) (*toolkeep.Output, *toolkeep.Error) {
+func (p *Pipeline) attempt(ctx context.Context, ex toolkeep.Executor, x *toolkeep.Execution, held *resultMemory) (*toolkeep.Output, *toolkeep.Error) {
 	limit, own := x.Tool.Manifest.AttemptTimeout(), ctx
 	if limit < x.Tool.Manifest.Timeout() {
 		var cancel context.CancelFunc
 		own, cancel = limited(ctx, timeLimit{after: limit}, x.Caller)
 		defer cancel()
 	}
+	x.Grow = func(bytes int64) error { return held.grow(own, bytes) }
 	out, err := ex.Execute(own, x)
 	if err == nil {
 		return out, nil

@@ -44,11 +44,14 @@ type Config struct {
 	RowTimeout time.Duration // longest wait for the store; default 5 s
 	HardBytes  int64         // largest raw result; default 100 MB
 	KeyBytes   int           // longest key or id; default 4096
-	Arguments  canon.Limits
-	SpoolPath  string // file for records while the store is down; "" keeps none
-	Alone      bool   // no other process shares the store: foreign leases are dead at start
-	Clock      func() time.Time
-	Log        *slog.Logger
+	// ResultMemory bounds in bytes what all results take together while they are read and
+	// inspected; default no limit.
+	ResultMemory int64
+	Arguments    canon.Limits
+	SpoolPath    string // file for records while the store is down; "" keeps none
+	Alone        bool   // no other process shares the store: foreign leases are dead at start
+	Clock        func() time.Time
+	Log          *slog.Logger
 	// Hook is called at the start of each step with its name and the call's id, and
 	// at these points between them: "answered" when the record is committed and the
 	// caller is about to get the answer; in a worker "lease" before the row is
@@ -66,6 +69,7 @@ type Pipeline struct {
 	spool        *spool
 	sensitive    sensitiveTools
 	unsharedRuns keyedSemaphore
+	memory       memory
 	draining     atomic.Bool
 	interrupted  atomic.Bool   // Interrupt was called
 	underway     atomic.Int64  // synchronous calls that began before Drain
@@ -96,7 +100,7 @@ func New(c Config) (*Pipeline, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Pipeline{Config: c, sequence: newSequence(100_000), idle: make(chan struct{}, 1),
+	return &Pipeline{Config: c, sequence: newSequence(100_000), idle: make(chan struct{}, 1), memory: memory{limit: c.ResultMemory},
 		spool: &spool{path: c.SpoolPath, limit: 64 << 20}}, nil
 }
 
@@ -191,7 +195,9 @@ func (p *Pipeline) once(ctx context.Context, w *prepared, steps *Steps) (*toolke
 	defer func() { k.release() }()
 	p.hook(StepExecute.String(), w.id)
 	res := &toolkeep.Result{ToolID: w.tool.ID, ToolVersion: w.tool.Version}
-	out, err := p.execute(ctx, w, k, res)
+	held := &resultMemory{of: &p.memory}
+	defer held.free()
+	out, err := p.execute(ctx, w, k, res, held)
 	lap(StepExecute)
 	res.Secrets, res.Warnings = slices.Clone(k.uses), append(res.Warnings, k.warnings...)
 	res.ToolTime = steps.Durations[StepExecute]

@@ -189,9 +189,25 @@ func (u *unpacker) close() {
 	}
 }
 
+// growing tells grow, if it is set, of what is read.
+type growing struct {
+	io.Reader
+	grow func(bytes int64) error
+}
+
+func (g *growing) Read(b []byte) (int, error) {
+	n, err := g.Reader.Read(b)
+	if g.grow != nil && n > 0 {
+		if gerr := g.grow(int64(n)); gerr != nil {
+			return n, gerr
+		}
+	}
+	return n, err
+}
+
 // readAnswer reads at most limit+1 bytes of the decompressed body, and at most that
 // many from the wire.
-func readAnswer(resp *http.Response, limit int64) (body []byte, wire int64, err error) {
+func readAnswer(resp *http.Response, limit int64, grow func(int64) error) (body []byte, wire int64, err error) {
 	u, err := unpack(resp, limit)
 	if err != nil {
 		return nil, 0, err
@@ -203,9 +219,9 @@ func readAnswer(resp *http.Response, limit int64) (body []byte, wire int64, err 
 		if size := resp.ContentLength; size > 0 {
 			buf.Grow(int(min(size, 1<<20)) + bytes.MinRead)
 		}
-		_, err = buf.ReadFrom(&u.wire)
+		_, err = buf.ReadFrom(&growing{&u.wire, grow})
 	} else {
-		_, err = buf.ReadFrom(io.LimitReader(u, limit+1))
+		_, err = buf.ReadFrom(&growing{io.LimitReader(u, limit+1), grow})
 	}
 	if err != nil {
 		return nil, u.wire.n, err

@@ -68,7 +68,7 @@ func (a *attempt) answer(r *request, resp *http.Response) (*toolkeep.Output, *to
 	if resp.ContentLength > limit {
 		return nil, tooLarge(limit, status)
 	}
-	body, wire, err := readAnswer(resp, limit)
+	body, wire, err := readAnswer(resp, limit, a.x.Grow)
 	out.BytesRecv = wire
 	switch {
 	case err == errTooLarge || int64(len(body)) > limit:
@@ -209,7 +209,7 @@ func (a *attempt) errorBody(resp *http.Response) any {
 	if resp.Request != nil && resp.Request.Method == "HEAD" {
 		return nil
 	}
-	body, _, err := readAnswer(resp, maxErrorBody)
+	body, _, err := readAnswer(resp, maxErrorBody, nil)
 	if err != nil || len(body) == 0 {
 		return nil
 	}
