@@ -1,0 +1,5 @@
+module github.com/hashicorp/go-kms-wrapping/wrappers/ocikms/v2
+
+go 1.26
+
+require github.com/hashicorp/go-kms-wrapping/v2 v2.0.18
