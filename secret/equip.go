@@ -109,8 +109,8 @@ func withRefresh(text, token string) ([]byte, error) {
 	return json.Marshal(fields, json.Deterministic(true))
 }
 
-// Parts returns the secret and its sensitive parts: the password of user:password, the keys and tokens in JSON, and
-// PEM private keys as written, on one line, and line by line. kind is the auth type.
+// Parts returns the secret and its sensitive parts: the password of user:password and of connection strings, the keys
+// and tokens in JSON, and PEM private keys as written, on one line, and line by line. kind is the auth type.
 func Parts(kind, text string) []string {
 	all := []string{text}
 	if strings.HasPrefix(strings.TrimSpace(text), "{") {
@@ -128,7 +128,7 @@ func Parts(kind, text string) []string {
 			all = append(all, password)
 		}
 	}
-	return appendKeys(all, text)
+	return appendKeys(appendConnection(all, text), text)
 }
 
 // appendFields appends texts whose field, or a field above it, is named like a secret.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/toolkeep/toolkeep"
@@ -48,13 +49,32 @@ func (c *Credentials) Resolve(ctx context.Context, spec *upstream.Spec, p *toolk
 		return upstream.Value{}, toolkeep.NewError(toolkeep.SecretNotFound, "a value of the MCP server's definition cannot be opened; import the server again with its values").Because(err)
 	}
 	v := upstream.Value{Text: string(raw), Scope: redact.Scope{Tenant: spec.Tenant}}
-	if hide {
-		v.Held = []string{v.Text}
+	if hide || !ordinary(v.Text) {
+		v.Held = secret.Parts("", v.Text)
 		if _, word, two := strings.Cut(v.Text, " "); two { // behind Bearer or Basic
 			v.Held = append(v.Held, word)
 		}
 	}
 	return v, nil
+}
+
+// leastHidden is how many bytes a literal value has at least that is taken out of results although its
+// name does not say that it is secret.
+const leastHidden = 8
+
+// wellKnown are values that are no secret and that ordinary results hold.
+var wellKnown = []string{
+	"production", "development", "localhost", "127.0.0.1", "disabled", "anonymous", "readonly", "read-only", "read-write", "warnings",
+	"critical", "standard", "us-east-1", "us-west-2", "eu-west-1", "eu-central-1", "c.utf-8", "en_us.utf-8", "en_gb.utf-8", "de_de.utf-8",
+	"application/json", "application/xml", "text/plain", "text/html", "text/event-stream", "application/json, text/event-stream", "*/*", "no-cache", "keep-alive",
+	"gzip, deflate", "gzip, deflate, br", "http://localhost", "https://localhost", "streamable-http", "stateless", "postgres", "postgresql", "password", "username",
+}
+
+// ordinary tells whether a literal value of a server's environment or headers may stay in results:
+// NODE_ENV=production would otherwise black out each result with that word.
+func ordinary(value string) bool {
+	value = strings.TrimSpace(value)
+	return len(value) < leastHidden || slices.Contains(wellKnown, strings.ToLower(value))
 }
 
 // value resolves a value of a definition.
@@ -156,9 +176,9 @@ var (
 )
 
 // looksSecret tells whether a literal value of a server's environment or headers is
-// to be taken out of results and logs, beside being sealed and hidden as all are. Its
-// name says so, or it looks like a key: a long word of letters and digits. Words
-// such as production or debug stay, or results that hold them would be blacked out.
+// to be taken out of results and logs even where it is short or a common word: its name
+// says so, or it looks like a key, a long word of letters and digits. All other values
+// are taken out too unless they are ordinary.
 func looksSecret(name, value string) bool {
 	if secretName.MatchString(name) || strings.Contains(value, "://") && strings.Contains(value, "@") {
 		return true

@@ -1,6 +1,11 @@
 package servers
 
-import "testing"
+import (
+	"slices"
+	"testing"
+
+	"github.com/toolkeep/toolkeep/upstream"
+)
 
 func TestLooksSecret(t *testing.T) {
 	for _, c := range []struct {
@@ -26,6 +31,40 @@ func TestLooksSecret(t *testing.T) {
 	} {
 		if got := looksSecret(c.name, c.value); got != c.want {
 			t.Errorf("%s=%s: %v", c.name, c.value, got)
+		}
+	}
+}
+
+// TestLiteralsAreTakenOut: every literal value is taken out of results and logs, whatever its name, with the
+// parts of a connection string; only what is short or a common word stays, unless its name says that it is
+// secret.
+func TestLiteralsAreTakenOut(t *testing.T) {
+	c := &Credentials{Sealer: sealer{}}
+	spec := &upstream.Spec{Tenant: "acme"}
+	for _, x := range []struct {
+		name, value string
+		want        []string
+	}{
+		{"MYVAR", "hunter2values", []string{"hunter2values"}},
+		{"MEMORY_FILE_PATH", "/srv/data/team.json", []string{"/srv/data/team.json"}},
+		{"X-Customer", "customer 4711-0815", []string{"customer 4711-0815", "4711-0815"}},
+		{"STORE", "postgres://me:opensesame@db/x", []string{"postgres://me:opensesame@db/x", "opensesame"}},
+		{"STORE", "host=db password=opensesame", []string{"host=db password=opensesame", "opensesame", "password=opensesame"}},
+		{"Authorization", "Bearer abc", []string{"Bearer abc", "abc"}},
+		{"DB_PASS", "hunter2", []string{"hunter2"}},
+		{"API_TOKEN", "production", []string{"production"}},
+		{"NODE_ENV", "production", nil},
+		{"LANG", "C.UTF-8", nil},
+		{"LOG_LEVEL", "debug", nil},
+		{"Accept", "application/json", nil},
+	} {
+		sealed, err := c.sealOne(x.name, x.value, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, err := c.Resolve(t.Context(), spec, admin("acme"), sealed)
+		if err != nil || v.Text != x.value || !slices.Equal(v.Held, x.want) {
+			t.Errorf("%s=%s: %q %q %v, want %q", x.name, x.value, v.Text, v.Held, err, x.want)
 		}
 	}
 }
