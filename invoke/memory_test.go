@@ -87,6 +87,18 @@ func TestNoMemoryForResults(t *testing.T) {
 	if n := h.executor.calls.Load(); n != 1 || !err.NothingSent || !err.Retryable || err.RetryAfter <= 0 {
 		t.Errorf("%d calls were sent, %+v", n, err)
 	}
+	// A waiting call goes back to the queue.
+	h.tool("brief", func(m *toolkeep.Manifest) { m.Execution.TimeoutMS = 200 })
+	queued, err := h.call(&toolkeep.Call{Tool: "std.brief", Async: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.pipeline.Run(t.Context(), toolkeep.CallRef{Tenant: "acme", ID: queued.InvocationID}); err != nil {
+		t.Fatal(err)
+	}
+	if row := h.row(queued.InvocationID); row.State != toolkeep.CallQueued {
+		t.Errorf("the waiting call is %s %s", row.State, row.Code)
+	}
 	goOn <- struct{}{}
 	<-full // the oldest goes on over the budget
 	goOn <- struct{}{}

@@ -129,7 +129,7 @@ const feedLag = 10 * time.Second
 // until its deadline, instead of ending.
 func (p *Pipeline) passes(a *activeCall, e *toolkeep.Error) bool {
 	switch e.Code {
-	case toolkeep.RateLimitExceeded, toolkeep.ConcurrencyLimitExceeded,
+	case toolkeep.RateLimitExceeded, toolkeep.ConcurrencyLimitExceeded, toolkeep.Backpressure,
 		toolkeep.PolicyEngineUnavailable: // the agent's context is unavailable now
 		return true
 	case toolkeep.Unauthenticated, toolkeep.ToolNotFound, toolkeep.ToolVersionNotFound, toolkeep.VersionConflict:
