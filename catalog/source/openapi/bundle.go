@@ -12,7 +12,7 @@ import (
 
 // Limits of one schema in a manifest, which is limited to 1 MiB and 64 levels in total.
 const (
-	maxParameters = 256 << 10 // bytes of JSON
+	maxParameters = 32 << 10 // bytes of JSON; a model reads them all, at about 4 bytes a token
 	maxResult     = 64 << 10
 	maxLevels     = 52
 	maxMembers    = 8_000 // properties of all its objects
@@ -147,12 +147,9 @@ func (b *bundle) steps() []squeeze {
 }
 
 // tree returns the schema within the limit, and what had to be left out. It is nil if nothing
-// helps. Without lossy only lossless steps are tried.
-func (b *bundle) tree(limit int, lossy bool) (v any, lost string) {
+// helps.
+func (b *bundle) tree(limit int) (v any, lost string) {
 	for i, s := range b.steps() {
-		if s.lossy && !lossy {
-			break
-		}
 		pruned := s.lossy
 		s.lossy = s.lossy || len(b.cut) > 0
 		if s.levels == maxDepth && b.tooLarge(s, limit) {

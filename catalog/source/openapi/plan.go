@@ -182,7 +182,7 @@ func (d *document) makeParameters(p *parts) string {
 	if len(b.cut) > 0 {
 		d.warn("%s: a schema of its arguments refers to itself for the very same value; that reference is left out", p.op.label())
 	}
-	tree, lost := b.tree(maxParameters, true)
+	tree, lost := b.tree(maxParameters)
 	if tree == nil {
 		return fmt.Sprintf("the schema of its arguments is larger than %d KiB and cannot be made smaller", maxParameters>>10)
 	}
@@ -256,7 +256,10 @@ func (d *document) makeResult(p *parts) {
 		d.warn("%s: its result has no schema: %s", p.op.label(), reason)
 		return
 	}
-	tree, _ := b.tree(maxResult, false)
+	tree, lost := b.tree(maxResult)
+	if lost != "" && tree != nil {
+		d.warn("%s: the schema of its result is larger than %d KiB or %d levels; %s are left out", p.op.label(), maxResult>>10, maxLevels, lost)
+	}
 	if tree == nil {
 		d.warn("%s: its result has no schema: it is larger than %d KiB or %d levels", p.op.label(), maxResult>>10, maxLevels)
 		return
