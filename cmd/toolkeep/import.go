@@ -91,6 +91,15 @@ func parseSecrets(o *openapi.Options, secrets []string) error {
 func (a *app) importOpenAPI(ctx context.Context, o openapi.Options, choice importChoice) error {
 	return a.importPlan(ctx, o.Location, choice, func(previous source.Previous) (*planned, error) {
 		o.Previous = previous
+		if cl, err := a.connect(); err == nil {
+			o.Published = func(namespace string) (ids []string) {
+				for _, line := range cl.toolsWith(ctx, namespace+".") {
+					id, _, _ := strings.Cut(line, "\t")
+					ids = append(ids, id)
+				}
+				return ids
+			}
+		}
 		plan, err := openapi.Read(ctx, o)
 		if err != nil {
 			return nil, err

@@ -72,6 +72,15 @@ func (f *fakeCatalog) Publish(_ context.Context, _ *toolkeep.Principal, manifest
 
 func (f *fakeCatalog) Highest(_ *toolkeep.Principal, id string) *toolkeep.Tool { return f.highest[id] }
 
+func (f *fakeCatalog) List(_ *toolkeep.Principal, o catalog.Filter, visible func(*toolkeep.Tool) bool) (list []catalog.Summary, total int) {
+	for id, t := range f.highest {
+		if namespace, _, _ := strings.Cut(id, "."); namespace == o.Namespace && visible(t) {
+			list = append(list, catalog.Summary{ToolID: id})
+		}
+	}
+	return list, len(list)
+}
+
 func (f *fakeCatalog) Describe(_ *toolkeep.Principal, id, _ string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error) {
 	t := &toolkeep.Tool{ID: id}
 	if slices.Contains(f.there, id) && visible(t) {

@@ -16,6 +16,7 @@ import (
 type Catalog interface {
 	Publish(ctx context.Context, p *toolkeep.Principal, manifests [][]byte, o catalog.PublishOptions) ([]catalog.Published, error)
 	Highest(p *toolkeep.Principal, toolID string) *toolkeep.Tool
+	List(p *toolkeep.Principal, f catalog.Filter, visible func(*toolkeep.Tool) bool) ([]catalog.Summary, int)
 	Describe(p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error)
 }
 
@@ -55,6 +56,7 @@ type Plan struct {
 	Operations int           `json:"operations" doc:"operations in the document; tools + refused"`
 	Tools      []PlannedTool `json:"tools"`
 	Refused    []RefusedTool `json:"refused"`
+	Gone       []string      `json:"gone,omitempty" doc:"published tools whose operation left the document; they stay until somebody deprecates them"`
 	Warnings   []string      `json:"warnings"`
 }
 
@@ -97,7 +99,8 @@ func (m *Imports) OpenAPI(ctx context.Context, p *toolkeep.Principal, r Request)
 	ctx, cancel := context.WithTimeout(ctx, importTime)
 	defer cancel()
 	o := openapi.Options{Location: r.Location, Document: r.Document, Namespace: r.Namespace, Server: r.Server, Auth: r.Auth, Schemes: r.Schemes, DeepLists: r.DeepLists,
-		Previous: func(id string) *toolkeep.Tool { return m.c.Catalog.Highest(p, id) }}
+		Previous:  func(id string) *toolkeep.Tool { return m.c.Catalog.Highest(p, id) },
+		Published: func(namespace string) []string { return m.published(p, namespace) }}
 	if len(r.Document) > 0 {
 		o.Location = cmp.Or(r.Name, "document.yaml")
 	} else {
@@ -125,10 +128,24 @@ func (m *Imports) OpenAPI(ctx context.Context, p *toolkeep.Principal, r Request)
 	return plan, published, nil
 }
 
+// published lists the ids of the active tools of a namespace.
+func (m *Imports) published(p *toolkeep.Principal, namespace string) (ids []string) {
+	visible := func(t *toolkeep.Tool) bool { return m.c.Visible(p, t) }
+	for {
+		list, total := m.c.Catalog.List(p, catalog.Filter{Namespace: namespace, Offset: len(ids), Limit: catalog.MaxPage}, visible)
+		for _, t := range list {
+			ids = append(ids, t.ToolID)
+		}
+		if len(list) == 0 || len(ids) >= total {
+			return ids
+		}
+	}
+}
+
 // PlanOf is a plan as people see it, without manifests.
 func PlanOf(plan *openapi.Plan) *Plan {
 	out := &Plan{Title: plan.Title, Version: plan.Version, Digest: plan.Digest, Operations: plan.Operations,
-		Tools: []PlannedTool{}, Refused: []RefusedTool{}, Warnings: append([]string{}, plan.Warnings...)}
+		Tools: []PlannedTool{}, Refused: []RefusedTool{}, Gone: plan.Gone, Warnings: append([]string{}, plan.Warnings...)}
 	for _, t := range plan.Tools {
 		out.Tools = append(out.Tools, PlannedTool{t.Name, t.Method, t.Path, t.OperationID, t.Version, t.Change})
 	}

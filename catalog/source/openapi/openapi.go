@@ -63,6 +63,9 @@ type Options struct {
 	Client *http.Client
 	// Previous returns the published version of a tool to compare with, or nil.
 	Previous source.Previous
+	// Published lists the ids of the published tools of a namespace, to find those that left the
+	// document; nil finds none.
+	Published func(namespace string) []string
 	// MaxBytes bounds all files together; default 64 MiB.
 	MaxBytes int64
 }
@@ -75,6 +78,7 @@ type Plan struct {
 	Title      string   // info.title
 	Version    string   // info.version
 	Digest     string   // "sha256:…" over the document and every file it reached
+	Gone       []string // published tools whose operation left the document
 	Warnings   []string // what was dropped or loosened, and where
 }
 
@@ -144,7 +148,9 @@ func readTree(ctx context.Context, o Options, files *files, main *file) (*Plan, 
 			continue
 		}
 		plan.Tools = append(plan.Tools, *tool)
+		d.tellMove(op, tool.Name)
 	}
+	plan.Gone = d.goneTools(ops)
 	if ctx.Err() != nil {
 		return nil, importError("reading took longer than the limit of %s or was cancelled", maxTime).Because(ctx.Err())
 	}

@@ -2,6 +2,7 @@ package openapi
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -136,5 +137,44 @@ func TestManifestSurvivesPublishedByOthers(t *testing.T) {
 	changed := strings.Replace(versioned, "Lists items.", "Lists.", 1)
 	if got := changes(readText(t, changed, Options{Previous: previous})); got != "list patch 3.2.1, add new 1.0.0" {
 		t.Error(got)
+	}
+}
+
+// TestWhatLeft: tools whose operation left the document are named, and a moved path is told.
+func TestWhatLeft(t *testing.T) {
+	const head = "openapi: 3.0.3\ninfo: {title: What leaves, version: '1'}\nservers: [{url: 'https://api.example.com'}]\npaths:\n"
+	op := func(path, id string) string {
+		return "  " + path + ": {get: {operationId: " + id + ", responses: {'200': {description: ok}}}}\n"
+	}
+	published := map[string]*toolkeep.Tool{}
+	o := Options{Location: "v1.yaml", Namespace: "left", Document: []byte(head + op("/a", "a") + op("/b", "b") + op("/c", "c"))}
+	first := read(t, o)
+	for _, tool := range first.Tools {
+		m, err := catalog.ParseManifest(tool.Manifest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		published[tool.Name] = m
+	}
+	o.Location, o.Document = "v2.yaml", []byte(head+op("/a", "a")+op("/see", "c"))
+	o.Previous = func(id string) *toolkeep.Tool { return published[id] }
+	o.Published = func(namespace string) []string {
+		if namespace != "left" {
+			t.Errorf("the namespace is %q", namespace)
+		}
+		return []string{"left.a", "left.b", "left.c", "left.unknown"}
+	}
+	plan := read(t, o)
+	if fmt.Sprint(plan.Gone) != "[left.b]" {
+		t.Errorf("gone are %v", plan.Gone)
+	}
+	all := strings.Join(plan.Warnings, "\n")
+	for _, want := range []string{"left.b@1.0.0 deprecated", "left.c moved: it was GET /c and is GET /see"} {
+		if !strings.Contains(all, want) {
+			t.Errorf("the warnings do not have %q: %s", want, all)
+		}
+	}
+	if strings.Contains(all, "left.a") || plan.Tools[0].Change != "unchanged" || plan.Tools[1].Change == "unchanged" {
+		t.Errorf("%s %+v", all, plan.Tools)
 	}
 }

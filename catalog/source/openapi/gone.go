@@ -1,0 +1,50 @@
+package openapi
+
+import (
+	"slices"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// goneTools returns the published tools of the namespace that came from a document of this title and
+// of which the document no longer has the operation.
+func (d *document) goneTools(ops []*operation) (gone []string) {
+	if d.opt.Published == nil || d.opt.Previous == nil {
+		return nil
+	}
+	for _, id := range d.opt.Published(d.namespace) {
+		if slices.ContainsFunc(ops, func(op *operation) bool { return d.namespace+"."+op.name == id }) {
+			continue
+		}
+		old := d.opt.Previous(id)
+		if old == nil || old.Manifest == nil || old.Manifest.Source == nil || old.Manifest.Source.Type != "openapi" || old.Manifest.Source.Metadata["title"] != d.title {
+			continue
+		}
+		gone = append(gone, id)
+		d.warn("the document no longer has the operation of %s; if it is gone: toolkeep tools lifecycle %s@%s deprecated", id, id, old.Version)
+	}
+	return gone
+}
+
+// tellMove warns of a tool whose operation has another method or path than the published version.
+func (d *document) tellMove(op *operation, name string) {
+	if d.opt.Previous == nil {
+		return
+	}
+	old := d.opt.Previous(name)
+	if old == nil || old.Manifest == nil {
+		return
+	}
+	var was struct {
+		Method string `json:"method"`
+		Path   string `json:"path"`
+	}
+	if json.Unmarshal(old.Manifest.Execution.Binding, &was) != nil || was.Path == "" {
+		return
+	}
+	if was.Method != op.method || was.Path != op.sentPath() {
+		d.warn("%s moved: it was %s %s and is %s %s", name, was.Method, toolkeep.Clip(was.Path, 200), op.method, toolkeep.Clip(op.path, 200))
+	}
+}
