@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/rpcclient"
 	"github.com/toolkeep/toolkeep/toolkeeptest"
 )
 
@@ -58,6 +59,57 @@ func TestRevokingAKey(t *testing.T) {
 	c.ended(queued).failed(t, toolkeep.Unauthenticated)
 	if n := g.count("queued"); n != 0 {
 		t.Errorf("the call of a revoked key ran %d times", n)
+	}
+}
+
+// TestRevokingAKeyEndsItsStreams: streams that are open end by themselves, over every
+// face, and nothing of the result passes that comes afterwards.
+func TestRevokingAKeyEndsItsStreams(t *testing.T) {
+	t.Parallel()
+	k, g, _ := queueing(t, 1)
+	c := admin(t, k)
+	made := c.do("POST", "/api/v1/keys", `{"subject":"ann","roles":["agent"]}`).want(t, 201)
+	ann := as(t, k, made.text(t, "secret"))
+	held := ann.call("gate.read", named("held"), async).want(t, 202).id(t)
+	g.awaits(t, "held")
+	events := make(chan answer, 1)
+	go func() {
+		a, err := ann.try(context.Background(), "GET", "/api/v1/invocations/"+held+"/events", "")
+		if err != nil {
+			t.Error(err)
+		}
+		events <- a
+	}()
+	grpc, err := rpcclient.Dial(k.GRPCAddr(), rpcclient.Options{Key: ann.key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer grpc.Close()
+	seen := make(chan toolkeep.Progress, 100)
+	watched := make(chan error, 1)
+	go func() {
+		_, err := grpc.Invoke(context.Background(), nil, &toolkeep.Call{Tool: "gate.read", Arguments: []byte(named("called")), Caller: progressTo(seen)})
+		watched <- err
+	}()
+	g.awaits(t, "called")
+	c.do("DELETE", "/api/v1/keys/"+made.text(t, "id"), "")
+	// The tools are held until the streams have ended.
+	if a := <-events; strings.Contains(a.body, "event: result") || a.status == 200 && !strings.Contains(a.body, string(toolkeep.Unauthenticated)) {
+		t.Errorf("events: %s", a)
+	}
+	if err := <-watched; !toolkeep.IsCode(err, toolkeep.Unauthenticated) {
+		t.Errorf("gRPC: %v", err)
+	}
+	g.openAll()
+	c.ended(held).success(t)
+}
+
+type progressTo chan toolkeep.Progress
+
+func (p progressTo) Progress(now toolkeep.Progress) {
+	select {
+	case p <- now:
+	default:
 	}
 }
 

@@ -3,6 +3,7 @@ package gate
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -109,9 +110,13 @@ type Refresher interface {
 	Refresh(p *toolkeep.Principal) (*toolkeep.Principal, error)
 }
 
-// Still tells whether the principal that opened a stream may come in now. A stream
-// outlives the credential that opened it, so this is asked before anything is sent
-// on it.
+// StillEvery is how often a stream on which nothing is sent asks Still, so that it ends
+// within a second of its credential.
+const StillEvery = 500 * time.Millisecond
+
+// Still tells whether the principal that opened a stream may come in now with all that
+// it could then. A stream outlives the credential that opened it, so this is asked
+// before anything is sent on it.
 func (g *Gate) Still(p *toolkeep.Principal) bool {
 	if !p.Until.IsZero() && !time.Now().Before(p.Until) {
 		return false
@@ -120,6 +125,43 @@ func (g *Gate) Still(p *toolkeep.Principal) bool {
 	if !ok {
 		return true
 	}
-	_, err := r.Refresh(p)
-	return err == nil || !toolkeep.IsCode(err, toolkeep.Unauthenticated)
+	now, err := r.Refresh(p)
+	switch {
+	case toolkeep.IsCode(err, toolkeep.Unauthenticated), toolkeep.IsCode(err, toolkeep.PermissionDenied):
+		return false
+	case err != nil || now == p:
+		return true // it cannot be looked up now
+	}
+	return within(p.Roles, now.Roles) && within(p.Permissions, now.Permissions) &&
+		slices.Equal(p.Scope, now.Scope) && p.Workspace == now.Workspace
+}
+
+func within(some, all []string) bool {
+	return slices.Equal(some, all) || !slices.ContainsFunc(some, func(s string) bool { return !slices.Contains(all, s) })
+}
+
+// Gone is what a stream ends with when Still is false. E3214.
+func Gone() *toolkeep.Error {
+	return toolkeep.NewError(toolkeep.Unauthenticated,
+		"the key or token that opened this stream is not valid any more, or its rights were narrowed; open it again with a valid one")
+}
+
+// While is ctx until the principal may not come in any more; its cause is then Gone.
+func (g *Gate) While(ctx context.Context, p *toolkeep.Principal) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		tick := time.NewTicker(StillEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				if !g.Still(p) {
+					cancel(Gone())
+				}
+			}
+		}
+	}()
+	return ctx, func() { cancel(nil) }
 }

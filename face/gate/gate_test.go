@@ -378,18 +378,37 @@ func TestRefusalsSayHowToComeBack(t *testing.T) {
 
 type refreshing struct {
 	fakeAuth
+	now *toolkeep.Principal // nil: the same
 	err error
 }
 
-func (r refreshing) Refresh(p *toolkeep.Principal) (*toolkeep.Principal, error) { return p, r.err }
+func (r refreshing) Refresh(p *toolkeep.Principal) (*toolkeep.Principal, error) {
+	if r.now != nil {
+		return r.now, nil
+	}
+	return p, r.err
+}
 
 func TestStill(t *testing.T) {
 	p, past := &toolkeep.Principal{}, &toolkeep.Principal{Until: time.Now().Add(-time.Second)}
+	full := toolkeep.Principal{Roles: []string{"agent", "reader"}, Permissions: []string{"a", "b"}, Scope: []string{"std.*", "x.*"}, Workspace: "w"}
+	narrowed := func(change func(*toolkeep.Principal)) Auth {
+		now := full
+		change(&now)
+		return refreshing{now: &now}
+	}
 	for _, x := range []struct {
 		auth Auth
 		p    *toolkeep.Principal
 		want bool
 	}{
+		{narrowed(func(*toolkeep.Principal) {}), &full, true},
+		{narrowed(func(p *toolkeep.Principal) { p.Roles = []string{"more", "reader", "agent"} }), &full, true},
+		{narrowed(func(p *toolkeep.Principal) { p.Roles = p.Roles[:1] }), &full, false},
+		{narrowed(func(p *toolkeep.Principal) { p.Permissions = p.Permissions[:1] }), &full, false},
+		{narrowed(func(p *toolkeep.Principal) { p.Scope = p.Scope[:1] }), &full, false},
+		{narrowed(func(p *toolkeep.Principal) { p.Workspace = "" }), &full, false},
+		{refreshing{err: toolkeep.NewError(toolkeep.PermissionDenied, "not any more")}, p, false},
 		{fakeAuth(nil), p, true}, {fakeAuth(nil), past, false}, {refreshing{}, p, true}, {refreshing{}, past, false},
 		{refreshing{err: toolkeep.NewError(toolkeep.Unauthenticated, "gone")}, p, false},
 		{refreshing{err: toolkeep.NewError(toolkeep.RecordUnavailable, "away")}, p, true},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/face/gate"
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
@@ -178,6 +179,7 @@ func (s *Server) listen(r *http.Request, x *exchange, m *mcp.Message) {
 		refuse(mcp.NewError(mcp.CodeInvalidParams, "subscriptions/listen needs params.notifications, an object"))
 		return
 	}
+	x.reply.listens = true
 	inner := *x
 	l := &listening{x: &inner, id: m.ID}
 	wanted := func(name string) bool { return string(mcp.Get(want, name)) == "true" }
@@ -226,7 +228,7 @@ func (s *Server) listen(r *http.Request, x *exchange, m *mcp.Message) {
 
 // await returns when the client leaves, the server stops, or the principal's access ends.
 func (s *Server) await(ctx context.Context, p *toolkeep.Principal) {
-	tick := time.NewTicker(s.limits.KeepAlive)
+	tick := time.NewTicker(gate.StillEvery)
 	defer tick.Stop()
 	for {
 		select {

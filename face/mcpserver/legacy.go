@@ -123,14 +123,14 @@ func (x *exchange) run(w http.ResponseWriter, r *http.Request, list []*mcp.Messa
 		w.WriteHeader(http.StatusAccepted)
 		return
 	}
-	rep := &reply{s: x.s, w: w, ctx: r.Context(), ses: x.ses, version: x.version, batch: batch}
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.Context()))
+	defer cancel(nil)
+	rep := &reply{s: x.s, w: w, ctx: r.Context(), p: x.p, over: func() { cancel(context.Canceled) }, ses: x.ses, version: x.version, batch: batch}
 	if !rep.accept(r.Header) {
 		x.s.refuse(w, r, toolkeep.NewError(toolkeep.MalformedRequest, "Accept must name application/json, text/event-stream or both"), http.StatusNotAcceptable)
 		return
 	}
 	x.reply = rep
-	ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.Context()))
-	defer cancel(nil)
 	stop := context.AfterFunc(r.Context(), func() {
 		if !rep.resumable() {
 			cancel(context.Canceled)
@@ -267,7 +267,7 @@ func (s *Server) initialize(w http.ResponseWriter, r *http.Request, x *exchange,
 		return
 	}
 	w.Header()[mcp.HeaderSession] = []string{ses.id}
-	rep := &reply{s: s, w: w, ctx: r.Context(), ses: ses, version: version}
+	rep := &reply{s: s, w: w, ctx: r.Context(), p: x.p, over: func() {}, ses: ses, version: version}
 	if !rep.accept(r.Header) {
 		rep.json = true
 	}

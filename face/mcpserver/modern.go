@@ -38,7 +38,9 @@ func (s *Server) postModern(w http.ResponseWriter, r *http.Request, v *view, p *
 	if state := mcp.Get(m.Params, "requestState"); state != nil && s.elsewhere(w, r, s.stateNode(state), body) {
 		return
 	}
-	rep := &reply{s: s, w: w, ctx: r.Context(), version: x.version}
+	ctx, over := context.WithCancel(r.Context())
+	defer over()
+	rep := &reply{s: s, w: w, ctx: r.Context(), p: p, over: over, version: x.version}
 	if !rep.accept(r.Header) {
 		s.refuse(w, r, toolkeep.NewError(toolkeep.MalformedRequest, "Accept must name application/json, text/event-stream or both"), http.StatusNotAcceptable)
 		return
@@ -49,7 +51,7 @@ func (s *Server) postModern(w http.ResponseWriter, r *http.Request, v *view, p *
 		return
 	}
 	rep.begin()
-	data, status := x.answer(r.Context(), m)
+	data, status := x.answer(ctx, m)
 	rep.status = status
 	rep.respond(data)
 	rep.end()

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
@@ -17,11 +18,14 @@ type reply struct {
 	s       *Server
 	w       http.ResponseWriter
 	ctx     context.Context // of the HTTP request
-	ses     *session        // nil without a session; then nothing can be resumed
+	p       *toolkeep.Principal
+	over    func()   // ends the requests when the principal may not come in any more
+	ses     *session // nil without a session; then nothing can be resumed
 	version string
 	batch   bool
 	json    bool // the client accepts JSON
 	stream  bool // the client accepts event streams
+	listens bool // a subscription, which asks by itself and ends with an answer
 
 	mu     sync.Mutex
 	state  replyState
@@ -112,7 +116,13 @@ func (r *reply) open() {
 			st.detach(rd)
 			return
 		}
-		r.s.pump(r.ctx, e, st, rd, 0, nil) // the request has been let in, so its answer is written
+		r.s.pump(r.ctx, e, st, rd, 0, func() bool {
+			if r.listens || r.s.gate.Still(r.p) {
+				return true
+			}
+			r.over()
+			return false
+		})
 	}(r.st, r.pumped)
 }
 

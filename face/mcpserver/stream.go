@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/toolkeep/toolkeep/face/gate"
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
@@ -272,11 +273,13 @@ func (e *eventWriter) events(stream string, list []event) bool {
 const reconnectAfter = 500 * time.Millisecond
 
 // pump writes a stream to one client until the stream is over, the client is gone, the reader is
-// displaced, the server closes, or may (if not nil) returns false. The caller opens the writer.
+// displaced, the server closes, or may returns false. The caller opens the writer.
 func (s *Server) pump(ctx context.Context, e *eventWriter, st *stream, rd *reader, after int, may func() bool) {
 	defer st.detach(rd)
 	tick := time.NewTicker(s.limits.KeepAlive)
 	defer tick.Stop()
+	check := time.NewTicker(gate.StillEvery)
+	defer check.Stop()
 	var list []event
 	for {
 		select {
@@ -290,12 +293,16 @@ func (s *Server) pump(ctx context.Context, e *eventWriter, st *stream, rd *reade
 				e.events(st.id, list)
 			}
 			return
+		case <-check.C:
+			if !may() {
+				return
+			}
 		case <-tick.C:
-			if may != nil && !may() || !e.comment("keep-alive") {
+			if !e.comment("keep-alive") {
 				return
 			}
 		case <-rd.wake:
-			if may != nil && !may() {
+			if !may() {
 				return
 			}
 			var over bool

@@ -40,7 +40,7 @@ func (a *API) events(w http.ResponseWriter, r *http.Request) {
 	rows := a.follow(ctx, p, id)
 	defer func() { cancel(); <-rows.done }()
 
-	s := &stream{a: a, w: w, rc: http.NewResponseController(w), last: last}
+	s := &stream{a: a, p: p, w: w, rc: http.NewResponseController(w), last: last}
 	s.run(ctx, r, rows)
 }
 
@@ -100,6 +100,7 @@ func (l *latest) take() (v *toolkeep.Invocation, err error) {
 // stream writes the events of one call to one client.
 type stream struct {
 	a     *API
+	p     *toolkeep.Principal
 	w     http.ResponseWriter
 	rc    *http.ResponseController
 	begun bool
@@ -111,6 +112,8 @@ type stream struct {
 func (s *stream) run(ctx context.Context, r *http.Request, rows *latest) {
 	tick := time.NewTicker(s.a.limits.KeepAlive)
 	defer tick.Stop()
+	check := time.NewTicker(gate.StillEvery)
+	defer check.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -126,8 +129,17 @@ func (s *stream) run(ctx context.Context, r *http.Request, rows *latest) {
 			if s.begun && !s.write([]byte(": keep-alive\n\n")) {
 				return
 			}
+		case <-check.C:
+			if !s.a.gate.Still(s.p) {
+				s.end(r, gate.Gone())
+				return
+			}
 		case <-rows.ready:
 			v, err := rows.take()
+			if !s.a.gate.Still(s.p) {
+				s.end(r, gate.Gone())
+				return
+			}
 			if v != nil && r.Method == http.MethodHead {
 				s.begin()
 				return

@@ -65,7 +65,11 @@ func register[I, O any](a *API, r route, permission string, fn func(context.Cont
 		if told, ok := any(x).(interface{ tells(*progress) }); ok {
 			told.tells(to)
 		}
-		return fn(req.Context(), p, x)
+		out, err := fn(req.Context(), p, x)
+		if to != nil && to.begun && !a.gate.Still(p) {
+			return nil, gate.Gone()
+		}
+		return out, err
 	}
 	serve := func(w http.ResponseWriter, req *http.Request, to *progress) {
 		answer, err := carryOut(req, to)

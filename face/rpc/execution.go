@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/face/gate"
 	"github.com/toolkeep/toolkeep/proto/l03v1"
 )
 
@@ -74,14 +75,17 @@ func (x *execution) InvokeToolStream(msg *l03v1.ToolInvocationRequest, out grpc.
 		}
 		return out.Send(&l03v1.InvocationUpdate{Update: &l03v1.InvocationUpdate_Result{Result: m}})
 	}
+	ctx, over := x.s.gate.While(ctx, req.principal)
+	defer over()
 	res, err := x.withProgress(ctx, req, call, out)
+	if err == nil && !res.State.Ended() {
+		res, err = x.follow(ctx, req.principal, res, out)
+	}
+	if !x.s.gate.Still(req.principal) {
+		return gate.Gone()
+	}
 	if err != nil {
 		return err
-	}
-	if !res.State.Ended() {
-		if res, err = x.follow(ctx, req.principal, res, out); err != nil {
-			return err
-		}
 	}
 	a := answer(res, call.Key, call.Traceparent)
 	if a.trailer != nil {
