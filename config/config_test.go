@@ -86,6 +86,7 @@ func TestDefaults(t *testing.T) {
 		MCP:     MCP{View: "auto", AutoTools: 40, SessionIdle: 30 * time.Minute, Sessions: 10_000, PrincipalSessions: 100},
 		GRPC:    GRPC{Addr: "127.0.0.1:50053"},
 		Metrics: Metrics{Addr: "127.0.0.1:9090", MaxTools: 10_000},
+		TLS:     TLS{Min: "1.3"},
 		Access:  Access{Mode: "rbac", AgentFailures: 10, AgentBlock: 5 * time.Minute, AddressFailures: 100, AddressBlock: 15 * time.Minute, FailureAlarm: 10_000},
 		OAuth:   OAuth{SubjectClaim: "sub", TenantClaim: "tenant"},
 		Log:     Log{Level: slog.LevelInfo, Format: "json", Buffer: 1 << 20},

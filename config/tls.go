@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -18,11 +19,18 @@ func (t TLS) Server() (*tls.Config, error) {
 	if !t.Enabled() {
 		return nil, nil
 	}
-	pair, err := tls.LoadX509KeyPair(t.Cert, t.Key)
+	r := &reloaded{cert: t.Cert, key: t.Key, now: time.Now}
+	pair, err := r.load()
 	if err != nil {
 		return nil, fmt.Errorf("tls.cert, tls.key: the TLS certificate cannot be loaded: %w", err)
 	}
-	c := &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
+	if err := valid(pair.Leaf, time.Now()); err != nil {
+		return nil, fmt.Errorf("tls.cert: %s: %w", t.Cert, err)
+	}
+	c := &tls.Config{GetCertificate: r.get, MinVersion: tls.VersionTLS13, NextProtos: []string{"h2", "http/1.1"}}
+	if t.Min == "1.2" {
+		c.MinVersion = tls.VersionTLS12
+	}
 	if t.ClientCA == "" {
 		return c, nil
 	}
@@ -31,6 +39,70 @@ func (t TLS) Server() (*tls.Config, error) {
 	}
 	c.ClientAuth = tls.RequireAndVerifyClientCert
 	return c, nil
+}
+
+// valid is an error where no client accepts the certificate at this time.
+func valid(cert *x509.Certificate, now time.Time) error {
+	switch {
+	case now.After(cert.NotAfter):
+		return fmt.Errorf("the certificate expired on %s; put a new one there", cert.NotAfter.UTC().Format(time.DateTime))
+	case now.Before(cert.NotBefore):
+		return fmt.Errorf("the certificate is valid from %s on only; check the clock", cert.NotBefore.UTC().Format(time.DateTime))
+	}
+	return nil
+}
+
+// reloadEvery is how often handshakes look whether the files changed.
+const reloadEvery = 10 * time.Second
+
+// reloaded is the certificate of two files, read again when they change. Files that
+// cannot be read, do not fit together, or hold what no client accepts leave the last
+// certificate in place: whoever renews it writes one after the other.
+type reloaded struct {
+	cert, key string
+	now       func() time.Time
+
+	mu     sync.Mutex
+	pair   *tls.Certificate
+	stamp  [2]fileStamp // of the files that pair was read from
+	looked time.Time
+}
+
+type fileStamp struct {
+	changed time.Time
+	size    int64
+}
+
+func stampOf(path string) fileStamp {
+	info, err := os.Stat(path)
+	if err != nil {
+		return fileStamp{}
+	}
+	return fileStamp{info.ModTime(), info.Size()}
+}
+
+// load reads the files.
+func (r *reloaded) load() (*tls.Certificate, error) {
+	r.stamp, r.looked = [2]fileStamp{stampOf(r.cert), stampOf(r.key)}, r.now()
+	pair, err := tls.LoadX509KeyPair(r.cert, r.key)
+	if err == nil && (r.pair == nil || valid(pair.Leaf, r.now()) == nil) {
+		r.pair = &pair
+	}
+	return &pair, err
+}
+
+func (r *reloaded) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if now := r.now(); now.Sub(r.looked) >= reloadEvery {
+		r.looked = now
+		if r.stamp != [2]fileStamp{stampOf(r.cert), stampOf(r.key)} {
+			if _, err := r.load(); err != nil {
+				r.stamp = [2]fileStamp{} // half written; look again
+			}
+		}
+	}
+	return r.pair, nil
 }
 
 // maxCA bounds a CA file, well above the size for a large organisation.
