@@ -62,7 +62,9 @@ func (a *Access) ResourceMetadata() http.Handler {
 
 // Challenge returns the WWW-Authenticate header value for a refusal of the requested
 // path. sent says whether the request carried credentials. scopes are those that would
-// be sufficient, if known. It returns "" for refusals that need no such header.
+// be sufficient, if known; where no valid token was sent they are by default those that
+// map to the role agent, so that clients do not ask for all that there are. It returns
+// "" for refusals that need no such header.
 func (a *Access) Challenge(path string, err error, sent bool, scopes ...string) string {
 	e := toolkeep.AsError(err)
 	var b strings.Builder
@@ -85,6 +87,9 @@ func (a *Access) Challenge(path string, err error, sent bool, scopes ...string) 
 	if a.oauth == nil {
 		return b.String()
 	}
+	if len(scopes) == 0 && e.Code == toolkeep.Unauthenticated {
+		scopes = a.oauth.agentScopes()
+	}
 	if len(scopes) > 0 {
 		param("scope", strings.Join(scopes, " "))
 	}
@@ -93,6 +98,17 @@ func (a *Access) Challenge(path string, err error, sent bool, scopes ...string) 
 	}
 	param("resource_metadata", a.oauth.c.BaseURL()+ResourceMetadataPath+path)
 	return b.String()
+}
+
+// agentScopes are the scopes that make an agent, sorted.
+func (o *issuer) agentScopes() []string {
+	var scopes []string
+	for _, s := range slices.Sorted(maps.Keys(o.c.Scopes)) {
+		if o.c.Scopes[s] == Agent {
+			scopes = append(scopes, s)
+		}
+	}
+	return scopes
 }
 
 // quotable removes characters that RFC 6750 does not allow between quotes.

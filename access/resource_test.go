@@ -93,9 +93,9 @@ func TestChallenge(t *testing.T) {
 		scopes []string
 		want   string
 	}{
-		{with, "/mcp", no, false, nil, `Bearer realm="toolkeep"` + at + `/mcp"`},
-		{with, "/mcp/search/", no, true, nil, `Bearer realm="toolkeep", error="invalid_token", error_description="say noSet-Cookie: x "` + at + `/mcp/search/"`},
-		{with, "/api/v1/tools", no, false, nil, `Bearer realm="toolkeep"` + at + `"`},
+		{with, "/mcp", no, false, nil, `Bearer realm="toolkeep", scope="also:call tools:call"` + at + `/mcp"`},
+		{with, "/mcp/search/", no, true, nil, `Bearer realm="toolkeep", error="invalid_token", error_description="say noSet-Cookie: x ", scope="also:call tools:call"` + at + `/mcp/search/"`},
+		{with, "/api/v1/tools", no, false, nil, `Bearer realm="toolkeep", scope="also:call tools:call"` + at + `"`},
 		{with, "/mcp", denied, true, []string{"tools:call", "x"}, `Bearer realm="toolkeep", error="insufficient_scope", error_description="denied", scope="tools:call x"` + at + `/mcp"`},
 		{with, "/mcp", toolkeep.NewError(toolkeep.AuthFailuresLimited, "x"), true, nil, ""},
 		{without, "/mcp", no, true, nil, `Bearer realm="toolkeep", error="invalid_token", error_description="say noSet-Cookie: x "`},
