@@ -195,8 +195,8 @@ func (l *Local) Read(ctx context.Context, p *toolkeep.Principal, rest string) (V
 		}
 		v := Value{Scope: at.scope, Store: "secret", Version: strconv.FormatInt(b.Version, 10), Expires: b.Expires}
 		if l.over(b.meta) {
-			return v, refuse(toolkeep.SecretNotFound, "the secret %s (scope %s) expired at %s; set a new one with `toolkeep secrets set %s`",
-				rest, at.scope, b.Expires.UTC().Format(time.RFC3339), rest).With("state", Expired).With("scope", string(at.scope))
+			return v, refuse(toolkeep.SecretNotFound, "the secret %s (scope %s) expired at %s; set a new one with `toolkeep secrets set %s --scope %s`",
+				rest, at.scope, b.Expires.UTC().Format(time.RFC3339), rest, at.scope).With("state", Expired).With("scope", string(at.scope))
 		}
 		if v.Bytes, err = l.c.Sealer.Open(b.Sealed, bind(it.Tenant, it.ID, b.meta)); err != nil {
 			if toolkeep.IsCode(err, toolkeep.SecretRetrievalFailed) { // the key service is unreachable
@@ -206,18 +206,33 @@ func (l *Local) Read(ctx context.Context, p *toolkeep.Principal, rest string) (V
 		}
 		return v, nil
 	}
-	return Value{}, refuse(toolkeep.SecretNotFound, "there is no secret %q%s; set it with `toolkeep secrets set %s`", rest, lookedIn(p), rest).With("state", Missing)
+	return Value{}, refuse(toolkeep.SecretNotFound, "there is no secret %q %s; set it with `toolkeep secrets set %s --scope organisation`%s",
+		rest, lookedIn(p), rest, forOne(p)).With("state", Missing)
 }
 
 func unopened(name string, scope Scope) *toolkeep.Error {
 	return refuse(toolkeep.SecretRetrievalFailed, "the secret %s (scope %s) cannot be opened: it was sealed with a key that this server does not have; set it again, or put the key back", name, scope)
 }
 
+// lookedIn names the scopes that are read for a caller, as they are looked up.
 func lookedIn(p *toolkeep.Principal) string {
+	text := "of the organisation (scope organisation)"
 	if p.Workspace != "" {
-		return " of the user, the workspace or the organisation"
+		text = "of the workspace " + p.Workspace + " (scope workspace) or " + text
 	}
-	return " of the user or the organisation"
+	if who := user(p); who != "" {
+		text = "of " + who + " (scope user) or " + text
+	}
+	return text
+}
+
+// forOne says how the caller alone gets a secret.
+func forOne(p *toolkeep.Principal) string {
+	who := user(p)
+	if who == "" {
+		return ""
+	}
+	return fmt.Sprintf(", or for %s alone with `--scope user --user` and that name", who)
 }
 
 func mayLook(p *toolkeep.Principal, name string) error {

@@ -18,6 +18,14 @@ const (
 	Server       Scope = "server"       // the operator: env, file, and everything without another scope
 )
 
+// ScopeNamed is the scope of a name; the spelling organization is taken too.
+func ScopeNamed(name string) Scope {
+	if name == "organization" {
+		return Organisation
+	}
+	return Scope(name)
+}
+
 // Value is one resolved secret. Text gives it; Wipe overwrites the bytes that this
 // package holds.
 type Value struct {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/control/secrets"
+	"github.com/toolkeep/toolkeep/secret"
 )
 
 // maxSecret is the maximum size of a value; reading one more byte detects a larger one.
@@ -47,6 +48,7 @@ func (s *secretScope) flags(c *cobra.Command) {
 
 // fields returns the request fields. Naming a workspace or user sets the scope.
 func (s *secretScope) fields() (map[string]string, error) {
+	s.scope = string(secret.ScopeNamed(s.scope))
 	if s.scope == "" && s.workspace != "" {
 		s.scope = "workspace"
 	}

@@ -184,7 +184,7 @@ func (s *Secrets) infos(p *toolkeep.Principal, list []secret.Info) []Info {
 
 // named is the domain's form of a name and a Where. E3301.
 func (w Where) named(name string) (secret.Where, error) {
-	out := secret.Where{Name: name, Scope: secret.Scope(w.Scope), Owner: w.User + w.Workspace}
+	out := secret.Where{Name: name, Scope: secret.ScopeNamed(w.Scope), Owner: w.User + w.Workspace}
 	if w.User != "" && w.Workspace != "" || w.User != "" && w.Scope != "" && out.Scope != secret.User || w.Workspace != "" && out.Scope != secret.Workspace {
 		return out, toolkeep.NewError(toolkeep.InvalidParameters, "user goes with the scope user, and workspace with the scope workspace")
 	}

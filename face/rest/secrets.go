@@ -21,7 +21,7 @@ type Secrets interface {
 
 // SecretWhere is secrets.Where as query or body.
 type SecretWhere struct {
-	Scope     string `query:"scope" json:"scope,omitempty" enum:"user,workspace,organisation" doc:"default user"`
+	Scope     string `query:"scope" json:"scope,omitempty" enum:"user,workspace,organisation,organization" doc:"default user; organization is organisation"`
 	User      string `query:"user" json:"user,omitempty" maxLength:"512" doc:"another user's than your own; needs secrets:admin"`
 	Workspace string `query:"workspace" json:"workspace,omitempty" maxLength:"512" doc:"the workspace of scope workspace; default your key's"`
 }
