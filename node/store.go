@@ -3,8 +3,11 @@ package node
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -60,8 +63,38 @@ func (n *Node) closeStore() {
 	}
 }
 
+// checkDatabase refuses an empty database beside the key that sealed what was in it: a
+// start would take it for a new one, and make another admin key.
+func checkDatabase(data string) error {
+	path, key := filepath.Join(data, datadir.Database), filepath.Join(data, datadir.SealKey)
+	info, err := os.Stat(path)
+	if err != nil || info.Size() > 0 {
+		return nil // absent, or for the store to judge
+	}
+	if _, err := os.Stat(key); err != nil {
+		return nil
+	}
+	return fmt.Errorf("the database %s is empty, and %s shows that it was not: its content is lost; run `toolkeep restore` with a backup, or move the data directory aside to start anew (`toolkeep doctor` checks it)", path, key)
+}
+
+// opened adds what to do to an error of opening the database.
+func opened(err error) error {
+	var code interface{ Code() int }
+	const corrupt, noDatabase = 11, 26 // primary codes of SQLite
+	switch {
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+		return fmt.Errorf("%w: the process may open no more files; raise the limit (ulimit -n, LimitNOFILE of systemd)", err)
+	case errors.As(err, &code) && (code.Code()&0xff == corrupt || code.Code()&0xff == noDatabase):
+		return fmt.Errorf("%w: the database is damaged; `toolkeep doctor` says where, and `toolkeep restore` brings a backup back", err)
+	}
+	return err
+}
+
 func (n *Node) buildSQLite(ctx context.Context) error {
 	c := n.config.Store
+	if err := checkDatabase(n.config.Data); err != nil {
+		return err
+	}
 	var queue *job.Queue[*sql.Tx]
 	s, err := sqlite.Open(ctx, sqlite.Config{
 		Path: filepath.Join(n.config.Data, datadir.Database), Synchronous: c.Synchronous, GroupDelay: c.GroupDelay, WALBytes: c.WALBytes,
@@ -69,7 +102,7 @@ func (n *Node) buildSQLite(ctx context.Context) error {
 		Enqueue: func(ctx context.Context, tx *sql.Tx, e toolkeep.Enqueue) error { return queue.Enqueue(ctx, tx, e) },
 	})
 	if err != nil {
-		return err
+		return opened(err)
 	}
 	n.store = s
 	n.stats = func() []telemetry.Sample {
