@@ -90,7 +90,7 @@ func TestDefaults(t *testing.T) {
 		Access:  Access{Mode: "rbac", AgentFailures: 10, AgentBlock: 5 * time.Minute, AddressFailures: 100, AddressBlock: 15 * time.Minute, FailureAlarm: 10_000},
 		OAuth:   OAuth{SubjectClaim: "sub", TenantClaim: "tenant"},
 		Log:     Log{Level: slog.LevelInfo, Format: "json", Buffer: 1 << 20},
-		Limits:  Limits{AgentPerMinute: 100, AgentToolPerMinute: 10, GlobalPerMinute: 10_000, AgentConcurrent: 4},
+		Limits:  Limits{AgentPerMinute: 10_000, AgentToolPerMinute: 1000, GlobalPerMinute: 1_000_000, AgentConcurrent: 64},
 		Calls:   Calls{SyncLimit: 30 * time.Second, WaitLimit: 24 * time.Hour, ResultLifetime: 24 * time.Hour, Workers: 8, Poll: 100 * time.Millisecond, Lease: 10 * time.Second, MaxResult: 100_000_000},
 		Cache:   Cache{Enabled: true, TTL: 5 * time.Minute, Entries: 10_000, Bytes: 100 << 20},
 		Catalog: Catalog{StaleFor: 5 * time.Minute, KeepActive: 5, RemovalAfter: 90 * 24 * time.Hour},
@@ -109,6 +109,47 @@ func TestDefaults(t *testing.T) {
 	}
 	if !reflect.DeepEqual(c, want) {
 		t.Fatalf("got  %+v\nwant %+v", c, want)
+	}
+}
+
+// The seed's limits hold wherever somebody else can connect, and in every environment but development; on
+// loopback an ordinary session of one agent has room.
+func TestLimitsOnLoopback(t *testing.T) {
+	seed := Limits{AgentPerMinute: 100, AgentToolPerMinute: 10, GlobalPerMinute: 10_000, AgentConcurrent: 4}
+	room := Limits{AgentPerMinute: 10_000, AgentToolPerMinute: 1000, GlobalPerMinute: 1_000_000, AgentConcurrent: 64}
+	open := map[string]string{"tls.cert": "c", "tls.key": "k", "access.method": "apikey"}
+	with := func(more ...string) map[string]string {
+		out := maps.Clone(open)
+		for i := 0; i < len(more); i += 2 {
+			out[more[i]] = more[i+1]
+		}
+		return out
+	}
+	for name, c := range map[string]struct {
+		s    Sources
+		want Limits
+	}{
+		"nothing":                {Sources{}, room},
+		"another port":           {Sources{Flags: map[string]string{"http.addr": "localhost:9999", "grpc.addr": "off"}}, room},
+		"production on loopback": {Sources{Environ: []string{"L03_ENVIRONMENT=production"}}, seed},
+		"staging on loopback":    {Sources{Environ: []string{"L03_ENVIRONMENT=staging"}}, seed},
+		"open REST":              {Sources{Flags: with("http.addr", "0.0.0.0:8080")}, seed},
+		"open gRPC":              {Sources{Flags: with("grpc.addr", "10.0.0.1:50053")}, seed},
+		"open, development":      {Sources{Flags: with("http.addr", "0.0.0.0:8080", "service.environment", "development")}, room},
+	} {
+		var l loader
+		flags := make(map[string]any, len(c.s.Flags))
+		for k, v := range c.s.Flags {
+			flags[k] = v
+		}
+		got := l.merge([]*layer{l.read(sourceEnv, environ(c.s.Environ, c.s.Ignore)), l.read("flag", flags)})
+		if len(l.faults) > 0 || got.Limits != c.want {
+			t.Errorf("%s: %+v %v", name, got.Limits, l.faults)
+		}
+	}
+	own := load(t, Sources{Flags: map[string]string{"limits.agent_tool_per_minute": "10"}})
+	if own.Limits.AgentToolPerMinute != 10 || own.Limits.AgentConcurrent != 64 {
+		t.Errorf("%+v", own.Limits)
 	}
 }
 
@@ -151,7 +192,7 @@ L03_RATE_LIMITER_PER_TOOL_RPM: 7
 	if c.HTTP.Addr != "127.0.0.1:1" || c.HTTP.MaxDepth != 20 || c.Data != "/srv/x" {
 		t.Errorf("%+v", c)
 	}
-	if want := (Limits{AgentPerMinute: 2, AgentToolPerMinute: 7, GlobalPerMinute: 3, AgentConcurrent: 4}); c.Limits != want {
+	if want := (Limits{AgentPerMinute: 2, AgentToolPerMinute: 7, GlobalPerMinute: 3, AgentConcurrent: 64}); c.Limits != want {
 		t.Errorf("limits %+v, want %+v", c.Limits, want)
 	}
 	if want := map[string]slog.Level{"store": slog.LevelWarn, "queue": slog.LevelError}; !maps.Equal(c.Log.Components, want) {

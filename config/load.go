@@ -353,7 +353,7 @@ func (l *loader) merge(layers []*layer) *Config {
 			environment = g.value.(string)
 		}
 	}
-	l.defaults(c.given, environment)
+	l.defaults(c.given, environment, environment == "" && onlyHere(layers))
 	for _, y := range layers {
 		maps.Copy(c.given, y.values)
 		for key, g := range y.ports {
@@ -376,8 +376,25 @@ func (l *loader) merge(layers []*layer) *Config {
 	return c
 }
 
-// defaults sets the environment's default of every row with a field.
-func (l *loader) defaults(values map[string]given, environment string) {
+// onlyHere reports whether only this machine can reach the addresses of REST, MCP and gRPC.
+func onlyHere(layers []*layer) bool {
+	for _, key := range []string{"http.addr", "grpc.addr"} {
+		addr := byName[key].def
+		for _, y := range layers {
+			if g, ok := y.values[key]; ok {
+				addr, _ = g.value.(string)
+			}
+		}
+		if addr != "" && addr != "off" && !loopback(addr) {
+			return false
+		}
+	}
+	return true
+}
+
+// defaults sets the environment's default of every row with a field. room: no environment is named
+// and only this machine can connect; the limits are then those of development.
+func (l *loader) defaults(values map[string]given, environment string, room bool) {
 	for i := range settings {
 		s := &settings[i]
 		if s.path == nil {
@@ -386,6 +403,8 @@ func (l *loader) defaults(values map[string]given, environment string) {
 		def, source := s.def, "default"
 		if d, ok := s.in[environment]; ok {
 			def, source = d, "default in "+environment
+		} else if d, ok := s.in["development"]; ok && room && strings.HasPrefix(s.key, "limits.") {
+			def, source = d, "default on loopback"
 		}
 		if def == "" && s.kind != text && s.kind != list {
 			continue // the zero value
