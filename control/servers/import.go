@@ -71,7 +71,7 @@ func (s *Servers) Import(ctx context.Context, p *toolkeep.Principal, name string
 	}
 	c := comparison{id: id, spec: spec.Filled(), defs: defs, by: publisher(id.owner, p)}
 	if !replaces {
-		c.accepts = everything
+		c.accepts, c.firstImport = everything, true
 	}
 	if o.DryRun {
 		plan, _, err := s.plan(ctx, c)

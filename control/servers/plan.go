@@ -47,6 +47,9 @@ type comparison struct {
 	// seen are the held tools with the digest that each is held for: a definition that
 	// has changed once more is not what was looked at.
 	seen map[string]string
+	// firstImport: nobody has looked at the tools yet, so that one with a finding of
+	// severity high waits until it is accepted by itself.
+	firstImport bool
 }
 
 // everything accepts all tools.
@@ -54,7 +57,7 @@ func everything(string) bool { return true }
 
 func (c *comparison) accepted(t *source.PlannedTool) bool {
 	seen, held := c.seen[t.ID]
-	return c.accepts != nil && c.accepts(t.ID) && (!held || seen == t.Digest)
+	return c.accepts != nil && c.accepts(t.ID) && (!held || seen == t.Digest) && !(c.firstImport && grave(t.Findings))
 }
 
 // publisher is the principal under which an owner's tools are published, in the name of
