@@ -67,6 +67,7 @@ type parameter struct {
 	typ  string // "" lets the database infer it
 	list bool   // typ is the elements' type
 	like string // contains, prefix, suffix: the value is a literal part of a pattern
+	page bool   // the value is how many rows are shown; one more is asked for
 	def  any
 	has  bool // def is set
 }
@@ -233,6 +234,15 @@ func (b *binding) readStatement(o *bindings.Object) statement {
 	case n.params != len(st.params):
 		o.Fault("parameters", "placeholders", "the statement has %d placeholders and parameters lists %d", n.params, len(st.params))
 	}
+	pages := 0
+	for _, p := range st.params {
+		if p.page {
+			pages++
+		}
+	}
+	if pages > 1 {
+		o.Fault("parameters", "one", "%d parameters say page_size; a statement has one", pages)
+	}
 	return st
 }
 
@@ -252,6 +262,9 @@ func (b *binding) readParameter(o *bindings.Object) parameter {
 	p.like = o.Choice("like", "", "contains", "prefix", "suffix")
 	if p.like != "" && p.typ != "" && (p.typ != "text" || p.list) {
 		o.Fault("like", "conflict", "like makes a pattern of a text")
+	}
+	if p.page = o.Flag("page_size"); p.page && (p.typ != "integer" || p.list) {
+		o.Fault("page_size", "conflict", "a page size has the type integer")
 	}
 	p.def, p.has = o.Member("default")
 	return p

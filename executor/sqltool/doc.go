@@ -31,7 +31,9 @@
 // timestamp, uuid, each with [] for a list in PostgreSQL) declares the type; without it
 // PostgreSQL infers one, and the others use the value's own. bytes are base64, json is
 // the value as JSON text. like (contains, prefix, suffix) builds a LIKE pattern that
-// matches the text literally; the statement must say ESCAPE '!'.
+// matches the text literally; the statement must say ESCAPE '!'. page_size marks the
+// parameter of LIMIT: its value is how many rows are shown, and the database is asked for
+// one more, so that truncated is known.
 //
 // Values are bound by the database's protocol, never inserted into the text. Names,
 // keywords and parts of a statement cannot be parameters.

@@ -35,11 +35,43 @@ func (b *binding) arguments(args map[string]any) ([][]argument, *toolkeep.Error)
 				}
 				v = pattern(p.like, s)
 			}
+			if p.page && v != nil {
+				n, err := pageSize(p.arg, v)
+				if err != nil {
+					return nil, err
+				}
+				v = number(n + 1)
+			}
 			list[j] = argument{p, v}
 		}
 		out[i] = list
 	}
 	return out, nil
+}
+
+// pageSize reads a page size, a whole number from 0 to maxRows.
+func pageSize(arg string, v any) (int, *toolkeep.Error) {
+	n, ok := v.(json.Number)
+	text, whole := "", false
+	if ok {
+		text, whole = wholeText(n)
+	}
+	size, err := strconv.Atoi(text)
+	if !whole || err != nil || size < 0 || size > maxRows {
+		return 0, unfit(arg, "must be a whole number of rows from 0 to "+strconv.Itoa(maxRows))
+	}
+	return size, nil
+}
+
+// shown returns how many rows the arguments ask for; false if none is a page size.
+func shown(args []argument) (int, bool) {
+	for _, a := range args {
+		if n, ok := a.value.(json.Number); ok && a.page {
+			size, err := strconv.Atoi(string(n))
+			return size - 1, err == nil
+		}
+	}
+	return 0, false
 }
 
 // unfit is the error for an argument that cannot be bound.

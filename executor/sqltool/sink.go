@@ -17,6 +17,7 @@ type column struct {
 // sink collects the rows of one statement up to its caps.
 type sink struct {
 	maxRows  int
+	paged    bool  // maxRows is what the caller asked for
 	maxBytes int64 // cap of the binding: further rows are dropped
 	hard     int64 // limit of the pipeline: above it the call fails
 	total    *int64
@@ -92,10 +93,12 @@ func (s *sink) value() map[string]any {
 		rows = []any{}
 	}
 	out := map[string]any{"rows": rows, "row_count": number(len(rows)), "truncated": s.cut != "", "columns": columns}
-	switch s.cut {
-	case "rows":
+	switch {
+	case s.cut == "rows" && s.paged:
+		out["warning"] = fmt.Sprintf("there are more rows than the %d asked for; ask for the next part, or for more rows", len(rows))
+	case s.cut == "rows":
 		out["warning"] = fmt.Sprintf("only the first %d rows are here: the tool's limit of rows was reached; narrow the query or ask for the next part", len(rows))
-	case "bytes":
+	case s.cut == "bytes":
 		out["warning"] = fmt.Sprintf("only the first %d rows are here: more would be over the tool's limit of %d bytes; narrow the query or ask for the next part", len(rows), s.maxBytes)
 	}
 	if s.changed {

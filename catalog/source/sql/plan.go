@@ -206,7 +206,7 @@ func (b *builder) from() string {
 func (b *builder) page() string {
 	b.properties["limit"] = map[string]any{"type": "integer", "minimum": 1, "maximum": mostRows, "default": defaultLimit, "description": "rows at most"}
 	b.properties["offset"] = map[string]any{"type": "integer", "minimum": 0, "default": 0, "description": "rows to pass over, for the next part"}
-	limit := b.arg("limit", map[string]any{"type": "integer", "default": defaultLimit})
+	limit := b.arg("limit", map[string]any{"type": "integer", "default": defaultLimit, "page_size": true})
 	return " LIMIT " + limit + " OFFSET " + b.arg("offset", map[string]any{"type": "integer", "default": 0})
 }
 

@@ -60,8 +60,14 @@ func read(t *testing.T, o Options, c sqltool.Config) *imported {
 	return i
 }
 
-// call runs a tool with its defaults filled in and validates the result against its schema.
+// call runs a tool and returns its rows.
 func (i *imported) call(name, args string) string {
+	i.t.Helper()
+	return string(canon.Append(nil, i.value(name, args)["rows"]))
+}
+
+// value runs a tool and validates its arguments and its result against their schemas.
+func (i *imported) value(name, args string) map[string]any {
 	i.t.Helper()
 	tool := i.tools[name]
 	if tool == nil {
@@ -70,6 +76,11 @@ func (i *imported) call(name, args string) string {
 	tree, err := canon.ParseObject([]byte(args), canon.Limits{})
 	if err != nil {
 		i.t.Fatal(err)
+	}
+	if s, err := schema.Compile(tool.Manifest.ParametersSchema); err != nil {
+		i.t.Fatal(err)
+	} else if faults := s.Validate(context.Background(), tree); len(faults) > 0 {
+		i.t.Fatalf("%s %s: the arguments are refused: %+v", name, args, faults)
 	}
 	out, err := i.e.Execute(i.t.Context(), &toolkeep.Execution{Tool: tool, Args: tree, Credentials: i.creds, Principal: &toolkeep.Principal{Tenant: "acme"}})
 	if err != nil {
@@ -82,7 +93,7 @@ func (i *imported) call(name, args string) string {
 	if faults := s.Validate(context.Background(), out.Value); len(faults) > 0 {
 		i.t.Errorf("%s %s: the answer breaks its schema: %+v", name, args, faults)
 	}
-	return string(canon.Append(nil, out.Value.(map[string]any)["rows"]))
+	return out.Value.(map[string]any)
 }
 
 func (i *imported) want(name, args, rows string) {
