@@ -94,6 +94,15 @@ func headerDoc(description string, s tree) tree {
 	return h
 }
 
+// streams documents bodies that are lines or events and not one JSON value: OpenAPI 3.1 has no words for their parts.
+func streams(contentTypes ...string) tree {
+	c := tree{}
+	for _, name := range contentTypes {
+		c[name] = tree{}
+	}
+	return c
+}
+
 func text() tree { return tree{"type": "string"} }
 
 func pathParam(name string) tree { return paramDoc("path", name, "", true, text()) }

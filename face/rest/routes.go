@@ -53,7 +53,7 @@ func (a *API) rawRoutes() {
 	watch.description = "`state` and `progress` carry the JSON of `GET /api/v1/invocations/{invocation_id}` without outcome, `result` that of the answer of invoke; " +
 		"then the stream ends. A slow reader gets the latest and misses what lay between."
 	watch.params = []tree{pathParam("invocation_id"), headerParam("Last-Event-ID", "id of the last event that was received")}
-	watch.responses = answers200("the events", eventsType, text())
+	watch.responses = tree{"200": tree{"description": "the events", "content": streams(eventsType)}}
 	watch.responses["204"] = tree{"description": "the result was received before; do not come back"}
 	a.raw(watch, a.gate.Streaming(http.HandlerFunc(a.events)))
 
@@ -120,7 +120,7 @@ func (a *API) operations() {
 	// They take many manifests and so more of everything.
 	bulk := canon.Limits{Bytes: a.limits.BulkBytes, Depth: 60, Properties: 2_000_000, Elements: 2_000_000}
 	batch.limits, batch.streams = bulk, true
-	batch.responses = tree{"200": tree{"description": "OK", "content": tree{eventsType: tree{"schema": text()}, ndjsonType: tree{"schema": text()}}}}
+	batch.responses = tree{"200": tree{"description": "OK", "content": streams(eventsType, ndjsonType)}}
 	register(a, batch, toolkeep.PermPublish, a.batchRegister)
 	imp := op("POST", tools+"/import", "importTools", tagRegistry, "Make tools of an OpenAPI document")
 	imp.limits = bulk
