@@ -55,7 +55,7 @@ need_mcptest() (
 	need npm npm
 	npm ci --no-audit --no-fund --ignore-scripts --loglevel=error
 	python3 -c 'import ensurepip' 2>/dev/null || install "python3's venv" python3-venv
-	for name in mcp langchain; do
+	for name in mcp langchain schemathesis; do
 		python3 -m venv "venv-$name"
 		"venv-$name/bin/pip" install --quiet --disable-pip-version-check -r "requirements-$name.txt"
 	done
