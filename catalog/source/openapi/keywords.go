@@ -250,7 +250,33 @@ func (c *conversion) enum(s *object, out map[string]any) {
 		c.leaveOut(s, "an empty enum is left out")
 		return
 	}
+	// A value of another type than the schema's can never be given.
+	if fit := slices.DeleteFunc(slices.Clone(vals), func(v any) bool { return !hasType(v, out["type"]) }); len(fit) > 0 {
+		vals = fit
+	}
 	out["enum"] = vals
+}
+
+// hasType reports whether a value is of the type, or one of the types, of a schema; null counts as any.
+func hasType(v, t any) bool {
+	kind := ""
+	switch v.(type) {
+	case string:
+		kind = "string"
+	case json.Number:
+		kind = "number"
+	case bool:
+		kind = "boolean"
+	case []any:
+		kind = "array"
+	case map[string]any:
+		kind = "object"
+	}
+	list, ok := t.([]any)
+	if !ok {
+		list = []any{t}
+	}
+	return kind == "" || t == nil || slices.Contains(list, any(kind)) || kind == "number" && slices.Contains(list, any("integer"))
 }
 
 // matchType repairs values that YAML parsed as another type than the schema's, such as an unquoted
