@@ -18,6 +18,10 @@ import (
 
 const maxVersionLength = 128
 
+// CapabilityPrefix precedes the name of a capability where it stands for a tool: in a manifest's fallback, and as the
+// tool_id of a call.
+const CapabilityPrefix = "capability:"
+
 var (
 	schemePattern   = regexp.MustCompile(`^([A-Za-z][A-Za-z0-9+.-]{0,31})://`)
 	toolPattern     = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}\.[A-Za-z_][A-Za-z0-9_-]{0,63}$`)

@@ -34,6 +34,8 @@ type Published struct {
 	Created    bool         `json:"created"` // false: the same content is already published
 	Breaking   []Difference `json:"breaking,omitempty"`
 	Deprecated []string     `json:"deprecated,omitempty"` // versions deprecated by the limit of active ones
+	// Warnings name the manifest's fields that this build does not honour: E3015, or the code that calls are refused with.
+	Warnings []toolkeep.Warning `json:"warnings,omitempty"`
 }
 
 // ManifestFaults lists the faults of one manifest in a batch. A refusal has at most toolkeep.MaxFaults of these, which
@@ -404,7 +406,7 @@ func (pl *plan) addTool(coming []incoming) error {
 func (pl *plan) addVersion(key *toolKey, e *entry, in incoming) (*entry, error) {
 	t := in.v.Tool
 	result := &pl.results[in.index]
-	*result = Published{ToolID: t.ID, Version: t.Version, Digest: t.Digest, Bump: "none"}
+	*result = Published{ToolID: t.ID, Version: t.Version, Digest: t.Digest, Bump: "none", Warnings: warnUnhonoured(t.Raw)}
 	if e != nil {
 		for _, have := range e.versions {
 			if !have.sem.Equal(in.v.sem) {

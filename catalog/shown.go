@@ -45,7 +45,7 @@ func Shown(c Describer, p *toolkeep.Principal, t *toolkeep.Tool, visible func(*t
 			all["relationships"] = raw
 		}
 	}
-	if m.Fallback != "" && !strings.HasPrefix(m.Fallback, "capability:") && gone(m.Fallback) {
+	if m.Fallback != "" && !strings.HasPrefix(m.Fallback, CapabilityPrefix) && gone(m.Fallback) {
 		delete(all, "fallback")
 	}
 	if !hidden {

@@ -313,3 +313,25 @@ func TestWatchedAnswerIsFetched(t *testing.T) {
 		t.Error("the stream gave the answer and it counts as not fetched")
 	}
 }
+
+// TestDemandsThatCannotBeMet: a tool that demands isolation or documents never runs without.
+func TestDemandsThatCannotBeMet(t *testing.T) {
+	h := newHarness(t)
+	for name, want := range map[string]struct {
+		change func(*toolkeep.Manifest)
+		code   toolkeep.Code
+	}{
+		"none":        {func(m *toolkeep.Manifest) { m.Execution.Sandbox = "none" }, ""},
+		"nodocuments": {func(m *toolkeep.Manifest) { m.DocumentDependencies = []byte("[]") }, ""},
+		"gvisor":      {func(m *toolkeep.Manifest) { m.Execution.Sandbox = "gvisor" }, toolkeep.SandboxUnavailable},
+		"starlark":    {func(m *toolkeep.Manifest) { m.Execution.Sandbox = "starlark" }, toolkeep.SandboxUnavailable},
+		"documents":   {func(m *toolkeep.Manifest) { m.DocumentDependencies = []byte(`[{"document_pattern":"a"}]`) }, toolkeep.DocumentUnavailable},
+	} {
+		h.tool(name, want.change)
+		before := h.executor.calls.Load()
+		_, err := h.call(&toolkeep.Call{Tool: "std." + name})
+		if ran := h.executor.calls.Load() > before; want.code == "" && (err != nil || !ran) || want.code != "" && (ran || err == nil || err.Code != want.code) {
+			t.Errorf("%s: %v, ran %t; want %q", name, err, ran, want.code)
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/catalog"
 )
 
 // resolve finds the version to call.
@@ -21,6 +22,9 @@ func (p *Pipeline) resolve(_ context.Context, a *activeCall) (*toolkeep.Result, 
 	a.row.Kind, a.row.Writes = m.Execution.Kind, a.tool.Writes()
 	if _, ok := p.Executors[m.Execution.Kind]; !ok {
 		return nil, toolkeep.NewError(toolkeep.SandboxUnavailable, "this build cannot execute tools of kind %s", m.Execution.Kind)
+	}
+	if err := catalog.Unmet(m); err != nil {
+		return nil, err
 	}
 	return nil, checkComposition(&a.asked, a.tool.ID)
 }

@@ -30,8 +30,9 @@ type Entry struct {
 
 	ToolID    string // of the manifest, "" where it has none
 	Published *catalog.Published
-	// Warnings name tools that the manifest's relationships name and that do not exist
-	// for the publisher: hidden ones are told like those that there never were.
+	// Warnings are those of Published, and one for each tool that the manifest's
+	// relationships or its fallback name and that does not exist for the publisher:
+	// hidden ones are told like those that there never were.
 	Warnings []toolkeep.Warning
 }
 
@@ -39,10 +40,14 @@ type Entry struct {
 //
 // Errors: those of catalog.Publish.
 func (m *Imports) Publish(ctx context.Context, p *toolkeep.Principal, b *Batch) error {
-	u := &publication{Batch: b, m: m, p: p, coming: map[string]bool{}}
+	u := &publication{Batch: b, m: m, p: p, coming: map[string]bool{}, offers: map[string]bool{}}
 	for i := range b.Entries {
 		e := &b.Entries[i]
-		e.ToolID = toolOf(e.Manifest)
+		var capabilities []string
+		e.ToolID, capabilities = toolOf(e.Manifest)
+		for _, name := range capabilities {
+			u.offers[name] = true
+		}
 		u.coming[e.ToolID] = true
 		if e.Error != nil {
 			u.done++
@@ -57,7 +62,7 @@ func (m *Imports) Publish(ctx context.Context, p *toolkeep.Principal, b *Batch) 
 	for i := range b.Entries {
 		e := &b.Entries[i]
 		if e.Published != nil {
-			e.Warnings = u.unknownRelations(e.Manifest)
+			e.Warnings = append(append([]toolkeep.Warning{}, e.Published.Warnings...), u.unknownTools(e.Manifest)...)
 		} else if e.Error == nil {
 			e.Error = toolkeep.AsError(errors.New("a manifest of a batch was neither published nor refused"))
 		}
@@ -71,6 +76,7 @@ type publication struct {
 	m      *Imports
 	p      *toolkeep.Principal
 	coming map[string]bool // ids of all tools of the batch
+	offers map[string]bool // capabilities of all tools of the batch
 	done   int
 	faults int // told in the outcomes so far
 }
@@ -242,11 +248,11 @@ func (u *publication) notValid(faults []toolkeep.Fault) *toolkeep.Error {
 		With("errors", toolkeep.ShareFaults(faults[:most], toolkeep.MaxFaults/most))
 }
 
-// unknownRelations warns of tools that a manifest's relationships name and that neither
-// the publisher sees nor the batch holds.
-func (u *publication) unknownRelations(manifest []byte) []toolkeep.Warning {
-	out := []toolkeep.Warning{}
+// unknownTools warns of tools that a manifest's relationships and its fallback name and
+// that neither the publisher sees nor the batch holds.
+func (u *publication) unknownTools(manifest []byte) (out []toolkeep.Warning) {
 	var m struct {
+		Fallback      string `json:"fallback"`
 		Relationships struct {
 			Dependencies []string `json:"dependencies"`
 			Pairings     []struct {
@@ -256,28 +262,37 @@ func (u *publication) unknownRelations(manifest []byte) []toolkeep.Warning {
 		} `json:"relationships"`
 	}
 	if json.Unmarshal(manifest, &m) != nil {
-		return out
+		return nil
 	}
 	visible := func(t *toolkeep.Tool) bool { return u.m.c.Visible(u.p, t) }
-	check := func(kind, ref string) {
+	check := func(field, ref, then string) {
 		id, rng, _ := strings.Cut(ref, "@")
 		if u.coming[id] {
 			return
 		}
 		if _, _, err := u.m.c.Catalog.Describe(u.p, id, rng, visible); err != nil {
 			short := clip(ref)
-			out = append(out, toolkeep.Warning{Code: toolkeep.AsError(err).Code, Message: "relationships." + kind + " names " + short + ", which you cannot see; the relationship is shown once you can",
+			out = append(out, toolkeep.Warning{Code: toolkeep.AsError(err).Code, Message: field + " names " + short + ", which you cannot see; " + then,
 				Details: map[string]any{"tool": short}})
 		}
 	}
+	const shown = "the relationship is shown once you can"
 	for _, ref := range m.Relationships.Dependencies {
-		check("dependencies", ref)
+		check("relationships.dependencies", ref, shown)
 	}
 	for _, one := range m.Relationships.Pairings {
-		check("pairings", one.ToolID)
+		check("relationships.pairings", one.ToolID, shown)
 	}
 	for _, ref := range m.Relationships.Alternatives {
-		check("alternatives", ref)
+		check("relationships.alternatives", ref, shown)
+	}
+	if name, ok := strings.CutPrefix(m.Fallback, catalog.CapabilityPrefix); ok {
+		if _, n := u.m.c.Catalog.List(u.p, catalog.Filter{Capability: name, Limit: 1}, visible); n == 0 && !u.offers[name] {
+			out = append(out, toolkeep.Warning{Code: toolkeep.CapabilityNotFound, Message: "fallback names the capability " + clip(name) + ", which no tool offers that you can see; publish one, or correct the name",
+				Details: map[string]any{"capability": clip(name)}})
+		}
+	} else if m.Fallback != "" {
+		check("fallback", m.Fallback, "publish it, or correct the name")
 	}
 	return out
 }
@@ -285,13 +300,14 @@ func (u *publication) unknownRelations(manifest []byte) []toolkeep.Warning {
 // clip shortens a reference to what a warning shows.
 func clip(s string) string { return toolkeep.ClipBytes(s, 200) }
 
-// toolOf is the tool_id of a manifest, "" for one that has none.
-func toolOf(manifest []byte) string {
+// toolOf reads the tool_id and the capabilities of a manifest, nothing where it has none.
+func toolOf(manifest []byte) (id string, capabilities []string) {
 	var m struct {
-		ToolID string `json:"tool_id"`
+		ToolID       string   `json:"tool_id"`
+		Capabilities []string `json:"capabilities"`
 	}
 	if json.Unmarshal(manifest, &m) != nil {
-		return ""
+		return "", nil
 	}
-	return m.ToolID
+	return m.ToolID, m.Capabilities
 }

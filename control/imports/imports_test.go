@@ -74,7 +74,7 @@ func (f *fakeCatalog) Highest(_ *toolkeep.Principal, id string) *toolkeep.Tool {
 
 func (f *fakeCatalog) List(_ *toolkeep.Principal, o catalog.Filter, visible func(*toolkeep.Tool) bool) (list []catalog.Summary, total int) {
 	for id, t := range f.highest {
-		if namespace, _, _ := strings.Cut(id, "."); namespace == o.Namespace && visible(t) {
+		if namespace, _, _ := strings.Cut(id, "."); (o.Namespace == "" || namespace == o.Namespace) && visible(t) && (o.Capability == "" || slices.Contains(t.Manifest.Capabilities, o.Capability)) {
 			list = append(list, catalog.Summary{ToolID: id})
 		}
 	}
@@ -266,5 +266,24 @@ func TestUnknownRelations(t *testing.T) {
 	}
 	if !slices.Equal(names, []any{"demo.hidden", "no.such"}) || b.Entries[1].Warnings == nil {
 		t.Errorf("warned of %v", names)
+	}
+}
+
+// TestUnknownFallback: a fallback that does not exist for the publisher is told, as a tool and as a capability.
+func TestUnknownFallback(t *testing.T) {
+	f := &fakeCatalog{there: []string{"demo.there", "demo.hidden"}, highest: map[string]*toolkeep.Tool{
+		"demo.there": {ID: "demo.there", Manifest: &toolkeep.Manifest{Capabilities: []string{"weather"}}}}}
+	beside := imports.Entry{Manifest: []byte(`{"tool_id":"demo.beside","version":"1.0.0","capabilities":["tides"]}`)}
+	for fallback, code := range map[string]toolkeep.Code{
+		"demo.there": "", "demo.there@^1": "", "demo.beside": "", "demo.hidden": toolkeep.ToolNotFound, "no.such@^1": toolkeep.ToolNotFound,
+		"capability:weather": "", "capability:tides": "", "capability:teleport": toolkeep.CapabilityNotFound,
+	} {
+		b := &imports.Batch{Entries: []imports.Entry{{Manifest: []byte(`{"tool_id":"demo.new","version":"1.0.0","fallback":"` + fallback + `"}`)}, beside}}
+		if err := newImports(f).Publish(t.Context(), publisher, b); err != nil {
+			t.Fatal(err)
+		}
+		if w := b.Entries[0].Warnings; code == "" && len(w) != 0 || code != "" && (len(w) != 1 || w[0].Code != code || !strings.HasPrefix(w[0].Message, "fallback names ")) {
+			t.Errorf("%s: %+v, want %q", fallback, w, code)
+		}
 	}
 }

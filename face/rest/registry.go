@@ -59,7 +59,7 @@ type PublishedVersion struct {
 	Indexed    bool         `json:"indexed" doc:"as indexing.searchable"`
 
 	Indexing IndexingStatus     `json:"indexing"`
-	Warnings []toolkeep.Warning `json:"warnings" doc:"tools that its relationships name and that you cannot see"`
+	Warnings []toolkeep.Warning `json:"warnings" doc:"fields of the manifest that this build does not honour; tools that its relationships and its fallback name and that you cannot see"`
 }
 
 type registerOutput struct {
@@ -152,7 +152,7 @@ func moveIn[T any](m map[string]json.RawMessage, name string, list []T) error {
 func published(v catalog.Published, s IndexingStatus) PublishedVersion {
 	return PublishedVersion{
 		ToolID: v.ToolID, Version: v.Version, Digest: v.Digest, Bump: v.Bump, Created: v.Created,
-		Breaking: differences(v.Breaking), Deprecated: some(v.Deprecated), Indexed: s.Searchable, Indexing: s, Warnings: []toolkeep.Warning{},
+		Breaking: differences(v.Breaking), Deprecated: some(v.Deprecated), Indexed: s.Searchable, Indexing: s, Warnings: some(v.Warnings),
 	}
 }
 

@@ -1,0 +1,86 @@
+package catalog
+
+import (
+	"strings"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
+)
+
+// unhonouredField is a field of a manifest that this build does not honour.
+type unhonouredField struct {
+	pointer string
+	// asks tells whether a value of the field asks for anything; nil: any value does.
+	asks func(v any) bool
+	// refused is the code that a call ends with, "" if the call runs without what the field asks for. demanded, then
+	// set, is asks for a decoded manifest.
+	refused  toolkeep.Code
+	demanded func(m *toolkeep.Manifest) bool
+	why      string // of refused
+}
+
+// unhonoured is the only list of these fields: whoever builds a part removes its line.
+var unhonoured = []unhonouredField{
+	{pointer: "/breaker", asks: func(v any) bool { m, _ := v.(map[string]any); return m["enabled"] != false }},
+	{pointer: "/cache/stale_if_error_s", asks: positive},
+	{pointer: "/cache/warm", asks: func(v any) bool { return v == true }},
+	{pointer: "/checkpoint"},
+	{pointer: "/compatibility_range"},
+	{pointer: "/cost"},
+	{pointer: "/document_dependencies", asks: func(v any) bool { list, _ := v.([]any); return len(list) > 0 },
+		refused:  toolkeep.DocumentUnavailable,
+		demanded: func(m *toolkeep.Manifest) bool { return len(m.DocumentDependencies) > len("[]") },
+		why:      "the tool depends on documents (document_dependencies) and this build has no document bridge"},
+	{pointer: "/execution/bandwidth_mbps", asks: positive},
+	{pointer: "/execution/cpu_millicores"},
+	{pointer: "/execution/disk_mb", asks: positive},
+	{pointer: "/execution/memory_mb"},
+	{pointer: "/execution/sandbox", asks: func(v any) bool { return v != "none" },
+		refused:  toolkeep.SandboxUnavailable,
+		demanded: func(m *toolkeep.Manifest) bool { return m.Execution.Sandbox != "" && m.Execution.Sandbox != "none" },
+		why:      "the tool demands isolation (execution.sandbox) and this build has no sandbox"},
+	{pointer: "/fallback"},
+	{pointer: "/health"},
+}
+
+func positive(v any) bool { n, ok := number(v); return !ok || n.Sign() > 0 }
+
+// Unmet returns the refusal of a tool that demands what this build does not have, nil for any other: E3925 for
+// isolation, E3941 for documents.
+func Unmet(m *toolkeep.Manifest) *toolkeep.Error {
+	for _, f := range unhonoured {
+		if f.refused != "" && f.demanded(m) {
+			e := toolkeep.NewError(f.refused, "%s; it never runs without", f.why).With("field", f.pointer)
+			e.Retryable = false // this build will not have it later
+			return e
+		}
+	}
+	return nil
+}
+
+// warnUnhonoured warns of the fields of a manifest, in canonical form, that this build does not honour: one warning
+// with the code of the refusal for each that makes calls be refused, and one E3015 that names all others.
+func warnUnhonoured(raw []byte) []toolkeep.Warning {
+	tree, err := parseTree(raw)
+	if err != nil {
+		return nil // impossible: it was parsed before
+	}
+	var out []toolkeep.Warning
+	var ignored []string
+	for _, f := range unhonoured {
+		v, there := canon.Lookup(tree, f.pointer)
+		switch {
+		case !there || f.asks != nil && !f.asks(v):
+		case f.refused != "":
+			out = append(out, toolkeep.Warning{Code: f.refused, Message: f.why + "; every call is refused with " + string(f.refused),
+				Details: map[string]any{"fields": []string{f.pointer}}})
+		default:
+			ignored = append(ignored, f.pointer)
+		}
+	}
+	if len(ignored) > 0 {
+		out = append(out, toolkeep.Warning{Code: toolkeep.FieldIgnored, Message: "this build ignores " + strings.Join(ignored, ", ") + " of the manifest; calls run without what they ask for",
+			Details: map[string]any{"fields": ignored}})
+	}
+	return out
+}
