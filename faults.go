@@ -27,6 +27,9 @@ func MoreFaults(n int) Fault {
 	return Fault{Rule: RuleLimit, Message: fmt.Sprintf("and %d more faults", n), leftOut: n}
 }
 
+// LeftOut is how many faults a fault of MoreFaults counts, and 0 for any other.
+func (f Fault) LeftOut() int { return f.leftOut }
+
 // BoundFaults returns the first faults of a list, at most MaxFaults and MaxFaultBytes, with
 // pointers and messages of at most 2 KiB; MoreFaults stands for the rest.
 func BoundFaults(faults []Fault) []Fault { return ShareFaults(faults, 1) }

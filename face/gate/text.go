@@ -1,7 +1,6 @@
 package gate
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/toolkeep/toolkeep"
@@ -54,7 +53,7 @@ func wordsOf(v any) string {
 	return string(canon.Append(nil, v))
 }
 
-// writeFaults writes a line for each fault.
+// writeFaults writes a line for each fault, and one that counts the rest.
 func writeFaults(b *strings.Builder, e *toolkeep.Error) {
 	faults, left := Faults(e), maxTextFaults
 	for i, f := range faults {
@@ -63,7 +62,11 @@ func writeFaults(b *strings.Builder, e *toolkeep.Error) {
 			line = "\n- at " + f.Pointer + ": " + f.Message
 		}
 		if left -= len(line); left < 0 {
-			fmt.Fprintf(b, "\n- and %d more", len(faults)-i)
+			rest := 0
+			for _, f := range faults[i:] {
+				rest += max(f.LeftOut(), 1)
+			}
+			b.WriteString("\n- " + toolkeep.MoreFaults(rest).Message)
 			return
 		}
 		b.WriteString(line)

@@ -64,12 +64,23 @@ func TestTextIsBounded(t *testing.T) {
 	if n := len(Text(all)); n > maxSaid+300 {
 		t.Errorf("%d bytes", n)
 	}
-	var faults []toolkeep.Fault
-	for i := range 5000 {
-		faults = append(faults, toolkeep.Fault{Pointer: fmt.Sprintf("/%d", i), Message: "must be a number"})
-	}
-	got := Text(toolkeep.FaultsError(toolkeep.InputValidationFailed, "many", faults))
-	if len(got) > maxTextFaults+200 || !strings.Contains(got, "- at /100: ") || !strings.Contains(got, " more\nCorrect") {
-		t.Errorf("%d bytes, ends %q", len(got), got[len(got)-100:])
+	for name, c := range map[string]struct {
+		message string
+		bound   int // bytes of the lines of faults
+	}{
+		"short": {"must be a number", toolkeep.MaxFaults * len("\n- at /99: must be a number")},
+		"long":  {"must be one of " + strings.Repeat("ü", 1000), maxTextFaults},
+		"huge":  {"must be one of " + long, maxTextFaults},
+	} {
+		var faults []toolkeep.Fault
+		for i := range 5000 {
+			faults = append(faults, toolkeep.Fault{Pointer: fmt.Sprintf("/%d", i), Message: c.message})
+		}
+		got := Text(toolkeep.FaultsError(toolkeep.InputValidationFailed, "many", faults))
+		shown := strings.Count(got, "\n- at /")
+		rest := fmt.Sprintf("\n- and %d more faults\nCorrect this and call again.", 5000-shown)
+		if len(got) > c.bound+200 || shown < 5 || !strings.HasSuffix(got, rest) {
+			t.Errorf("%s: %d bytes, %d shown, ends %q, want %q", name, len(got), shown, got[len(got)-100:], rest)
+		}
 	}
 }
