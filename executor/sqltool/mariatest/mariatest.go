@@ -83,9 +83,10 @@ func start() (s *Server, err error) {
 	if s.Dir, err = os.MkdirTemp("/tmp", "tkmy"); err != nil {
 		return nil, err
 	}
+	dir := s.Dir // a return of nil clears s
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, os.RemoveAll(s.Dir))
+			err = errors.Join(err, os.RemoveAll(dir))
 		}
 	}()
 	s.data, s.log = filepath.Join(s.Dir, "data"), filepath.Join(s.Dir, "log")
