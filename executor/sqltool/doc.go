@@ -30,7 +30,8 @@
 // default, or NULL. type (text, integer, number, boolean, bytes, json, date, time,
 // timestamp, uuid, each with [] for a list in PostgreSQL) declares the type; without it
 // PostgreSQL infers one, and the others use the value's own. bytes are base64, json is
-// the value as JSON text. like (contains, prefix, suffix) builds a LIKE pattern that
+// the value as JSON text; a timestamp with a
+// zone is that instant in UTC, except in SQLite, which compares texts. like (contains, prefix, suffix) builds a LIKE pattern that
 // matches the text literally; the statement must say ESCAPE '!'. page_size marks the
 // parameter of LIMIT: its value is how many rows are shown, and the database is asked for
 // one more, so that truncated is known.
@@ -66,7 +67,8 @@
 // rows_affected and last_insert_id. A duplicate column name gets _2.
 //
 // Integers and decimals keep every digit as JSON numbers; NaN and infinities are text.
-// Times with a zone are RFC 3339 in UTC, times without have none; bytes are base64;
+// Times with a zone are RFC 3339 in UTC, times without have none, SQLite's are as they are
+// stored; bytes are base64;
 // json is embedded; arrays are arrays; intervals (ISO 8601), ranges, addresses and all
 // other types are the database's text. MySQL's zero dates are null.
 //

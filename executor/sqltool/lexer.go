@@ -16,8 +16,10 @@ const (
 
 // counted is the result of scan.
 type counted struct {
-	params     int // placeholders: the highest number, or the number of ?
-	statements int // separated by semicolons, without empty ones
+	params     int  // placeholders: the highest number, or the number of ?
+	statements int  // separated by semicolons, without empty ones
+	end        int  // where the last statement ends, before its semicolon
+	compound   bool // of SQLite: a word is UNION, INTERSECT or EXCEPT
 }
 
 // maxPlaceholders is the limit of the protocols of PostgreSQL and MySQL.
@@ -34,6 +36,9 @@ func scan(d dialect, text string) (counted, error) {
 	for s.pos < len(s.text) {
 		if err := s.token(); err != nil {
 			return counted{}, err
+		}
+		if s.inside {
+			s.found.end = s.pos
 		}
 	}
 	for n := 1; n <= s.found.params; n++ {
@@ -232,7 +237,11 @@ func (s *scanner) bracket() error {
 func (s *scanner) word() error {
 	from := s.pos
 	if s.dialect == sqliteDB {
-		defer func() { s.trigger.word(s.text[from:s.pos]) }()
+		defer func() {
+			w := s.text[from:s.pos]
+			s.trigger.word(w)
+			s.found.compound = s.found.compound || strings.EqualFold(w, "UNION") || strings.EqualFold(w, "INTERSECT") || strings.EqualFold(w, "EXCEPT")
+		}()
 	}
 	digits := isDigit(s.text[from])
 	for s.pos < len(s.text) && (isWord(s.text[s.pos]) || s.text[s.pos] == '$' && !digits) {

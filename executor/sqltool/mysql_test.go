@@ -22,7 +22,7 @@ func TestMySQL(t *testing.T) {
 		name string
 		run  func(*testing.T, *bench, *sql.DB, *mariatest.Server)
 	}{
-		{"Types", myTypes}, {"Parameters", myParameters}, {"Injection", myInjection}, {"ReadOnly", myReadOnly}, {"Files", myFiles},
+		{"Types", myTypes}, {"Parameters", myParameters}, {"Instants", myInstants}, {"Injection", myInjection}, {"ReadOnly", myReadOnly}, {"Files", myFiles},
 		{"Write", myWrite}, {"Transactions", myTransactions}, {"Caps", myCaps}, {"Deadlock", myDeadlock}, {"Cancel", myCancel},
 		{"Login", myLogin}, {"Tenants", myTenants},
 		{"Altered", func(t *testing.T, b *bench, admin *sql.DB, _ *mariatest.Server) {
@@ -97,6 +97,33 @@ func myParameters(t *testing.T, b *bench, _ *sql.DB, _ *mariatest.Server) {
 	}
 	b.refused(toolkeep.UnsafeArgument, query("SELECT ?", "a"), `{"a":[1]}`)
 	b.refused(toolkeep.UnsafeArgument, query("SELECT ?", "a:integer"), `{"a":1.5}`)
+}
+
+// myInstants: a timestamp parameter is the instant that it names, where it is written,
+// compared and read again.
+func myInstants(t *testing.T, b *bench, admin *sql.DB, _ *mariatest.Server) {
+	runMySQL(t, admin, "CREATE TABLE moments (n INT PRIMARY KEY AUTO_INCREMENT, ts TIMESTAMP(6) NULL, dt DATETIME(6))")
+	for in, want := range map[string]string{
+		"2026-07-01T12:00:00+02:00": "2026-07-01T10:00:00.000000", "2026-07-01T10:00:00Z": "2026-07-01T10:00:00.000000", "2026-07-01T10:00:00": "2026-07-01T10:00:00.000000",
+		"2026-01-01 00:30:00.5+01:00": "2025-12-31T23:30:00.500000", "2026-07-01 10:00": "2026-07-01T10:00:00.000000", "2026-07-01": "2026-07-01T00:00:00.000000",
+		"2026-07-01T10:00:00.123456-0330": "2026-07-01T13:30:00.123456", "2026-07-01t10:00:00z": "2026-07-01T10:00:00.000000",
+	} {
+		id := jsonOf(b.must(query("INSERT INTO moments (ts, dt) VALUES (?, ?)", "a:timestamp", "a:timestamp")+write, `{"a":"`+in+`"}`)["last_insert_id"])
+		if got := jsonOf(b.must(query("SELECT ts, dt FROM moments WHERE n = "+id), "{}")["rows"]); got != `[{"dt":"`+want+`","ts":"`+want+`Z"}]` {
+			t.Errorf("%s is written as %s", in, got)
+		}
+		// Every way to write the instant finds the row, and so does what was read.
+		for _, arg := range []string{in, want + "Z", want} {
+			for _, column := range []string{"ts", "dt"} {
+				if got := jsonOf(b.value(query("SELECT count(*) FROM moments WHERE n = "+id+" AND "+column+" = ?", "a:timestamp"), `{"a":"`+arg+`"}`)); got != "1" {
+					t.Errorf("%s = %s finds %s rows of %s", column, arg, got, in)
+				}
+			}
+		}
+	}
+	for _, bad := range []string{"tomorrow", "2026-13-01", "2026-07-01T25:00:00Z", ""} {
+		b.refused(toolkeep.UnsafeArgument, query("SELECT ?", "a:timestamp"), `{"a":"`+bad+`"}`)
+	}
 }
 
 func myInjection(t *testing.T, b *bench, admin *sql.DB, _ *mariatest.Server) {

@@ -4,8 +4,10 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"math/big"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
@@ -143,6 +145,14 @@ func (a argument) native(d dialect) (any, *toolkeep.Error) {
 			}
 			return raw, nil
 		}
+	case "timestamp":
+		if s, ok := a.value.(string); ok && d == mysqlDB {
+			t, ok := moment(s)
+			if !ok {
+				return nil, unfit(a.arg, "is no time such as 2026-01-31T23:59:59Z")
+			}
+			return t, nil
+		}
 	}
 	switch v := a.value.(type) {
 	case nil:
@@ -195,6 +205,35 @@ func (a argument) number(n json.Number, d dialect) (any, *toolkeep.Error) {
 		return nil, unfit(a.arg, "is beyond the range of a double")
 	}
 	return f, nil
+}
+
+// Texts that moment reads, with T or a space between date and time and with any
+// fraction of a second.
+var (
+	zoned   = []string{"2006-01-02 15:04:05Z07:00", "2006-01-02 15:04:05Z0700", "2006-01-02 15:04:05Z07", "2006-01-02 15:04Z07:00"}
+	unzoned = []string{"2006-01-02 15:04:05", "2006-01-02 15:04", time.DateOnly}
+)
+
+// moment returns a time as text without a zone: of a text with a zone, the instant in
+// UTC, which is the sessions' zone; false if s is no time.
+func moment(s string) (string, bool) {
+	if len(s) > 10 && (s[10] == 'T' || s[10] == 't') {
+		s = s[:10] + " " + s[11:]
+	}
+	if t, ok := strings.CutSuffix(s, "z"); ok {
+		s = t + "Z"
+	}
+	for i, layout := range slices.Concat(zoned, unzoned) {
+		t, err := time.Parse(layout, s)
+		switch {
+		case err != nil:
+		case i < len(zoned):
+			return t.UTC().Format("2006-01-02 15:04:05.999999999"), true
+		default:
+			return s, true
+		}
+	}
+	return "", false
 }
 
 func decodeBase64(s string) ([]byte, error) {

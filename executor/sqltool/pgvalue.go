@@ -44,6 +44,13 @@ func (s *pgSession) text(v any, oid uint32) (string, error) {
 			}
 			return `\x` + hex.EncodeToString(raw), nil
 		}
+	case pgtype.TimestampOID:
+		if t, ok := v.(string); ok {
+			// The server would drop the zone.
+			if utc, ok := moment(t); ok {
+				return utc, nil
+			}
+		}
 	case pgtype.Int2OID, pgtype.Int4OID, pgtype.Int8OID:
 		if n, ok := v.(json.Number); ok {
 			w, whole := wholeText(n)

@@ -118,6 +118,10 @@ func pgParameters(t *testing.T, b *bench, admin *pgx.Conn, _ *pgtest.Server) {
 		{"SELECT $1::bytea", "a", `{"a":"AP8Q"}`, `"AP8Q"`},
 		{"SELECT $1::mood::text", "a", `{"a":"sad"}`, `"sad"`},
 		{"SELECT $1::timestamptz", "a", `{"a":"2026-01-01T00:00:00+01:00"}`, `"2025-12-31T23:00:00Z"`},
+		{"SELECT $1::timestamp", "a", `{"a":"2026-01-01T00:00:00.5+01:00"}`, `"2025-12-31T23:00:00.5"`},
+		{"SELECT $1::timestamp", "a", `{"a":"2026-01-01 00:00:00"}`, `"2026-01-01T00:00:00"`},
+		{"SELECT $1::timestamp", "a", `{"a":"infinity"}`, `"infinity"`},
+		{"SELECT $1::timestamp[]", "a", `{"a":["2026-01-01T00:00:00+01:00"]}`, `["2025-12-31T23:00:00"]`},
 		{"SELECT $1", "a:uuid", `{"a":"a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"}`, `"a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"`},
 	}
 	for _, tt := range tests {

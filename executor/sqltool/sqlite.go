@@ -10,6 +10,7 @@ import (
 	"io"
 	"math"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -28,7 +29,8 @@ const sqliteLength = 32 << 20
 type liteSession struct {
 	db       *sql.DB
 	conn     *sql.Conn
-	prepared map[string]driver.Stmt
+	prepared map[string]*liteStatement
+	schema   driver.Value // the schema's version when forget last looked
 	broken   atomic.Bool
 	// own is set while this package's own texts run, which the authorizer permits; a
 	// session is used by one goroutine at a time.
@@ -52,7 +54,7 @@ func dialSQLite(ctx context.Context, e *Executor, b *binding, tenant string) (se
 	if err != nil {
 		return nil, err
 	}
-	s := &liteSession{db: sql.OpenDB(connector), prepared: make(map[string]driver.Stmt)}
+	s := &liteSession{db: sql.OpenDB(connector), prepared: make(map[string]*liteStatement)}
 	s.db.SetMaxOpenConns(1)
 	if err := s.open(ctx, b.write); err != nil {
 		s.close()
@@ -134,7 +136,7 @@ func (s *liteSession) close() {
 	if s.conn != nil {
 		_ = s.conn.Raw(func(any) error {
 			for _, st := range s.prepared {
-				st.Close()
+				st.stmt.Close()
 			}
 			return nil
 		})
@@ -213,19 +215,22 @@ func (s *liteSession) run(ctx context.Context, r *round) error {
 			return err
 		}
 	}
+	if err := s.forget(r.st.text); err != nil {
+		return err
+	}
 	var terr *toolkeep.Error
 	s.denied = ""
 	err := s.conn.Raw(func(c any) error {
-		st, err := s.prepare(c.(driver.ConnPrepareContext), r.st.text)
+		st, err := s.prepare(ctx, c, r.st.text, args)
 		if err != nil {
 			return err
 		}
 		*r.sent = true
-		rows, err := st.(driver.StmtQueryContext).QueryContext(ctx, args)
+		rows, err := st.stmt.(driver.StmtQueryContext).QueryContext(ctx, args)
 		if err != nil {
 			return err
 		}
-		terr, err = s.rows(r, rows)
+		terr, err = s.rows(r, rows, st.types)
 		return errors.Join(err, rows.Close())
 	})
 	var lite *sqlite.Error
@@ -256,13 +261,48 @@ func (s *liteSession) run(ctx context.Context, r *round) error {
 	return nil
 }
 
-func (s *liteSession) prepare(c driver.ConnPrepareContext, text string) (driver.Stmt, error) {
+// liteStatement is a prepared statement. A wrapped one names the columns of a query, as
+// of one version of the schema; types are what they are declared with.
+type liteStatement struct {
+	stmt    driver.Stmt
+	wrapped bool
+	types   []string
+	schema  driver.Value
+}
+
+// forget drops a wrapped statement that is older than a change of the schema.
+func (s *liteSession) forget(text string) error {
+	st, ok := s.prepared[text]
+	if ok && !st.wrapped {
+		return nil
+	}
+	version := make([]driver.Value, 1)
+	if err := s.ours("PRAGMA schema_version", version); err != nil {
+		return err
+	}
+	if s.schema = version[0]; ok && st.schema != s.schema {
+		st.stmt.Close()
+		delete(s.prepared, text)
+	}
+	return nil
+}
+
+// prepare compiles a statement, once per connection.
+func (s *liteSession) prepare(ctx context.Context, c any, text string, args []driver.NamedValue) (*liteStatement, error) {
 	if st, ok := s.prepared[text]; ok {
 		return st, nil
 	}
-	st, err := c.PrepareContext(context.Background(), text)
+	conn := c.(driver.ConnPrepareContext)
+	plain, err := conn.PrepareContext(context.Background(), text)
 	if err != nil {
 		return nil, err
+	}
+	st := &liteStatement{stmt: plain}
+	if asStored, types := unconverted(ctx, c, text, args); asStored != "" {
+		if wrapped, err := conn.PrepareContext(context.Background(), asStored); err == nil {
+			plain.Close()
+			st = &liteStatement{stmt: wrapped, wrapped: true, types: types, schema: s.schema}
+		}
 	}
 	if len(s.prepared) >= maxPrepared {
 		s.broken.Store(true)
@@ -271,13 +311,66 @@ func (s *liteSession) prepare(c driver.ConnPrepareContext, text string) (driver.
 	return st, nil
 }
 
-func (s *liteSession) rows(r *round, rows driver.Rows) (*toolkeep.Error, error) {
-	names := rows.Columns()
-	types := make([]string, len(names))
+// unconverted returns a query around a query whose columns the driver could convert, with
+// the types that they are declared with; "" for other statements. The driver makes times
+// of texts in columns declared DATE, DATETIME or TIMESTAMP, which loses how the text is
+// written and whether it names a zone. An expression has no declared type, so its values
+// arrive as they are stored.
+func unconverted(ctx context.Context, c any, text string, args []driver.NamedValue) (string, []string) {
+	n, err := scan(sqliteDB, text)
+	if err != nil {
+		return "", nil
+	}
+	body := text[:n.end] + "\n"
+	rows, err := c.(driver.QueryerContext).QueryContext(ctx, "SELECT * FROM ("+body+") LIMIT 0", args)
+	if err != nil {
+		return "", nil // not a query
+	}
+	defer rows.Close()
+	names, types := rows.Columns(), columnTypes(rows)
+	converts := func(t string) bool { return t == "DATE" || t == "DATETIME" || t == "TIMESTAMP" }
+	// The types of a compound query's parts may differ.
+	if !n.compound && !slices.ContainsFunc(types, converts) {
+		return "", nil
+	}
+	inner, outer := make([]string, len(names)), make([]string, len(names))
+	seen := make(map[string]bool, len(names))
+	for i, name := range names {
+		// A subquery's second column of one name has a number.
+		if base, number, ok := cutLast(name, ":"); ok && seen[base] && strings.Trim(number, "0123456789") == "" {
+			name = base
+		}
+		seen[name] = true
+		inner[i] = "c" + strconv.Itoa(i)
+		outer[i] = "+" + inner[i] + ` AS "` + strings.ReplaceAll(name, `"`, `""`) + `"`
+	}
+	return "WITH toolkeep_rows (" + strings.Join(inner, ", ") + ") AS (" + body + ") SELECT " + strings.Join(outer, ", ") + " FROM toolkeep_rows", types
+}
+
+// cutLast is strings.Cut at the last separator.
+func cutLast(s, sep string) (before, after string, found bool) {
+	i := strings.LastIndex(s, sep)
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+len(sep):], true
+}
+
+// columnTypes returns the declared types of the columns, in upper case.
+func columnTypes(rows driver.Rows) []string {
+	types := make([]string, len(rows.Columns()))
 	if t, ok := rows.(driver.RowsColumnTypeDatabaseTypeName); ok {
-		for i := range names {
+		for i := range types {
 			types[i] = t.ColumnTypeDatabaseTypeName(i)
 		}
+	}
+	return types
+}
+
+func (s *liteSession) rows(r *round, rows driver.Rows, types []string) (*toolkeep.Error, error) {
+	names := rows.Columns()
+	if types == nil {
+		types = columnTypes(rows)
 	}
 	out := r.out
 	out.describe(len(names), func(i int) string { return names[i] }, func(i int) string { return strings.ToLower(types[i]) })
@@ -312,7 +405,8 @@ func (s *liteSession) rows(r *round, rows driver.Rows) (*toolkeep.Error, error) 
 }
 
 // liteValue converts a SQLite value to a JSON tree. Types are those of the values; the
-// column's declared type only matters for times and JSON.
+// column's declared type only matters for JSON, and for the times that the driver makes
+// of what a statement returns that is not a query (RETURNING).
 func liteValue(v driver.Value, typ string) any {
 	switch v := v.(type) {
 	case int64:
@@ -329,6 +423,9 @@ func liteValue(v driver.Value, typ string) any {
 	case time.Time:
 		if typ == "DATE" && v.Equal(v.Truncate(24*time.Hour)) {
 			return v.Format(time.DateOnly)
+		}
+		if v.Location() == time.UTC {
+			return v.Format("2006-01-02 15:04:05.999999999")
 		}
 		return v.Format(time.RFC3339Nano)
 	case bool:

@@ -28,7 +28,7 @@ func TestSQLiteTypes(t *testing.T) {
 			t.Errorf("%s is %s, want %s", tt.expression, got, tt.want)
 		}
 	}
-	if got := jsonOf(b.must(query("SELECT d, dt, j, bo FROM t"), "{}")["rows"]); got != `[{"bo":1,"d":"2026-02-03","dt":"2026-02-03T04:05:06.789Z","j":{"a":[1,9007199254740993]}}]` {
+	if got := jsonOf(b.must(query("SELECT d, dt, j, bo FROM t"), "{}")["rows"]); got != `[{"bo":1,"d":"2026-02-03","dt":"2026-02-03 04:05:06.789","j":{"a":[1,9007199254740993]}}]` {
 		t.Error(got)
 	}
 	if got := jsonOf(b.must(query("SELECT 1 AS id, 'x' AS id"), "{}")["rows"]); got != `[{"id":1,"id_2":"x"}]` {
@@ -55,6 +55,67 @@ func TestSQLiteTypes(t *testing.T) {
 	}
 	if got := jsonOf(b.value(query("SELECT ?", "a:number"), `{"a":9223372036854775808}`)); got != "9.223372036854776e+18" && got != "9223372036854775808" {
 		t.Errorf("as a number: %s", got)
+	}
+}
+
+// TestSQLiteTimes: times arrive as they are stored, whatever stored them and however the
+// query is written.
+func TestSQLiteTimes(t *testing.T) {
+	b, admin := sqliteBench(t, Config{})
+	runMySQL(t, admin, "CREATE TABLE t (n INTEGER PRIMARY KEY, d DATE, dt DATETIME, ts TIMESTAMP)")
+	for n, text := range []string{"'2026-02-03'", "'2026-02-03 04:05:06'", "'2026-02-03T04:05:06'", "'2026-02-03T04:05:06Z'", "'2026-02-03 04:05:06.7+02:00'", "'2026-02-03 04:05:06.700'",
+		"'2026-02-03 04:05:06.7 +0200 CEST'", "1770091506", "1770091506.5", "'soon'", "''", "NULL"} {
+		id := fmt.Sprint(n + 1)
+		runMySQL(t, admin, "INSERT INTO t VALUES ("+strings.Join([]string{id, text, text, text}, ", ")+")")
+		value := strings.ToLower(strings.ReplaceAll(strings.ReplaceAll(text, "'", `"`), "NULL", "null"))
+		if strings.HasPrefix(text, "'") {
+			value = strings.ReplaceAll(text, "'", `"`)
+		} else if strings.HasSuffix(text, ".5") {
+			value = "1.7700915065e+09" // the same number
+		}
+		want := fmt.Sprintf(`[{"d":%s,"dt":%s,"ts":%s}]`, value, value, value)
+		for _, from := range []string{"SELECT d, dt, ts FROM t WHERE n = ?", "SELECT d, dt, ts FROM t WHERE n = ?;", "SELECT d, dt, ts FROM t WHERE n = ? -- a comment", "WITH w AS (SELECT * FROM t) SELECT d, dt, ts FROM w WHERE n = ?1",
+			"SELECT d, dt, ts FROM t WHERE n = ? UNION ALL SELECT 1, 2, 3 WHERE 0", "SELECT * FROM (SELECT d, dt, ts FROM t WHERE n = ? ORDER BY n LIMIT 1) ORDER BY 1"} {
+			for _, mode := range []string{"", write} {
+				out := b.must(query(from, "a")+mode, `{"a":`+id+`}`)
+				if got := jsonOf(out["rows"]); got != want {
+					t.Errorf("%s %s: %s, want %s", from, mode, got, want)
+				}
+			}
+		}
+		if text != "NULL" {
+			if got := jsonOf(b.value(query("SELECT count(*) FROM t WHERE d = ?1 AND dt = ?1 AND ts = ?1", "a"), `{"a":`+value+`}`)); got != "1" {
+				t.Errorf("%s finds %s rows", value, got)
+			}
+		}
+	}
+	// Order, names and types stay.
+	out := b.must(query(`SELECT n, dt AS "a ""b"" c", dt, dt FROM t WHERE n < 4 ORDER BY n DESC LIMIT 2`), "{}")
+	if got := jsonOf(out["rows"]); got != `[{"a \"b\" c":"2026-02-03T04:05:06","dt":"2026-02-03T04:05:06","dt_2":"2026-02-03T04:05:06","n":3},{"a \"b\" c":"2026-02-03 04:05:06","dt":"2026-02-03 04:05:06","dt_2":"2026-02-03 04:05:06","n":2}]` {
+		t.Error(got)
+	}
+	if got := jsonOf(out["columns"]); got != `[{"name":"n","type":"integer"},{"name":"a \"b\" c","type":"datetime"},{"name":"dt","type":"datetime"},{"name":"dt_2","type":"datetime"}]` {
+		t.Error(got)
+	}
+	if got := jsonOf(b.must(query("INSERT INTO t VALUES (?, '2026-02-03', '2026-02-03 04:05:06', '2026-02-03 04:05:06') RETURNING d, dt, ts", "a")+write, `{"a":99}`)["rows"]); got != `[{"d":"2026-02-03","dt":"2026-02-03 04:05:06","ts":"2026-02-03 04:05:06"}]` {
+		t.Error(got)
+	}
+}
+
+// TestSQLiteTimesAltered: a changed table is read as it is now.
+func TestSQLiteTimesAltered(t *testing.T) {
+	b, admin := sqliteBench(t, Config{})
+	runMySQL(t, admin, "CREATE TABLE t (a DATE)", "INSERT INTO t VALUES ('2026-02-03')")
+	for _, step := range []struct{ change, want string }{
+		{"SELECT 1", `[{"a":"2026-02-03"}]`}, {"ALTER TABLE t ADD b DATETIME DEFAULT '2026-02-03 04:05'", `[{"a":"2026-02-03","b":"2026-02-03 04:05"}]`},
+		{"ALTER TABLE t RENAME b TO c", `[{"a":"2026-02-03","c":"2026-02-03 04:05"}]`}, {"ALTER TABLE t DROP c", `[{"a":"2026-02-03"}]`}, {"ALTER TABLE t RENAME a TO x", `[{"x":"2026-02-03"}]`},
+	} {
+		runMySQL(t, admin, step.change)
+		for _, mode := range []string{"", write} {
+			if got := jsonOf(b.must(query("SELECT * FROM t")+mode, "{}")["rows"]); got != step.want {
+				t.Errorf("after %s: %s, want %s", step.change, got, step.want)
+			}
+		}
 	}
 }
 

@@ -83,3 +83,51 @@ func TestListsTellMissingRows(t *testing.T) {
 		}
 	})
 }
+
+// TestTimesFindTheirRow: a time that a list shows finds its row again, and so does the same instant in
+// another zone where the column holds instants.
+func TestTimesFindTheirRow(t *testing.T) {
+	onEach(t, func(t *testing.T, dialect string, do func(...string), read func() *imported) {
+		instant := map[string]string{"postgres": "timestamptz", "mysql": "TIMESTAMP(6)", "sqlite": "TIMESTAMP"}[dialect]
+		local := map[string]string{"postgres": "timestamp", "mysql": "DATETIME(6)", "sqlite": "DATETIME"}[dialect]
+		for n, value := range []string{"2026-07-01 10:00:00", "2026-07-01 10:00:00.25", "1999-12-31 23:59:59"} {
+			for name, typ := range map[string]string{"instant": instant, "local": local, "day": "DATE"} {
+				table := fmt.Sprintf("t%d_%s", n, name)
+				do("CREATE TABLE "+table+" (at "+typ+" PRIMARY KEY NOT NULL)", "INSERT INTO "+table+" VALUES ('"+value+"')")
+			}
+		}
+		i := read()
+		lists := 0
+		for name := range i.tools {
+			table, ok := strings.CutPrefix(name, "x.list_")
+			if !ok {
+				continue
+			}
+			lists++
+			rows := i.value(name, "{}")["rows"].([]any)
+			at := rows[0].(map[string]any)["at"].(string)
+			zone := strings.HasSuffix(at, "Z")
+			if want := dialect != "sqlite" && strings.HasSuffix(table, "instant"); zone != want {
+				t.Errorf("%s: %s has a zone: %v", table, at, zone)
+			}
+			same := []string{at}
+			if zone {
+				same = append(same, strings.TrimSuffix(at, "Z")+"+00:00", strings.Replace(strings.TrimSuffix(at, "Z"), "T10", "T12", 1)+map[bool]string{true: "+02:00", false: "Z"}[strings.Contains(at, "T10")])
+			}
+			for _, arg := range same {
+				if got := i.value("x.get_"+table, fmt.Sprintf("{%q:%q}", "at", arg))["rows"].([]any); len(got) != 1 {
+					t.Errorf("%s: %s of %s finds %v", table, arg, at, got)
+				}
+				if dialect == "sqlite" {
+					continue // it has no filters on times
+				}
+				if got := i.value("x.list_"+table, fmt.Sprintf("{%q:%q}", "at_from", arg))["rows"].([]any); len(got) != 1 {
+					t.Errorf("%s: from %s of %s finds %v", table, arg, at, got)
+				}
+			}
+		}
+		if lists != 9 {
+			t.Errorf("%d lists", lists)
+		}
+	})
+}

@@ -295,9 +295,7 @@ func (b *builder) filter(c *column) bool {
 	case "integer", "number", "text", "boolean", "uuid", "enum":
 		word = Word(word, b.args)
 		b.properties[word] = b.property(c, "only rows with this "+c.name)
-		// The comparison comes first, so that PostgreSQL infers the parameter's type.
-		first := b.arg(word, nil)
-		b.where = append(b.where, "("+q+" = "+first+" OR "+b.arg(word, nil)+" IS NULL)")
+		b.compare(q+" = ", word, c)
 	case "date", "timestamp", "datetime":
 		if b.dialect == "sqlite" {
 			return false // the format of dates depends on the writer
@@ -305,14 +303,28 @@ func (b *builder) filter(c *column) bool {
 		from, to := Word(word+"_from", b.args), Word(word+"_to", b.args)
 		b.properties[from] = b.property(c, "only rows whose "+c.name+" is this or later")
 		b.properties[to] = b.property(c, "only rows whose "+c.name+" is before this")
-		first := b.arg(from, nil)
-		b.where = append(b.where, "("+q+" >= "+first+" OR "+b.arg(from, nil)+" IS NULL)")
-		first = b.arg(to, nil)
-		b.where = append(b.where, "("+q+" < "+first+" OR "+b.arg(to, nil)+" IS NULL)")
+		b.compare(q+" >= ", from, c)
+		b.compare(q+" < ", to, c)
 	default:
 		return false
 	}
 	return true
+}
+
+// compare adds a filter that a missing argument leaves out. The comparison comes first, so that
+// PostgreSQL infers the parameter's type.
+func (b *builder) compare(left, word string, c *column) {
+	first := b.arg(word, b.typed(c))
+	b.where = append(b.where, "("+left+first+" OR "+b.arg(word, b.typed(c))+" IS NULL)")
+}
+
+// typed returns the type of a parameter that is compared with the column, where the database does
+// not infer it.
+func (b *builder) typed(c *column) map[string]any {
+	if b.dialect == "mysql" && (c.kind == "timestamp" || c.kind == "datetime") {
+		return map[string]any{"type": "timestamp"}
+	}
+	return nil
 }
 
 // get plans the tool that returns one row by its key.
@@ -339,7 +351,7 @@ func (p *planner) get(t *table, base string) (map[string]any, string) {
 		word := Word(c.name, b.args)
 		b.properties[word] = b.property(c, or2(c.comment, "the row's "+c.name))
 		b.required = append(b.required, word)
-		b.where = append(b.where, b.quote(c.name)+" = "+b.arg(word, nil))
+		b.where = append(b.where, b.quote(c.name)+" = "+b.arg(word, b.typed(c)))
 	}
 	text := b.selected(t.columns) + " WHERE " + strings.Join(b.where, " AND ")
 	return p.manifest(b, "get_"+base, "Get the row of "+noun(t)+" with the given "+strings.Join(key, ", ")+"; no row if there is none.", text, t.columns, false), ""
@@ -420,6 +432,10 @@ func (p *planner) manifest(b *builder, name, what, text string, columns []column
 // property returns the schema of an argument that is compared with the column.
 func (b *builder) property(c *column, what string) map[string]any {
 	p := map[string]any{"description": toolkeep.Clip(what, 500)}
+	if c.loose {
+		p["type"] = []any{"string", "number"}
+		return p
+	}
 	switch c.kind {
 	case "integer":
 		p["type"] = "integer"
@@ -441,7 +457,7 @@ func (b *builder) property(c *column, what string) map[string]any {
 		p["type"], p["format"] = "string", "date-time"
 	case "datetime":
 		p["type"] = "string"
-		p["description"] = toolkeep.Clip(what, 400) + ", as 2026-01-31 23:59:59"
+		p["description"] = toolkeep.Clip(what, 400) + ", as 2026-01-31 23:59:59; a time with a zone is taken as UTC"
 	default:
 		p["type"] = "string"
 	}
@@ -482,6 +498,10 @@ func (c *column) value() map[string]any {
 	}
 	var types []any
 	switch c.kind {
+	case "date", "datetime":
+		if types = []any{"string"}; c.loose {
+			types = append(types, "number")
+		}
 	case "integer":
 		types = []any{"integer"}
 	case "number":

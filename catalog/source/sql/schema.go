@@ -51,6 +51,7 @@ type column struct {
 	least     json.Number // smallest and largest value of the type, "" without a limit
 	most      json.Number
 	nullable  bool
+	loose     bool // the format of its times depends on what wrote them (SQLite)
 	comment   string
 }
 
@@ -478,7 +479,7 @@ func myKind(base, full string) (string, []string) {
 	case "date", "json", "uuid":
 		return base, nil
 	case "datetime", "timestamp":
-		return "datetime", nil
+		return base, nil
 	case "time":
 		return "time", nil
 	case "binary", "varbinary", "blob", "tinyblob", "mediumblob", "longblob":
@@ -536,6 +537,7 @@ func (r *reader) liteTable(t *table) {
 		if c.kind = liteKind(strings.ToUpper(c.typ)); c.kind == "integer" {
 			c.least, c.most = bits(64, true)
 		}
+		c.loose = c.kind == "date" || c.kind == "datetime"
 		c.nullable = notNull == 0 && pk == 0
 		if pk > 0 {
 			primary = append(primary, c.name)
