@@ -135,6 +135,10 @@ type ResultSpec struct {
 	MaxOutputBytes  int64    `json:"max_output_bytes,omitempty"` // default 2,000,000
 	Public          bool     `json:"public,omitempty"`
 	SensitiveFields []string `json:"sensitive_fields,omitempty"`
+
+	// StrictAsked is set if the manifest itself has strict: true: then a tool without a
+	// result schema is refused (E3723).
+	StrictAsked bool `json:"-"`
 }
 
 // Permissions lists what the tool may access outside itself.

@@ -66,6 +66,10 @@ func (c *Catalog) List(p *toolkeep.Principal, f Filter, visible func(*toolkeep.T
 			continue
 		}
 		e := s.entry(*k)
+		// visible costs more than a look at the manifests.
+		if !slices.ContainsFunc(e.versions, func(v *version) bool { return f.matches(v.Tool.Manifest) }) {
+			continue
+		}
 		latest := e.listed(f, visible)
 		if latest == nil || !f.matches(latest.Tool.Manifest) {
 			continue

@@ -163,6 +163,7 @@ func fillDefaults(m *toolkeep.Manifest) {
 	if m.Result == nil {
 		m.Result = new(toolkeep.ResultSpec)
 	}
+	m.Result.StrictAsked = m.Result.Strict != nil && *m.Result.Strict
 	orElse(&m.Result.Strict, new(x.Kind != "mcp")) // MCP servers break their own schemas, and the call was made
 	orElse(&m.Result.MaxOutputBytes, 2_000_000)
 

@@ -406,7 +406,7 @@ func (pl *plan) addTool(coming []incoming) error {
 func (pl *plan) addVersion(key *toolKey, e *entry, in incoming) (*entry, error) {
 	t := in.v.Tool
 	result := &pl.results[in.index]
-	*result = Published{ToolID: t.ID, Version: t.Version, Digest: t.Digest, Bump: "none", Warnings: warnUnhonoured(t.Raw)}
+	*result = Published{ToolID: t.ID, Version: t.Version, Digest: t.Digest, Bump: "none", Warnings: warnUnhonoured(t)}
 	if e != nil {
 		for _, have := range e.versions {
 			if !have.sem.Equal(in.v.sem) {

@@ -23,10 +23,18 @@ const Latest = "latest"
 //
 // A deprecated or sunset version comes with the warning E3006. A hold does not change the selection.
 //
-// Errors: E3001 no such tool, E3004 no such exact version, E3005 no version fits, E3009 removed or past its sunset
+// Instead of a tool, capability:NAME selects the one tool whose listed version declares the capability.
+//
+// Errors: E3001 no such tool, E3002 no tool with the capability, E3103 several, E3004 no such exact version, E3005 no version fits, E3009 removed or past its sunset
 // date, E3010 blocked, E3012 held, E3301 invalid range. An exact, empty or "latest" reference to an active version
 // allocates nothing.
 func (c *Catalog) Resolve(p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error) {
+	if name, ok := strings.CutPrefix(tool, CapabilityPrefix); ok {
+		var err error
+		if tool, err = c.offering(p, name, visible); err != nil {
+			return toolkeep.Version{}, nil, err
+		}
+	}
 	v, warnings, err := c.Describe(p, tool, rng, visible)
 	if err == nil && v.Life.Held != nil {
 		return toolkeep.Version{}, nil, heldBack(v)
@@ -175,13 +183,17 @@ func notFound(tool string) error {
 
 func gone(by *viewer, e *entry, v *version) error {
 	to := by.moveTo(e, v)
-	err := toolkeep.NewError(toolkeep.ToolRemoved, "%s was removed%s%s", v.Tool.Ref(), because(v), advice(to)).
+	guide := by.guide(e, v, to)
+	err := toolkeep.NewError(toolkeep.ToolRemoved, "%s was removed%s%s%s", v.Tool.Ref(), because(v), advice(to), guided(guide)).
 		With("tool_id", v.Tool.ID).With("version", v.Tool.Version).With("state", string(v.state()))
 	if to != "" {
 		err.With("successor", to)
 	}
 	if !v.Life.SunsetAt.IsZero() {
 		err.With("sunset_at", stamp(v.Life.SunsetAt))
+	}
+	if guide != "" {
+		err.With("migration_guide", toolkeep.ClipBytes(guide, maxGuide))
 	}
 	return err
 }
@@ -222,8 +234,26 @@ func warning(by *viewer, e *entry, v *version) toolkeep.Warning {
 	if v.state() == toolkeep.Sunset {
 		state = "in sunset"
 	}
-	w.Message = v.Tool.Ref() + " is " + state + until + because(v) + advice(to)
+	guide := by.guide(e, v, to)
+	if guide != "" {
+		w.Details["migration_guide"] = toolkeep.ClipBytes(guide, maxGuide)
+	}
+	w.Message = v.Tool.Ref() + " is " + state + until + because(v) + advice(to) + guided(guide)
 	return w
+}
+
+// maxGuide and maxGuideText bound a migration guide in bytes: in the details of E3006 and E3009, and in their message,
+// which is all that some faces show.
+const (
+	maxGuide     = 2000
+	maxGuideText = 500
+)
+
+func guided(guide string) string {
+	if guide == "" {
+		return ""
+	}
+	return "; migration guide: " + toolkeep.ClipBytes(guide, maxGuideText)
 }
 
 func because(v *version) string {

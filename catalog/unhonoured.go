@@ -45,8 +45,8 @@ var unhonoured = []unhonouredField{
 
 func positive(v any) bool { n, ok := number(v); return !ok || n.Sign() > 0 }
 
-// Unmet returns the refusal of a tool that demands what this build does not have, nil for any other: E3925 for
-// isolation, E3941 for documents.
+// Unmet returns the refusal of a tool whose manifest demands what cannot be met, nil for any other: E3925 for isolation,
+// E3941 for documents, E3723 for strict results without a schema.
 func Unmet(m *toolkeep.Manifest) *toolkeep.Error {
 	for _, f := range unhonoured {
 		if f.refused != "" && f.demanded(m) {
@@ -55,25 +55,36 @@ func Unmet(m *toolkeep.Manifest) *toolkeep.Error {
 			return e
 		}
 	}
+	if strictWithoutSchema(m) {
+		return toolkeep.NewError(toolkeep.ResultSchemaMissing, "%s", noResultSchema).With("field", "/result/strict")
+	}
 	return nil
 }
 
-// warnUnhonoured warns of the fields of a manifest, in canonical form, that this build does not honour: one warning
-// with the code of the refusal for each that makes calls be refused, and one E3015 that names all others.
-func warnUnhonoured(raw []byte) []toolkeep.Warning {
-	tree, err := parseTree(raw)
+func strictWithoutSchema(m *toolkeep.Manifest) bool {
+	return m.Result != nil && m.Result.StrictAsked && len(m.ResultSchema) == 0
+}
+
+const noResultSchema = "the manifest asks for strict results (result.strict) and has no result_schema to check them by; add the schema, or remove result.strict"
+
+// warnUnhonoured warns of what Unmet refuses, with that code, and of the other fields of a manifest that this build does
+// not honour, with one E3015 that names them all.
+func warnUnhonoured(t *toolkeep.Tool) []toolkeep.Warning {
+	tree, err := parseTree(t.Raw)
 	if err != nil {
 		return nil // impossible: it was parsed before
 	}
 	var out []toolkeep.Warning
 	var ignored []string
+	if strictWithoutSchema(t.Manifest) {
+		out = append(out, refusing(toolkeep.ResultSchemaMissing, noResultSchema, "/result/strict"))
+	}
 	for _, f := range unhonoured {
 		v, there := canon.Lookup(tree, f.pointer)
 		switch {
 		case !there || f.asks != nil && !f.asks(v):
 		case f.refused != "":
-			out = append(out, toolkeep.Warning{Code: f.refused, Message: f.why + "; every call is refused with " + string(f.refused),
-				Details: map[string]any{"fields": []string{f.pointer}}})
+			out = append(out, refusing(f.refused, f.why, f.pointer))
 		default:
 			ignored = append(ignored, f.pointer)
 		}
@@ -83,4 +94,8 @@ func warnUnhonoured(raw []byte) []toolkeep.Warning {
 			Details: map[string]any{"fields": ignored}})
 	}
 	return out
+}
+
+func refusing(code toolkeep.Code, why, pointer string) toolkeep.Warning {
+	return toolkeep.Warning{Code: code, Message: why + "; every call is refused with " + string(code), Details: map[string]any{"fields": []string{pointer}}}
 }

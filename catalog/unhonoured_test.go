@@ -119,3 +119,25 @@ func publishField(t *testing.T, pointer, value string) ([]toolkeep.Warning, *too
 	}
 	return first[0].Warnings, Unmet(v.Tool.Manifest)
 }
+
+// TestStrictWithoutSchema: only strict: true that the manifest itself has demands a schema.
+func TestStrictWithoutSchema(t *testing.T) {
+	for more, code := range map[string]toolkeep.Code{
+		`{}`: "", `{"result":{}}`: "", `{"result":{"strict":false}}`: "", `{"result":{"strict":true},"result_schema":{"type":"object"}}`: "",
+		`{"result":{"strict":true}}`: toolkeep.ResultSchemaMissing,
+	} {
+		c, _, _ := open(t)
+		got, err := c.Publish(t.Context(), admin("acme"), [][]byte{manifest("a.b", "1.0.0", more)}, PublishOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, _, err := c.Resolve(admin("acme"), "a.b", "", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		unmet := Unmet(v.Tool.Manifest)
+		if code == "" && (unmet != nil || len(got[0].Warnings) > 0) || code != "" && (unmet == nil || unmet.Code != code || len(got[0].Warnings) != 1 || got[0].Warnings[0].Code != code) {
+			t.Errorf("%s: %v, %+v; want %q", more, unmet, got[0].Warnings, code)
+		}
+	}
+}

@@ -71,3 +71,23 @@ func (by *viewer) moveTo(e *entry, v *version) string {
 	}
 	return ""
 }
+
+// guide returns the migration guide for callers of v: that of the version to move to, which knows what changed, else
+// v's own; "" is none.
+func (by *viewer) guide(e *entry, v *version, to string) string {
+	id, rng, _ := strings.Cut(to, "@")
+	var next *version
+	if _, err := semver.StrictNewVersion(to); err == nil {
+		next = e.find(to)
+	} else if by.of != nil && to != "" {
+		if other := by.of.find(tenantOf(by.p), id); other != nil {
+			if next = other.find(rng); next == nil {
+				next = other.latest
+			}
+		}
+	}
+	if next != nil && next.Tool.Manifest.MigrationGuide != "" && (by.visible == nil || by.visible(next.Tool)) {
+		return next.Tool.Manifest.MigrationGuide
+	}
+	return v.Tool.Manifest.MigrationGuide
+}

@@ -325,13 +325,34 @@ func TestDemandsThatCannotBeMet(t *testing.T) {
 		"nodocuments": {func(m *toolkeep.Manifest) { m.DocumentDependencies = []byte("[]") }, ""},
 		"gvisor":      {func(m *toolkeep.Manifest) { m.Execution.Sandbox = "gvisor" }, toolkeep.SandboxUnavailable},
 		"starlark":    {func(m *toolkeep.Manifest) { m.Execution.Sandbox = "starlark" }, toolkeep.SandboxUnavailable},
-		"documents":   {func(m *toolkeep.Manifest) { m.DocumentDependencies = []byte(`[{"document_pattern":"a"}]`) }, toolkeep.DocumentUnavailable},
+		"strict": {func(m *toolkeep.Manifest) {
+			m.Result = &toolkeep.ResultSpec{Strict: new(true), StrictAsked: true}
+		}, toolkeep.ResultSchemaMissing},
+		"documents": {func(m *toolkeep.Manifest) { m.DocumentDependencies = []byte(`[{"document_pattern":"a"}]`) }, toolkeep.DocumentUnavailable},
 	} {
 		h.tool(name, want.change)
 		before := h.executor.calls.Load()
 		_, err := h.call(&toolkeep.Call{Tool: "std." + name})
 		if ran := h.executor.calls.Load() > before; want.code == "" && (err != nil || !ran) || want.code != "" && (ran || err == nil || err.Code != want.code) {
 			t.Errorf("%s: %v, ran %t; want %q", name, err, ran, want.code)
+		}
+	}
+}
+
+// TestCallOfACapability: the result, the record and a call that waits name the tool that was taken.
+func TestCallOfACapability(t *testing.T) {
+	h := newHarness(t)
+	h.tool("hash")
+	for _, async := range []bool{false, true} {
+		res, err := h.call(&toolkeep.Call{Tool: "capability:std.hash", Async: async})
+		if err != nil || res.ToolID != "std.hash" {
+			t.Fatalf("%+v %v", res, err)
+		}
+		if async {
+			h.work()
+		}
+		if row := h.row(res.InvocationID); row.ToolID != "std.hash" || row.State != toolkeep.CallSucceeded {
+			t.Errorf("async %t: the record names %q, %s", async, row.ToolID, row.State)
 		}
 	}
 }

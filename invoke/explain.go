@@ -41,7 +41,7 @@ func (p *Pipeline) Explain(ctx context.Context, pr *toolkeep.Principal, c *toolk
 		return nil, err
 	}
 	if t := a.tool; t != nil {
-		x.Version, x.Digest = t.Version, t.Digest
+		x.Tool, x.Version, x.Digest = t.ID, t.Version, t.Digest
 	}
 	x.Warnings = a.warnings
 	x.Execute = true

@@ -181,7 +181,7 @@ type fakeCatalog struct {
 func (c *fakeCatalog) Resolve(_ *toolkeep.Principal, tool, _ string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	t := c.tools[tool]
+	t := c.tools[strings.TrimPrefix(tool, "capability:")]
 	if t == nil || !visible(t) {
 		return toolkeep.Version{}, nil, toolkeep.NewError(toolkeep.ToolNotFound, "no tool %s", tool)
 	}

@@ -17,6 +17,7 @@ func (p *Pipeline) resolve(_ context.Context, a *activeCall) (*toolkeep.Result, 
 		return nil, err
 	}
 	a.tool, a.warnings = v.Tool, warnings
+	a.row.ToolID = a.tool.ID // a capability may have been asked for
 	m := a.tool.Manifest
 	a.row.Version, a.row.Digest, a.row.Category = a.tool.Version, a.tool.Digest, m.Category
 	a.row.Kind, a.row.Writes = m.Execution.Kind, a.tool.Writes()

@@ -3,7 +3,7 @@ package rest
 // InvokeRequest is BC-2's ToolInvokeRequest with BC-6's names beside it. It
 // documents what envelope.go reads; a test holds the two together.
 type InvokeRequest struct {
-	ToolID             string            `json:"tool_id" maxLength:"4096" doc:"namespace.name"`
+	ToolID             string            `json:"tool_id" maxLength:"4096" doc:"namespace.name, or capability:NAME for the one tool that offers the capability"`
 	ToolVersion        string            `json:"tool_version,omitempty" maxLength:"4096" doc:"exact version or range such as ^1.2; absent is the latest"`
 	InvocationID       string            `json:"invocation_id,omitempty" maxLength:"4096" doc:"used if it is free; else a new one is made"`
 	AgentContext       *AgentContext     `json:"agent_context,omitempty"`
