@@ -195,8 +195,8 @@ func (l *Local) Read(ctx context.Context, p *toolkeep.Principal, rest string) (V
 		}
 		v := Value{Scope: at.scope, Store: "secret", Version: strconv.FormatInt(b.Version, 10), Expires: b.Expires}
 		if l.over(b.meta) {
-			return v, refuse(toolkeep.SecretNotFound, "the secret %s (scope %s) expired at %s; set a new one with `toolkeep secrets set %s --scope %s`",
-				rest, at.scope, b.Expires.UTC().Format(time.RFC3339), rest, at.scope).With("state", Expired).With("scope", string(at.scope))
+			return v, refuse(toolkeep.SecretNotFound, "the secret %s%s expired at %s; set a new one with %s",
+				rest, at.owned(), b.Expires.UTC().Format(time.RFC3339), at.advice()).With("state", Expired).With("scope", string(at.scope))
 		}
 		if v.Bytes, err = l.c.Sealer.Open(b.Sealed, bind(it.Tenant, it.ID, b.meta)); err != nil {
 			if toolkeep.IsCode(err, toolkeep.SecretRetrievalFailed) { // the key service is unreachable
@@ -224,6 +224,22 @@ func lookedIn(p *toolkeep.Principal) string {
 		text = "of " + who + " (scope user) or " + text
 	}
 	return text
+}
+
+// owned names the scope and its owner.
+func (s scopedName) owned() string {
+	if s.owner != "" {
+		return fmt.Sprintf(" of %s (scope %s)", s.owner, s.scope)
+	}
+	return fmt.Sprintf(" (scope %s)", s.scope)
+}
+
+// advice is the command that sets the secret anew, whoever runs it.
+func (s scopedName) advice() string {
+	if s.owner != "" {
+		return fmt.Sprintf("`toolkeep secrets set %s --scope %s --%[2]s` and that name", s.name, s.scope)
+	}
+	return fmt.Sprintf("`toolkeep secrets set %s --scope %s`", s.name, s.scope)
 }
 
 // forOne says how the caller alone gets a secret.

@@ -163,6 +163,54 @@ func TestScopes(t *testing.T) {
 	}
 }
 
+// TestAdviceIsWhereTheCallerReads: E3401 names the scopes that were looked up, with their
+// owners, and a secret set as its command says is what the caller reads next, whoever sets it.
+func TestAdviceIsWhereTheCallerReads(t *testing.T) {
+	boss := who("acme", "boss", "may="+toolkeep.PermSecretsAdmin)
+	for _, tt := range []struct {
+		p       *toolkeep.Principal
+		missing string
+		scope   Scope // of the secret that expires
+		owner   string
+		expired string
+	}{
+		{who("acme", "bob"), `there is no secret "k" of bob (scope user) or of the organisation (scope organisation); ` +
+			"set it with `toolkeep secrets set k --scope organisation`, or for bob alone with `--scope user --user` and that name",
+			Organisation, "", "the secret k (scope organisation) expired at 2026-03-01T00:01:00Z; set a new one with `toolkeep secrets set k --scope organisation`"},
+		{who("acme", "agent", "behalf=ann", "workspace=w"), `there is no secret "k" of ann (scope user) or of the workspace w (scope workspace) or of the organisation (scope organisation); ` +
+			"set it with `toolkeep secrets set k --scope organisation`, or for ann alone with `--scope user --user` and that name",
+			User, "ann", "the secret k of ann (scope user) expired at 2026-03-01T00:01:00Z; set a new one with `toolkeep secrets set k --scope user --user` and that name"},
+		{who("acme", "", "workspace=w"), `there is no secret "k" of the workspace w (scope workspace) or of the organisation (scope organisation); ` +
+			"set it with `toolkeep secrets set k --scope organisation`",
+			Workspace, "w", "the secret k of w (scope workspace) expired at 2026-03-01T00:01:00Z; set a new one with `toolkeep secrets set k --scope workspace --workspace` and that name"},
+	} {
+		b := newBench(t)
+		refused := func(want string) {
+			t.Helper()
+			_, err := b.local.Read(t.Context(), tt.p, "k")
+			if codeOf(err) != toolkeep.SecretNotFound || toolkeep.AsError(err).Message != want {
+				t.Errorf("%v\nwant %s", err, want)
+			}
+		}
+		reads := func(value string) {
+			t.Helper()
+			if v, err := b.local.Read(t.Context(), tt.p, "k"); err != nil || v.Text() != value {
+				t.Errorf("after the advice %q, %v", v.Bytes, err)
+			}
+		}
+		refused(tt.missing)
+		b.set(t, boss, ScopeNamed("organization"), "", "k", "everybody's")
+		reads("everybody's")
+		if _, err := b.local.Set(t.Context(), boss, Put{Where: Where{Name: "k", Scope: tt.scope, Owner: tt.owner}, Value: []byte("old"), Expires: b.now.Add(time.Minute)}); err != nil {
+			t.Fatal(err)
+		}
+		b.now = b.now.Add(2 * time.Minute)
+		refused(tt.expired)
+		b.set(t, boss, tt.scope, tt.owner, "k", "new")
+		reads("new")
+	}
+}
+
 func TestWhoMaySet(t *testing.T) {
 	b := newBench(t)
 	ann := who("acme", "ann", "workspace=w")
