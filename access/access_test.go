@@ -325,6 +325,42 @@ func TestBootstrap(t *testing.T) {
 	}
 }
 
+// TestRecover: a key is made unless the text that is there is one of a valid admin, and what
+// could not be kept is not stored.
+func TestRecover(t *testing.T) {
+	store := newMemory()
+	a := open(t, Config{Store: store})
+	first := must[string](t)(a.Bootstrap(t.Context(), nil))
+	is(t, second(a.Recover(t.Context(), first, nil)), toolkeep.InvalidParameters)
+	lost := errors.New("disk full")
+	if _, err := a.Recover(t.Context(), "", func(string) error { return lost }); !errors.Is(err, lost) {
+		t.Errorf("the text was not kept: %v", err)
+	}
+	admin := must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), first, "127.0.0.1"))
+	_, agent, err := a.CreateKey(t.Context(), admin, toolkeep.APIKey{Subject: "bob", Roles: []string{"agent"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, _ := NewKey(toolkeep.APIKey{}, time.Now())
+	valid := 2
+	for _, had := range []string{"", "no key", agent, strings.Replace(first, "tk_", "tk_x", 1), "tk_" + other.ID} {
+		var kept string
+		key := must[toolkeep.APIKey](t)(a.Recover(t.Context(), had, func(text string) error { kept = text; return nil }))
+		p := must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), kept, "127.0.0.1"))
+		if valid++; p.KeyID != key.ID || !p.May(toolkeep.PermKeys) || p.Tenant != "default" {
+			t.Errorf("principal %+v", p)
+		}
+		must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), first, "127.0.0.1"))
+	}
+	if keys, _, _ := store.keys(t.Context()); len(keys) != valid {
+		t.Errorf("%d keys are stored, want %d", len(keys), valid)
+	}
+	if err := a.RevokeKey(t.Context(), admin, admin.KeyID); err != nil {
+		t.Fatal(err)
+	}
+	must[toolkeep.APIKey](t)(a.Recover(t.Context(), first, nil)) // a revoked one is no admin's
+}
+
 // TestBootstrapOutrun: the node that loses the race drops its text and accepts the
 // other node's key at once.
 func TestBootstrapOutrun(t *testing.T) {

@@ -2,6 +2,8 @@ package access
 
 import (
 	"context"
+	"crypto/sha256"
+	"crypto/subtle"
 	"errors"
 	"fmt"
 	"path"
@@ -202,18 +204,20 @@ func (a *Access) key(tenant, id string) (toolkeep.APIKey, bool) {
 // left.
 func (a *Access) lastAdmin(k toolkeep.APIKey) bool {
 	now := a.config.Clock()
-	admin := func(k *toolkeep.APIKey) bool {
-		return slices.Contains(k.Roles, Admin) && len(k.Scope) == 0 && k.RevokedAt.IsZero() && (k.ExpiresAt.IsZero() || now.Before(k.ExpiresAt))
-	}
-	if !admin(&k) {
+	if !isAdmin(&k, now) {
 		return false
 	}
 	for _, h := range a.keys.Load().byID {
-		if h.key.ID != k.ID && h.key.Tenant == k.Tenant && admin(&h.key) {
+		if h.key.ID != k.ID && h.key.Tenant == k.Tenant && isAdmin(&h.key, now) {
 			return false
 		}
 	}
 	return true
+}
+
+// isAdmin reports whether a key is a valid, unscoped admin key.
+func isAdmin(k *toolkeep.APIKey, now time.Time) bool {
+	return slices.Contains(k.Roles, Admin) && len(k.Scope) == 0 && k.RevokedAt.IsZero() && (k.ExpiresAt.IsZero() || now.Before(k.ExpiresAt))
 }
 
 // ListKeys returns every key of the principal's tenant, including revoked and expired
@@ -279,6 +283,29 @@ func (a *Access) Bootstrap(ctx context.Context, keep func(text string) error) (t
 		return a.loadFirst(ctx, kept, keep)
 	}
 	return text, err
+}
+
+// Recover makes another admin key, with the subject admin in Config.Tenant, for somebody
+// who has lost the first; only who controls the store may be let near it. lost is the text
+// of the old key, "" without one: if it is still a valid admin key, nothing is made (E3301).
+// keep receives the new text before the key is stored. Call it after Start. E3003, E3965,
+// and errors of keep.
+func (a *Access) Recover(ctx context.Context, lost string, keep func(text string) error) (toolkeep.APIKey, error) {
+	a.issuing.Lock()
+	defer a.issuing.Unlock()
+	ring := a.keys.Load()
+	if ring == nil {
+		return toolkeep.APIKey{}, toolkeep.NewError(toolkeep.RegistryUnavailable, "the API keys are not loaded yet").After(time.Second)
+	}
+	if id, word, ok := parseKey(lost); ok {
+		hash := sha256.Sum256([]byte(word))
+		if h := ring.byID[id]; h != nil && subtle.ConstantTimeCompare(hash[:], h.key.Hash[:]) == 1 && isAdmin(&h.key, a.config.Clock()) {
+			return toolkeep.APIKey{}, toolkeep.NewError(toolkeep.InvalidParameters, "the key %s is still a valid admin key, so none was made", id)
+		}
+	}
+	key, _, err := a.issue(ctx, toolkeep.APIKey{Tenant: a.config.Tenant, Subject: "admin", Name: "made by keys recover",
+		Roles: []string{Admin}, CreatedBy: "keys recover"}, keep)
+	return key, err
 }
 
 // loadFirst loads the keys of a store that got its first key since Start. If that key is

@@ -256,15 +256,25 @@ func (n *Node) buildAccess(context.Context) error {
 
 // makeAdminKey makes the first key of a store, and writes its text.
 func (n *Node) makeAdminKey(ctx context.Context) (err error) {
-	n.AdminKey, err = n.access.Bootstrap(ctx, func(text string) error {
-		path := filepath.Join(n.config.Data, datadir.AdminKey)
-		if text == "" { // another node was first
-			return os.Remove(path)
-		}
-		err := datadir.WriteFile(path, text+"\n")
-		n.hook("admin_key")
+	if n.AdminKey, err = n.access.Bootstrap(ctx, n.keepAdminKey); err != nil {
 		return err
-	})
+	}
+	path := filepath.Join(n.config.Data, datadir.AdminKey)
+	if fi, err := os.Stat(path); err == nil && fi.Mode().Perm()&0o077 != 0 {
+		n.logger("permission_manager").Warn("the file of the admin key is open to others than its owner; chmod 600 it, and revoke the key if others may have read it",
+			"file", path, "mode", fmt.Sprintf("%04o", fi.Mode().Perm()))
+	}
+	return nil
+}
+
+// keepAdminKey writes the text of an admin key to its file.
+func (n *Node) keepAdminKey(text string) error {
+	path := filepath.Join(n.config.Data, datadir.AdminKey)
+	if text == "" { // another node was first
+		return os.Remove(path)
+	}
+	err := datadir.WriteFile(path, text+"\n")
+	n.hook("admin_key")
 	return err
 }
 

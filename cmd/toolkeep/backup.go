@@ -29,10 +29,14 @@ blobs and the notes of the std.note tools. The server may run and goes on workin
 checked before the archive is finished. FILE is a tar.gz that its owner alone may read; a FILE that is
 there already is not replaced. Beside FILE there must be room for a copy of the database.
 
-API keys are in the database as hashes, so that the same keys work after a restore. The text of the
-admin key and the secrets of tools are left out unless --secrets is given. Also without it the archive
-holds what opens the arguments of waiting calls, the values of MCP servers' environment and headers and
-the logins at them: keep it as you keep secrets.
+The archive holds secrets, also without --secrets: those of "toolkeep secrets set", agents' contexts,
+arguments of waiting calls, values of MCP servers' environment and headers and logins at them lie sealed in
+the database, and the key that opens them is beside it. Keep it as you keep secrets. A sealing key in
+TOOLKEEP_SEAL_KEY is not in it: nothing that is sealed can be read without that key.
+
+API keys are in the database as hashes, so that the same keys work after a restore. --secrets adds two
+things that are files in the data directory: admin.key, the text of the admin key, and the folder secrets,
+whose files manifests name as file://.
 
 With PostgreSQL (store.dsn) the database is not in the data directory: use pg_dump.`,
 		Example: "  toolkeep backup toolkeep-2026-03-01.tar.gz\n  toolkeep backup --data /var/lib/toolkeep --secrets /mnt/backup/all.tar.gz",
@@ -49,7 +53,7 @@ With PostgreSQL (store.dsn) the database is not in the data directory: use pg_du
 		},
 	}
 	f.addSettings(c)
-	c.Flags().BoolVar(&secrets, "secrets", false, "also the secrets of tools and the text of the admin key")
+	c.Flags().BoolVar(&secrets, "secrets", false, "also admin.key and the files of the folder secrets")
 	return a.withJSON(c)
 }
 
@@ -109,6 +113,10 @@ no server may run on it. Everything is unpacked and checked beside its place fir
 or one of a newer version, changes nothing.
 
 --force moves what is in the directory aside, to DIR.before-restore-TIME; nothing is deleted.
+
+Secrets of "toolkeep secrets set" and all API keys work again. An archive that was made without --secrets
+has no admin.key and no files of the folder secrets: put those files back yourself, and use a key that
+you have, in TOOLKEEP_KEY, or make an admin key with "toolkeep keys recover".
 
 Calls that waited when the backup was made are carried out by the server that starts on the directory,
 also those that were carried out since; those that ran are treated as after a crash.`,

@@ -11,15 +11,18 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/node"
 )
 
 func (a *app) keysCmd() *cobra.Command {
 	c := group(&cobra.Command{
-		Use:     "keys create|list|revoke",
-		Short:   "Create, list and revoke API keys",
+		Use:     "keys create|list|revoke|recover",
+		Short:   "Create, list and revoke API keys, and replace a lost admin key",
 		Example: "  toolkeep keys create my-agent --role agent --scope 'bookshop.*'\n  toolkeep keys list\n  toolkeep keys revoke jgkvuvqpxlor",
 	})
-	c.AddCommand(a.keysCreateCmd(), a.keysListCmd(), a.keysRevokeCmd())
+	c.AddCommand(a.keysCreateCmd(), a.keysListCmd(), a.keysRevokeCmd(), a.keysRecoverCmd())
 	return c
 }
 
@@ -145,6 +148,46 @@ func (a *app) keysRevokeCmd() *cobra.Command {
 			return err
 		},
 	}
+	return a.withJSON(c)
+}
+
+func (a *app) keysRecoverCmd() *cobra.Command {
+	var f serveFlags
+	c := &cobra.Command{
+		Use:   "recover",
+		Short: "Make an admin key while the server is stopped, for whoever has lost the first",
+		Long: `Make an admin key in the store of a stopped server, and write it to admin.key in the data directory,
+where the client commands find it. Whoever may write the data directory may do this. Nothing is made
+if the admin.key that is there still works.
+
+The lost key stays valid: once the server runs, find it with toolkeep keys list and revoke it.
+
+With PostgreSQL (store.dsn) other nodes may run: they accept the key a moment later.`,
+		Example: "  toolkeep keys recover\n  toolkeep keys recover --data /var/lib/toolkeep --config /etc/toolkeep.yaml",
+		Args:    noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.load(cmd, &f)
+			if err != nil {
+				return err
+			}
+			id, file, err := node.RecoverKey(cmd.Context(), c, node.Options{Version: version, LogTo: a.stderr})
+			var e *toolkeep.Error
+			if errors.As(err, &e) {
+				return &failure{code: exitCodeOf(e.Code), err: err}
+			} else if err != nil {
+				return &failure{code: exitUnavailable, err: err}
+			}
+			raw, err := json.Marshal(map[string]any{"id": id, "file": file})
+			if err != nil {
+				return err
+			}
+			return a.show(raw, func(w io.Writer) error {
+				_, err := fmt.Fprintf(w, "The new admin key %s is in %s. Start the server, and revoke the lost key: toolkeep keys list, toolkeep keys revoke ID.\n", id, file)
+				return err
+			})
+		},
+	}
+	f.addSettings(c)
 	return a.withJSON(c)
 }
 

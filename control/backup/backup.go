@@ -85,7 +85,8 @@ func (f fault) Unwrap() []error { return []error{f.kind, f.err} }
 func usage(format string, args ...any) error { return fault{ErrUsage, fmt.Errorf(format, args...)} }
 
 // Make copies everything that is kept into a new file and gives its size. secrets takes
-// the secrets of tools and the text of the admin key along. The server may run.
+// admin.key and the files of the folder secrets along; what lies sealed in the database is
+// in every archive, with the key that opens it. The server may run.
 //
 // Errors: ErrUsage; any other means that nothing was written.
 func (c *Config) Make(ctx context.Context, file string, secrets bool) (bytes int64, err error) {
@@ -156,7 +157,7 @@ func (c *Config) archive(ctx context.Context, dir string, secrets bool) (err err
 	w.folder(datadir.Blobs, c.blobs())
 	w.folder(datadir.Notes, filepath.Join(c.Data, datadir.Notes))
 	if secrets {
-		w.optional(datadir.AdminKey, filepath.Join(c.Data, datadir.AdminKey), "use a key that you have")
+		w.optional(datadir.AdminKey, filepath.Join(c.Data, datadir.AdminKey), "after a restore use a key that you have, or make one with `toolkeep keys recover`")
 		w.folder(datadir.Secrets, filepath.Join(c.Data, datadir.Secrets))
 	}
 	if w.err != nil {

@@ -71,7 +71,10 @@ func (c *Config) Restore(ctx context.Context, archive io.Reader, force bool) (*R
 		c.warn("secrets.seal_key is %s: move %s there", c.SealKey, filepath.Join(dir, datadir.SealKey))
 	}
 	if !r.has[datadir.AdminKey] {
-		c.warn("the archive holds no admin.key and no secrets (backup without --secrets): put the secrets back yourself, and set TOOLKEEP_KEY to a key that you have")
+		c.warn("the archive has no admin.key: set TOOLKEEP_KEY to a key that you have, or make one with `toolkeep keys recover` before you start the server")
+	}
+	if !r.has[datadir.Secrets] {
+		c.warn("the archive has no files of the folder secrets (backup takes them with --secrets); if tools name some as file://, put them back yourself")
 	}
 	return &Restored{Data: dir, Made: r.note.Made, Version: r.note.Version, Schema: r.schema, Files: r.files, Aside: aside}, nil
 }

@@ -1,0 +1,51 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/toolkeep/toolkeep/access"
+	"github.com/toolkeep/toolkeep/config"
+	"github.com/toolkeep/toolkeep/datadir"
+	"github.com/toolkeep/toolkeep/redact"
+)
+
+// RecoverKey makes an admin key in the store of a stopped server and writes its text to
+// admin.key in the data directory, in place of what is there. It returns the key's id and
+// the file. A data directory in use or without a database is an error, and so is an
+// admin.key that still works (E3301).
+func RecoverKey(ctx context.Context, c *config.Config, o Options) (id, file string, err error) {
+	file = filepath.Join(c.Data, datadir.AdminKey)
+	if c.Store.DSN == "" {
+		if _, err := os.Stat(filepath.Join(c.Data, datadir.Database)); err != nil {
+			return "", "", fmt.Errorf("there is no store to make a key in: %w; name the server's data directory with --data (the first start of a server makes its admin key)", err)
+		}
+	}
+	n := &Node{config: c, options: o, name: "recover-" + uuid.NewString(), redact: redact.NewRedactor(o.Clock)}
+	defer n.running.stop()
+	if err := n.running.start(ctx, []part{
+		{"data directory", n.claim, func() { n.unlock() }},
+		{"log", n.startLog, func() { n.log.Stop() }},
+		{"store", n.openStore, n.closeStore},
+		{"access", func(context.Context) error {
+			n.access, err = access.New(access.Config{Load: n.store.Keys, Store: n.store, Clock: o.Clock, Log: n.logger("permission_manager")})
+			return err
+		}, func() { n.access.Stop() }},
+		{"keys", func(ctx context.Context) error { return n.access.Start(ctx) }, nil},
+	}); err != nil {
+		return "", "", err
+	}
+	old, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", "", fmt.Errorf("the old key cannot be read: %w; move %s away", err, file)
+	}
+	key, err := n.access.Recover(ctx, strings.TrimSpace(string(old)), n.keepAdminKey)
+	return key.ID, file, err
+}
