@@ -1,6 +1,7 @@
 package sqltool
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
@@ -33,6 +34,7 @@ func (s *pgSession) encode(a argument, oid uint32) ([]byte, *toolkeep.Error) {
 var intBits = map[uint32]int{pgtype.Int2OID: 16, pgtype.Int4OID: 32, pgtype.Int8OID: 64}
 
 func (s *pgSession) text(v any, oid uint32) (string, error) {
+	oid = s.plain(oid)
 	switch oid {
 	case pgtype.JSONOID, pgtype.JSONBOID:
 		return string(canon.Append(nil, v)), nil
@@ -82,16 +84,86 @@ func (s *pgSession) text(v any, oid uint32) (string, error) {
 	return "", errors.New("is an object where the statement takes one value; give the parameter the type json to pass it as JSON")
 }
 
-// element returns the type of an array's elements; 0 if only the server knows it.
+// pgType is what the server says of a type that pgx does not know.
+type pgType struct {
+	name    string
+	base    uint32 // of a domain
+	element uint32 // of an array
+}
+
+// learn asks the server for types that pgx does not know, with the elements of arrays and
+// the bases of domains, once per connection.
+func (s *pgSession) learn(oids []uint32) error {
+	for depth := 0; depth < maxTypeDepth; depth++ {
+		var unknown []string
+		for _, oid := range oids {
+			_, ours := s.types.TypeForOID(oid)
+			if _, asked := s.learned[oid]; !ours && !asked && oid != 0 {
+				unknown = append(unknown, strconv.FormatUint(uint64(oid), 10))
+			}
+		}
+		if len(unknown) == 0 {
+			return nil
+		}
+		s.wire.allow(1 << 20)
+		// An array is what its element's type names as its array; int2vector and the like are not.
+		res, err := s.c.Exec(context.Background(), `SELECT t.oid, pg_catalog.format_type(t.oid, NULL), t.typbasetype, coalesce(e.oid, 0)
+FROM pg_catalog.pg_type t LEFT JOIN pg_catalog.pg_type e ON e.oid = t.typelem AND e.typarray = t.oid WHERE t.oid IN (`+strings.Join(unknown, ", ")+")").ReadAll()
+		if err != nil {
+			return err
+		}
+		for _, oid := range oids {
+			if _, ours := s.types.TypeForOID(oid); !ours && s.learned[oid].name == "" {
+				s.learned[oid] = pgType{name: "oid:" + strconv.FormatUint(uint64(oid), 10)}
+			}
+		}
+		oids = nil
+		for _, row := range res[0].Rows {
+			number := func(i int) uint32 {
+				n, _ := strconv.ParseUint(string(row[i]), 10, 32)
+				return uint32(n)
+			}
+			t := pgType{string(row[1]), number(2), number(3)}
+			s.learned[number(0)] = t
+			oids = append(oids, t.base, t.element)
+		}
+	}
+	return nil
+}
+
+// maxTypeDepth bounds domains over domains and arrays of them.
+const maxTypeDepth = 16
+
+// plain returns a domain's base type, and other types as they are.
+func (s *pgSession) plain(oid uint32) uint32 {
+	for range maxTypeDepth {
+		t := s.learned[oid]
+		if t.base == 0 {
+			break
+		}
+		oid = t.base
+	}
+	return oid
+}
+
+// element returns the type of an array's elements.
 func (s *pgSession) element(oid uint32) (uint32, bool) {
-	t, ok := s.types.TypeForOID(oid)
-	if !ok {
-		return 0, true // possibly an array of a user-defined type
+	if t, ok := s.types.TypeForOID(oid); ok {
+		if c, ok := t.Codec.(*pgtype.ArrayCodec); ok {
+			return c.ElementType.OID, true
+		}
+		return 0, false
 	}
-	if c, ok := t.Codec.(*pgtype.ArrayCodec); ok {
-		return c.ElementType.OID, true
+	element := s.learned[oid].element
+	return element, element != 0
+}
+
+// delimiter stands between an array's elements.
+func delimiter(element uint32) byte {
+	if element == pgtype.BoxOID {
+		return ';'
 	}
-	return 0, false
+	return ','
 }
 
 const maxArrayDepth = 6 // PostgreSQL's limit
@@ -100,10 +172,11 @@ func (s *pgSession) array(w *strings.Builder, list []any, element uint32, depth 
 	if depth == maxArrayDepth {
 		return errors.New("has lists within lists more than 6 deep")
 	}
+	element = s.plain(element)
 	w.WriteByte('{')
 	for i, v := range list {
 		if i > 0 {
-			w.WriteByte(',')
+			w.WriteByte(delimiter(element))
 		}
 		if v == nil {
 			w.WriteString("NULL")
@@ -139,11 +212,12 @@ func (s *pgSession) typeName(oid uint32) string {
 		}
 		return t.Name
 	}
-	return "oid:" + strconv.FormatUint(uint64(oid), 10)
+	return s.learned[oid].name
 }
 
 // decoder returns the converter from PostgreSQL's text of a type to a JSON tree.
 func (s *pgSession) decoder(oid uint32) func([]byte) any {
+	oid = s.plain(oid)
 	switch oid {
 	case pgtype.BoolOID:
 		return func(b []byte) any { return len(b) == 1 && b[0] == 't' }
@@ -164,11 +238,9 @@ func (s *pgSession) decoder(oid uint32) func([]byte) any {
 	case pgtype.TimestampOID:
 		return func(b []byte) any { return strings.Replace(string(b), " ", "T", 1) }
 	}
-	if t, ok := s.types.TypeForOID(oid); ok {
-		if c, ok := t.Codec.(*pgtype.ArrayCodec); ok {
-			element := s.decoder(c.ElementType.OID)
-			return func(b []byte) any { return list(string(b), element) }
-		}
+	if e, ok := s.element(oid); ok {
+		element := s.decoder(e)
+		return func(b []byte) any { return list(string(b), delimiter(s.plain(e)), element) }
 	}
 	return func(b []byte) any { return strings.ToValidUTF8(string(b), "\uFFFD") }
 }
@@ -203,11 +275,11 @@ func instant(s string) any {
 
 // list parses an array's text, such as {1,NULL,"a b",{…}}. Lower bounds other than 1
 // ([0:1]={…}) are dropped.
-func list(s string, element func([]byte) any) any {
+func list(s string, delimiter byte, element func([]byte) any) any {
 	if i := strings.Index(s, "={"); i > 0 && s[0] == '[' {
 		s = s[i+1:]
 	}
-	p := arrayParser{s: s, element: element}
+	p := arrayParser{s: s, delimiter: delimiter, element: element}
 	v, ok := p.list(0)
 	if !ok || p.pos != len(s) {
 		return s
@@ -216,9 +288,10 @@ func list(s string, element func([]byte) any) any {
 }
 
 type arrayParser struct {
-	s       string
-	pos     int
-	element func([]byte) any
+	s         string
+	pos       int
+	delimiter byte
+	element   func([]byte) any
 }
 
 func (p *arrayParser) list(depth int) ([]any, bool) {
@@ -243,7 +316,7 @@ func (p *arrayParser) list(depth int) ([]any, bool) {
 		c := p.s[p.pos]
 		p.pos++
 		switch c {
-		case ',':
+		case p.delimiter:
 		case '}':
 			return out, true
 		default:
@@ -277,7 +350,7 @@ func (p *arrayParser) member(depth int) (any, bool) {
 		return nil, false
 	}
 	from := p.pos
-	for p.pos < len(p.s) && p.s[p.pos] != ',' && p.s[p.pos] != '}' {
+	for p.pos < len(p.s) && p.s[p.pos] != p.delimiter && p.s[p.pos] != '}' {
 		p.pos++
 	}
 	if word := p.s[from:p.pos]; word != "NULL" {

@@ -26,6 +26,7 @@ type pgSession struct {
 	c        *pgconn.PgConn
 	wire     *wire
 	types    *pgtype.Map
+	learned  map[uint32]pgType                       // types that are not in types, by oid
 	prepared map[string]*pgconn.StatementDescription // by text and declared types
 	counter  int
 	broken   atomic.Bool
@@ -42,7 +43,7 @@ func dialPostgres(ctx context.Context, e *Executor, b *binding, l *login) (sessi
 	if err != nil {
 		return nil, errors.New("the environment of the server holds PostgreSQL settings that cannot be read")
 	}
-	s := &pgSession{types: pgtype.NewMap(), prepared: make(map[string]*pgconn.StatementDescription)}
+	s := &pgSession{types: pgtype.NewMap(), learned: make(map[uint32]pgType), prepared: make(map[string]*pgconn.StatementDescription)}
 	cfg.Host, cfg.Port, cfg.Database, cfg.User, cfg.Password = b.conn.host, uint16(b.conn.port), b.conn.database, l.user, l.password
 	if b.conn.socket != "" {
 		cfg.Host = b.conn.socket
@@ -238,6 +239,14 @@ func (s *pgSession) run(_ context.Context, r *round) error {
 	if len(sd.ParamOIDs) != len(r.args) {
 		return toolkeep.NewError(toolkeep.QueryFailed, "the database counts %d placeholders in the statement and the binding has %d", len(sd.ParamOIDs), len(r.args))
 	}
+	oids := slices.Clone(sd.ParamOIDs)
+	for _, f := range sd.Fields {
+		oids = append(oids, f.DataTypeOID)
+	}
+	if err := s.learn(oids); err != nil {
+		return s.broke(r, err)
+	}
+	s.wire.allow(r.out.hard)
 	values := make([][]byte, len(r.args))
 	for i, a := range r.args {
 		v, terr := s.encode(a, sd.ParamOIDs[i])

@@ -23,7 +23,7 @@ func TestPostgres(t *testing.T) {
 		name string
 		run  func(*testing.T, *bench, *pgx.Conn, *pgtest.Server)
 	}{
-		{"Types", pgTypes}, {"Parameters", pgParameters}, {"Injection", pgInjection}, {"ReadOnly", pgReadOnly},
+		{"Types", pgTypes}, {"Parameters", pgParameters}, {"OwnTypes", pgOwnTypes}, {"Injection", pgInjection}, {"ReadOnly", pgReadOnly},
 		{"Superuser", pgSuperuser}, {"Write", pgWrite}, {"Transactions", pgTransactions}, {"Caps", pgCaps},
 		{"Deadlock", pgDeadlock}, {"Serialisation", pgSerialisation}, {"Cancel", pgCancel}, {"SessionState", pgSessionState},
 		{"Login", pgLogin}, {"Pool", pgPool}, {"Tenants", pgTenants},
@@ -94,6 +94,54 @@ func pgTypes(t *testing.T, b *bench, admin *pgx.Conn, _ *pgtest.Server) {
 	if got := jsonOf(out); got != `{"columns":[{"name":"id","type":"int4"},{"name":"id_2","type":"text"},{"name":"id_3","type":"int4"},{"name":"?column?","type":"int4"}],"row_count":1,"rows":[{"?column?":3,"id":1,"id_2":"x","id_3":2}],"truncated":false}` {
 		t.Error(got)
 	}
+}
+
+// pgOwnTypes: types that the driver does not know have their names, their arrays are
+// arrays, and what is read is taken as an argument again.
+func pgOwnTypes(t *testing.T, b *bench, admin *pgx.Conn, _ *pgtest.Server) {
+	run(t, admin, "CREATE TYPE mood AS ENUM ('sad', 'o,k \"x\"', 'NULL')", "CREATE TYPE pair AS (a int, b text)", "CREATE DOMAIN grade AS smallint", "CREATE DOMAIN grades AS grade[]", "CREATE DOMAIN better AS grade",
+		`CREATE SCHEMA "O""x"`, `CREATE TYPE "O""x".mood AS ENUM ('far')`, `GRANT USAGE ON SCHEMA "O""x" TO PUBLIC`, "CREATE TYPE span AS RANGE (subtype = float8)")
+	for _, tt := range []struct{ expression, typ, want string }{
+		{"'sad'::mood", "mood", `"sad"`},
+		{`ARRAY['sad', 'o,k "x"', NULL, 'NULL']::mood[]`, "mood[]", `["sad","o,k \"x\"",null,"NULL"]`},
+		{"'{}'::mood[]", "mood[]", "[]"},
+		{"ARRAY[['sad'],['sad']]::mood[]", "mood[]", `[["sad"],["sad"]]`},
+		{`ARRAY['far']::"O""x".mood[]`, `"O""x".mood[]`, `["far"]`},
+		{"ARRAY[1, 2]::grade[]", "grade[]", "[1,2]"},
+		{"ARRAY[1, 2]::better[]", "better[]", "[1,2]"},
+		{"ARRAY[1, 2]::grades", "grade[]", "[1,2]"},
+		{"ARRAY['(1,\"x\")']::pair[]", "pair[]", `["(1,x)"]`},
+		{"ARRAY['$1.50', '$2.00']::money[]", "money[]", `["$1.50","$2.00"]`},
+		{"ARRAY['<a/>']::xml[]", "xml[]", `["<a/>"]`},
+		{"ARRAY['[1,2)']::span[]", "span[]", `["[1,2)"]`},
+		{"ARRAY['a b']::tsvector[]", "tsvector[]", `["'a' 'b'"]`},
+		{"ARRAY['(1,1),(0,0)', '(2,2),(1,1)']::box[]", "box[]", `["(1,1),(0,0)","(2,2),(1,1)"]`},
+		{"'1 2'::int2vector", "int2vector", `"1 2"`},
+		{"ARRAY['2026-01-02 03:04:05Z']::timestamptz[]", "timestamptz[]", `["2026-01-02T03:04:05Z"]`},
+	} {
+		out := b.must(query("SELECT "+tt.expression+" AS v"), "{}")
+		if got := jsonOf(out["rows"]); got != `[{"v":`+tt.want+`}]` {
+			t.Errorf("%s is %s, want %s", tt.expression, got, tt.want)
+		}
+		if got := out["columns"].([]any)[0].(map[string]any)["type"]; got != tt.typ {
+			t.Errorf("%s has the type %v, want %s", tt.expression, got, tt.typ)
+		}
+		if tt.typ == "int2vector" {
+			continue
+		}
+		typ := tt.typ
+		if strings.HasSuffix(tt.expression, "grades") {
+			typ = "grades"
+		}
+		for _, mode := range []string{"", write} {
+			if got := jsonOf(b.value(query("SELECT $1::"+typ+" AS v", "a")+mode, `{"a":`+tt.want+`}`)); got != tt.want {
+				t.Errorf("$1::%s of %s is %s", typ, tt.want, got)
+			}
+		}
+	}
+	b.refused(toolkeep.UnsafeArgument, query("SELECT $1::mood", "a"), `{"a":["sad"]}`)
+	b.refused(toolkeep.UnsafeArgument, query("SELECT $1::grade[]", "a"), `{"a":[1.5]}`)
+	b.refused(toolkeep.UnsafeArgument, query("SELECT $1::grade[]", "a"), `{"a":[99999]}`)
 }
 
 func pgParameters(t *testing.T, b *bench, admin *pgx.Conn, _ *pgtest.Server) {

@@ -276,13 +276,15 @@ func (r *reader) pgTable(t *table) {
 		c.kind = pgKind(base, category)
 		c.least, c.most = pgBounds(base)
 		if c.kind == "enum" {
-			c.words = strings.Split(enum, "\x1f")
+			if c.words = strings.Split(enum, "\x1f"); enum == "" {
+				c.kind = "other"
+			}
 		}
 		t.columns = append(t.columns, c)
 		return err
 	}, `SELECT a.attname, pg_catalog.format_type(a.atttypid, a.atttypmod),
 coalesce(b.typname, ty.typname), ty.typcategory::text, NOT a.attnotnull, coalesce(col_description(a.attrelid, a.attnum), ''),
-coalesce((SELECT string_agg(e.enumlabel, chr(31) ORDER BY e.enumsortorder) FROM pg_catalog.pg_enum e WHERE e.enumtypid = ty.oid), '')
+coalesce((SELECT string_agg(e.enumlabel, chr(31) ORDER BY e.enumsortorder) FROM pg_catalog.pg_enum e WHERE e.enumtypid IN (ty.oid, b.oid)), '')
 FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_class c ON c.oid = a.attrelid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 JOIN pg_catalog.pg_type ty ON ty.oid = a.atttypid LEFT JOIN pg_catalog.pg_type b ON b.oid = ty.typbasetype AND ty.typtype = 'd'
 WHERE n.nspname = $1 AND c.relname = $2 AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum`, t.schema, t.name)
@@ -320,6 +322,8 @@ func pgKind(base, category string) string {
 		return "json"
 	case "timestamptz":
 		return "timestamp"
+	case "int2vector", "oidvector": // their text is no array's
+		return "other"
 	}
 	switch category {
 	case "E":
