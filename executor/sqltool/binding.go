@@ -35,6 +35,7 @@ type binding struct {
 	all        bool // return the results of all statements, not only the last
 	write      bool
 	isolation  string
+	apart      []toolkeep.Fault // statements that would not be part of the call's transaction
 	rows       int
 	bytes      int64
 	allow      []toolkeep.HostPort
@@ -59,6 +60,7 @@ type connection struct {
 type statement struct {
 	text   string
 	params []parameter
+	first  []string // its first words, at most two, in upper case
 }
 
 // parameter maps an argument to one placeholder.
@@ -95,6 +97,7 @@ func parse(m *toolkeep.Manifest) (*binding, []toolkeep.Fault) {
 		top.Fault("connection", "required", "connection is required: it says where the database is")
 	}
 	b.readStatements(top)
+	b.checkTransactions(top)
 	b.all = top.Choice("results", "last", "all") == "all"
 	b.write = top.Flag("write")
 	b.isolation = top.Choice("isolation", "", "read committed", "repeatable read", "serializable")
@@ -226,6 +229,7 @@ func (b *binding) readStatement(o *bindings.Object) statement {
 		return st
 	}
 	n, err := scan(b.dialect, st.text)
+	st.first = n.first
 	switch {
 	case err != nil:
 		o.Fault("statement", "sql", "%s", err)

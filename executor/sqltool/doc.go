@@ -21,7 +21,9 @@
 // statements, a list of {statement, parameters}, replaces statement and runs several in
 // one transaction. results is last (the default) or all; isolation is read committed,
 // repeatable read or serializable; write: true declares a writing tool, whose manifest
-// says side_effects: writes.
+// says side_effects: writes. Either all statements take effect or none: those that end
+// the transaction are refused at publishing, and among several of MySQL or MariaDB those
+// that may commit by themselves (CREATE, ALTER, SET, CALL, …).
 //
 // # Parameters
 //

@@ -19,6 +19,14 @@ const maxMessage = 600
 
 // failure turns an error into the caller's error.
 func (c *call) failure(ctx context.Context, err error) *toolkeep.Error {
+	e := c.cause(ctx, err)
+	if c.kept {
+		e.Message += "; tables of an engine without transactions, such as MyISAM, keep what the call wrote before"
+	}
+	return e
+}
+
+func (c *call) cause(ctx context.Context, err error) *toolkeep.Error {
 	var own *toolkeep.Error
 	if errors.As(err, &own) && ctx.Err() == nil {
 		e := *own

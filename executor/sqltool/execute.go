@@ -128,6 +128,9 @@ func (e *Executor) Check(m *toolkeep.Manifest) []toolkeep.Fault {
 	if len(faults) > 0 {
 		return faults
 	}
+	if len(b.apart) > 0 {
+		return b.apart
+	}
 	if faults := b.checkFilesystem(m); len(faults) > 0 {
 		return faults
 	}
@@ -183,6 +186,11 @@ func (e *Executor) Execute(ctx context.Context, x *toolkeep.Execution) (*toolkee
 	if terr != nil {
 		return nil, terr
 	}
+	if len(b.apart) > 0 {
+		e := forbidden(b.apart[0].Message)
+		e.NothingSent = true
+		return nil, e
+	}
 	args, terr := b.arguments(x.Args)
 	if terr != nil {
 		return nil, terr
@@ -223,6 +231,7 @@ type call struct {
 	login    *login
 	args     [][]argument
 	sent     bool
+	kept     bool // the rollback left rows in tables without transactions
 	renewed  bool // a dead session was replaced
 }
 
@@ -309,9 +318,8 @@ func (c *call) once(ctx context.Context) (_ *toolkeep.Output, stale bool, _ erro
 	case err == nil && c.binding.write:
 		err = m.end(ctx, true)
 	case m.usable():
-		// The rollback's error does not matter; a session that cannot roll back is
-		// unusable and closed.
-		_ = m.end(ctx, false)
+		// A session that cannot roll back is unusable and closed.
+		c.kept = errors.Is(m.end(ctx, false), errKept)
 	}
 	guard.done()
 	if err != nil {

@@ -16,10 +16,11 @@ const (
 
 // counted is the result of scan.
 type counted struct {
-	params     int  // placeholders: the highest number, or the number of ?
-	statements int  // separated by semicolons, without empty ones
-	end        int  // where the last statement ends, before its semicolon
-	compound   bool // of SQLite: a word is UNION, INTERSECT or EXCEPT
+	params     int      // placeholders: the highest number, or the number of ?
+	statements int      // separated by semicolons, without empty ones
+	end        int      // where the last statement ends, before its semicolon
+	first      []string // first words of the last statement, at most two, in upper case
+	compound   bool     // of SQLite: a word is UNION, INTERSECT or EXCEPT
 }
 
 // maxPlaceholders is the limit of the protocols of PostgreSQL and MySQL.
@@ -55,6 +56,7 @@ type scanner struct {
 	pos     int
 	found   counted
 	inside  bool // of a statement: something other than space and comments was seen
+	leading bool // only the statement's first words and parentheses before them were seen
 	trigger trigger
 	used    map[int]bool
 }
@@ -90,8 +92,13 @@ func (s *scanner) token() error {
 		return s.block()
 	}
 	if !s.inside {
-		s.inside = true
+		s.inside, s.leading = true, true
 		s.found.statements++
+		s.found.first = nil
+	}
+	if s.leading = s.leading && (isWord(c) || c == '(' && len(s.found.first) == 0) && len(s.found.first) < 2; s.leading && c != '(' {
+		from := s.pos
+		defer func() { s.found.first = append(s.found.first, strings.ToUpper(s.text[from:s.pos])) }()
 	}
 	if s.dialect == sqliteDB && !isWord(c) {
 		s.trigger.other()

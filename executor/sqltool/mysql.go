@@ -28,6 +28,7 @@ type mySession struct {
 	kill     func(ctx context.Context, id string) error
 	id       string
 	maria    bool
+	writes   bool   // the running call writes
 	limit    string // the session's current time limit
 	prepared map[string]driver.Stmt
 	broken   atomic.Bool
@@ -167,13 +168,16 @@ func (s *mySession) ask(text string) (out []string, err error) {
 		return nil, errors.Join(err, rows.Close())
 	}
 	for _, v := range raw {
-		if b, ok := v.([]byte); ok {
-			out = append(out, string(b))
-		} else {
-			out = append(out, fmt.Sprint(v))
-		}
+		out = append(out, asText(v))
 	}
 	return out, rows.Close()
+}
+
+func asText(v driver.Value) string {
+	if b, ok := v.([]byte); ok {
+		return string(b)
+	}
+	return fmt.Sprint(v)
 }
 
 func (s *mySession) begin(_ context.Context, b *binding, limit time.Duration) error {
@@ -195,6 +199,7 @@ func (s *mySession) begin(_ context.Context, b *binding, limit time.Duration) er
 			return err
 		}
 	}
+	s.writes = b.write
 	if b.isolation != "" {
 		if err := s.ours("SET TRANSACTION ISOLATION LEVEL " + strings.ToUpper(b.isolation)); err != nil {
 			return err
@@ -210,8 +215,32 @@ func (s *mySession) end(_ context.Context, commit bool) error {
 	if commit {
 		return s.ours("COMMIT")
 	}
-	return s.ours("ROLLBACK")
+	if err := s.ours("ROLLBACK"); err != nil || !s.writes {
+		return err
+	}
+	// The list may still hold the failed statement's own error.
+	rows, err := s.c.(driver.QueryerContext).QueryContext(context.Background(), "SHOW WARNINGS", nil)
+	if err != nil {
+		s.broken.Store(true)
+		return err
+	}
+	kept := false
+	raw := make([]driver.Value, len(rows.Columns()))
+	for rows.Next(raw) == nil {
+		kept = kept || len(raw) > 1 && asText(raw[1]) == notRolledBack
+	}
+	if err := rows.Close(); err != nil || !kept {
+		return err
+	}
+	return errKept
 }
+
+// notRolledBack is the code of the warning that a rollback left rows of tables without
+// transactions (ER_WARNING_NOT_COMPLETE_ROLLBACK).
+const notRolledBack = "1196"
+
+// errKept is end's error after a rollback that could not undo everything.
+var errKept = errors.New("tables of an engine without transactions were not rolled back")
 
 func (s *mySession) run(_ context.Context, r *round) error {
 	s.wire.allow(r.out.hard)

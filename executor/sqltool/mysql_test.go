@@ -290,6 +290,19 @@ func myTransactions(t *testing.T, b *bench, admin *sql.DB, _ *mariatest.Server) 
 	if len(all) != 3 || jsonOf(all[2].(map[string]any)["rows"]) != `[{"amount":5,"id":1},{"amount":5,"id":2}]` {
 		t.Error(jsonOf(all))
 	}
+	// What no rollback undoes is told.
+	runMySQL(t, admin, "CREATE TABLE old (id int) ENGINE = MyISAM")
+	half := `"statements":[{"statement":"INSERT INTO account VALUES (3, 1)"},{"statement":"INSERT INTO %s VALUES (3, 1)"},{"statement":"INSERT INTO account VALUES (1, 1)"}]` + write
+	if e := b.refused(toolkeep.QueryFailed, strings.Replace(half, "%s VALUES (3, 1)", "old VALUES (3)", 1), "{}"); !strings.Contains(e.Message, "MyISAM") {
+		t.Error(e.Message)
+	}
+	if e := b.refused(toolkeep.QueryFailed, strings.Replace(half, "%s", "account", 1), "{}"); strings.Contains(e.Message, "MyISAM") {
+		t.Error(e.Message)
+	}
+	var n int
+	if err := admin.QueryRow("SELECT count(*) FROM account").Scan(&n); err != nil || n != 2 {
+		t.Error(n, err)
+	}
 }
 
 func myCaps(t *testing.T, b *bench, admin *sql.DB, _ *mariatest.Server) {
