@@ -14,6 +14,14 @@ type Executor interface {
 	Execute(ctx context.Context, x *Execution) (*Output, error)
 }
 
+// UpstreamNamer is an Executor whose tools share upstreams.
+type UpstreamNamer interface {
+	// UpstreamOf names who gets a tool's credentials and sends its results, as
+	// redact.Host and the like do; "" is nobody but the tool itself. Secrets are looked
+	// for in the results of their own upstream.
+	UpstreamOf(p *Principal, t *Tool) string
+}
+
 // Execution is one attempt of one call.
 type Execution struct {
 	Tool         *Tool

@@ -103,16 +103,18 @@ type prepared struct {
 	tool        *toolkeep.Tool
 	args        map[string]any
 	overlay     *overlay.Context
+	upstream    string // whose secrets are redacted, see upstreamOf
 	cleaner     *redact.Cleaner
 	composition *composition
 	ancestors   []string
 }
 
-// prepare gathers the input of the remaining steps. From here on the call's secret
-// arguments are also redacted.
+// prepare gathers the input of the remaining steps. From here on the secrets of the tool's
+// upstream and the call's secret arguments are also redacted.
 func (p *Pipeline) prepare(a *activeCall) *prepared {
-	a.cleaner = p.withSensitive(p.clean(a), a.tool, a.args)
-	return &prepared{id: a.row.ID, call: a.call, principal: a.principal, tool: a.tool, args: a.args, overlay: a.overlay,
+	upstream := p.upstreamOf(a.principal, a.tool)
+	a.cleaner = p.withSensitive(p.clean(a).From(upstream), a.tool, a.args)
+	return &prepared{upstream: upstream, id: a.row.ID, call: a.call, principal: a.principal, tool: a.tool, args: a.args, overlay: a.overlay,
 		cleaner: a.cleaner, composition: a.composition, ancestors: a.ancestors}
 }
 

@@ -61,7 +61,7 @@ func (p *Pipeline) credentials(ctx context.Context, w *prepared, k *credentialSe
 		if s.Secret != "" {
 			k.uses = append(k.uses, useOf(s, got, err))
 		}
-		forget = append(forget, p.Redact.Hold(got.Value.Scope.RedactionScope(w.principal), got.Held...))
+		forget = append(forget, p.Redact.Hold(got.Value.Scope.RedactionScope(w.principal).At(w.upstream), got.Held...))
 		if err != nil {
 			end()
 			release() // what was read stays redacted for a while

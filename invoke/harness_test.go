@@ -286,8 +286,12 @@ func (f fakeSecrets) Fingerprint(ctx context.Context, p *toolkeep.Principal, ref
 type fakeExecutor struct {
 	calls atomic.Int64
 	do    func(ctx context.Context, x *toolkeep.Execution) (*toolkeep.Output, error)
+	from  map[string]string // upstreams of tools
 }
 
+func (e *fakeExecutor) UpstreamOf(_ *toolkeep.Principal, t *toolkeep.Tool) string {
+	return e.from[t.ID]
+}
 func (*fakeExecutor) Kind() string                              { return "builtin" }
 func (*fakeExecutor) Check(*toolkeep.Manifest) []toolkeep.Fault { return nil }
 func (e *fakeExecutor) Execute(ctx context.Context, x *toolkeep.Execution) (*toolkeep.Output, error) {

@@ -13,7 +13,8 @@ import (
 )
 
 // clean redacts what the call shows; for a child it redacts at least its parent's
-// secrets.
+// secrets. Until the call is prepared nothing can have come from its upstream: then only
+// tokens are found, because a refusal that repeats arguments would tell which is a secret.
 func (p *Pipeline) clean(a *activeCall) *redact.Cleaner {
 	if a.cleaner == nil {
 		a.cleaner = p.Redact.For(a.principal)
@@ -21,11 +22,22 @@ func (p *Pipeline) clean(a *activeCall) *redact.Cleaner {
 	return a.cleaner
 }
 
+// upstreamOf names who gets a tool's credentials and may repeat them. A tool of an executor
+// that names nobody, such as a function of this process, has only its own.
+func (p *Pipeline) upstreamOf(pr *toolkeep.Principal, t *toolkeep.Tool) string {
+	if named, ok := p.Executors[t.Manifest.Execution.Kind].(toolkeep.UpstreamNamer); ok {
+		if u := named.UpstreamOf(pr, t); u != "" {
+			return u
+		}
+	}
+	return "tool:" + t.Tenant + "/" + t.ID
+}
+
 // cleanShared redacts this caller's secrets from another caller's result, whose
 // redaction may not have covered them.
 func (p *Pipeline) cleanShared(a *activeCall, res *toolkeep.Result) {
 	if a.tool.Manifest.PublicResult() && len(res.Output) > 0 {
-		res.Output = p.clean(a).CleanJSON(res.Output)
+		res.Output = p.clean(a).From(p.upstreamOf(a.principal, a.tool)).CleanJSON(res.Output)
 	}
 }
 

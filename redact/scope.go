@@ -1,7 +1,9 @@
 package redact
 
 import (
+	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,15 +13,35 @@ import (
 	"github.com/toolkeep/toolkeep/canon"
 )
 
-// Scope says in whose results a value is redacted. A user may store any text as a secret; if every secret were
-// redacted for all, one user could remove words from the results of others.
+// Scope says in which results a value is redacted: whose, and from which upstream. A user may store any text as a
+// secret; if every secret were redacted for all, one user could remove words from the results of others. And if every
+// secret were redacted from every result, a tool that returns its own arguments would tell which guess is one.
 type Scope struct {
-	Tenant string // "" is every tenant, whatever Person is
-	Person string // subject or person acted for; "" is the whole tenant
+	Tenant   string // "" is every tenant, whatever Person is
+	Person   string // subject or person acted for; "" is the whole tenant
+	Upstream string // who was given the value and may repeat it, see Host; "" is every upstream
 }
 
 // AllTenants is the scope of the operator's secrets.
 var AllTenants Scope
+
+// At returns the scope s for values that were given to an upstream.
+func (s Scope) At(upstream string) Scope {
+	s.Upstream = upstream
+	return s
+}
+
+// Host is the upstream of a host name, whatever the port and the protocol are.
+func Host(name string) string { return "host:" + strings.ToLower(strings.Trim(name, "[]")) }
+
+// URLHost is the upstream of a URL's host.
+func URLHost(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return "url:" + address
+	}
+	return Host(u.Hostname())
+}
 
 // TenantScope is the scope of secrets of a principal's workspace or organisation.
 func TenantScope(p *toolkeep.Principal) Scope { return Scope{Tenant: p.Tenant} }
@@ -72,13 +94,16 @@ func NewRedactor(clock func() time.Time) *Redactor {
 // release may be called more than once.
 func (c *Redactor) Hold(to Scope, values ...string) (release func()) {
 	if to.Tenant == "" {
+		to.Person = ""
+	}
+	if to == AllTenants {
 		return c.all.Hold(values...)
 	}
 	values = worth(values)
 	if len(values) == 0 {
 		return func() {}
 	}
-	at := []setKey{{Scope: to}, {Scope: Scope{Tenant: to.Tenant}, log: true}}
+	at := []setKey{{Scope: to}, {Scope: Scope{Tenant: to.Tenant, Upstream: to.Upstream}, log: true}}
 	if to.Person == "" {
 		at = at[:1] // the tenant's log set already includes the tenant's own
 	}
@@ -160,20 +185,17 @@ func (c *Redactor) Held() int {
 }
 
 // For returns the Cleaner of a principal's results: for the values of all tenants, of its tenant, its own and those
-// of the person it acts for. It also sees values held later.
+// of the person it acts for. It also sees values held later. Values that were given to an upstream are redacted only
+// by a Cleaner From it.
 func (c *Redactor) For(p *toolkeep.Principal) *Cleaner {
-	v := &Cleaner{of: c}
-	v.at[0].Tenant = p.Tenant
-	v.at[1].Scope = Scope{p.Tenant, p.Subject}
-	v.at[2].Scope = Scope{p.Tenant, p.OnBehalf}
-	v.places = 1
+	v := &Cleaner{of: c, tenant: p.Tenant}
 	if p.Subject != "" {
-		v.places++
+		v.people = append(v.people, p.Subject)
 	}
 	if p.OnBehalf != "" && p.OnBehalf != p.Subject {
-		v.at[v.places].Scope = Scope{p.Tenant, p.OnBehalf}
-		v.places++
+		v.people = append(v.people, p.OnBehalf)
 	}
+	v.place("")
 	return v
 }
 
@@ -183,11 +205,15 @@ func (c *Redactor) All() *Cleaner { return &Cleaner{of: c} }
 // Log returns the Cleaner of the process's log, with every value.
 func (c *Redactor) Log() *Cleaner { return (&Cleaner{of: c}).With(c.log) }
 
-// TenantLog returns the Cleaner of a tenant's server logs, with the values of the tenant and all its people.
-func (c *Redactor) TenantLog(tenant string) *Cleaner {
-	v := &Cleaner{of: c, places: 2}
-	v.at[0].Tenant = tenant
-	v.at[1] = setKey{Scope: Scope{Tenant: tenant}, log: true}
+// TenantLog returns the Cleaner of what a tenant is shown of an upstream's log, with the values of the tenant and all
+// its people.
+func (c *Redactor) TenantLog(tenant, upstream string) *Cleaner {
+	v := &Cleaner{of: c}
+	for _, u := range []string{"", upstream} {
+		v.shared = append(v.shared, setKey{Scope: Scope{Tenant: tenant, Upstream: u}})
+		v.own = append(v.own, setKey{Scope: Scope{Tenant: tenant, Upstream: u}, log: true})
+	}
+	v.shared = append(v.shared, setKey{Scope: Scope{Upstream: upstream}})
 	return v
 }
 
@@ -195,22 +221,58 @@ func (c *Redactor) TenantLog(tenant string) *Cleaner {
 // whole. It is safe for concurrent use.
 type Cleaner struct {
 	of     *Redactor
-	places int
-	at     [3]setKey
+	tenant string
+	people []string
+	shared []setKey   // the scopes of all and of the tenant
+	own    []setKey   // those of people
 	more   []*Secrets // in addition to the scopes
 	others int        // how many of more, the first ones, count as a person's
-	above  *Cleaner   // the Cleaner that With or Below was called on; it learns of finds too
+	above  *Cleaner   // the Cleaner that From, With or Below was called on; it learns of finds too
 	found  atomic.Bool
+}
+
+// place adds the principal's scopes at an upstream.
+func (v *Cleaner) place(upstream string) {
+	if upstream != "" {
+		v.shared = append(slices.Clip(v.shared), setKey{Scope: Scope{Upstream: upstream}})
+	}
+	if v.tenant == "" {
+		return
+	}
+	v.shared = append(slices.Clip(v.shared), setKey{Scope: Scope{Tenant: v.tenant, Upstream: upstream}})
+	v.own = slices.Clip(v.own)
+	for _, person := range v.people {
+		v.own = append(v.own, setKey{Scope: Scope{v.tenant, person, upstream}})
+	}
+}
+
+// From returns a Cleaner for what an upstream sent, which also redacts the values that it was given.
+func (v *Cleaner) From(upstream string) *Cleaner {
+	if upstream == "" || slices.Contains(v.shared, setKey{Scope: Scope{Upstream: upstream}}) {
+		return v
+	}
+	w := v.beneath()
+	w.place(upstream)
+	return w
+}
+
+// beneath returns a copy that reports its finds to v.
+func (v *Cleaner) beneath() *Cleaner {
+	return &Cleaner{of: v.of, tenant: v.tenant, people: v.people, shared: v.shared, own: v.own, more: v.more, others: v.others, above: v}
 }
 
 // With returns a Cleaner that also redacts the values of s.
 func (v *Cleaner) With(s *Secrets) *Cleaner {
-	return &Cleaner{of: v.of, places: v.places, at: v.at, more: append(slices.Clip(v.more), s), others: v.others, above: v}
+	w := v.beneath()
+	w.more = append(slices.Clip(w.more), s)
+	return w
 }
 
 // Below returns v for a nested call: there the values added by With count as a person's.
 func (v *Cleaner) Below() *Cleaner {
-	return &Cleaner{of: v.of, places: v.places, at: v.at, more: v.more, others: len(v.more), above: v}
+	w := v.beneath()
+	w.others = len(w.more)
+	return w
 }
 
 // TookPersonal reports whether a person's value has been redacted; then the text must not be shared with others.
@@ -223,7 +285,7 @@ func (v *Cleaner) look() (l look) {
 		l.add(s)
 	}
 	l.personal = l.n
-	if v.places > 0 && v.of.many.Load() > 0 {
+	if len(v.shared)+len(v.own) > 0 && v.of.many.Load() > 0 {
 		v.scopes(&l)
 	}
 	for _, s := range v.more[:v.others] {
@@ -237,12 +299,15 @@ func (v *Cleaner) scopes(l *look) {
 	v.of.sweep()
 	v.of.mu.RLock()
 	defer v.of.mu.RUnlock()
-	for i := range v.places {
-		if s := v.of.sets[v.at[i]]; s != nil {
+	for _, k := range v.shared {
+		if s := v.of.sets[k]; s != nil {
 			l.add(s.Secrets)
 		}
-		if v.at[i].Person == "" {
-			l.personal = l.n
+	}
+	l.personal = l.n
+	for _, k := range v.own {
+		if s := v.of.sets[k]; s != nil {
+			l.add(s.Secrets)
 		}
 	}
 }

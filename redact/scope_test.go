@@ -54,11 +54,59 @@ func TestWhoseResultsAreCleaned(t *testing.T) {
 			if got := c.Log().Clean("the word"); got != redact.Marker {
 				t.Errorf("the log has %q", got)
 			}
-			if got := c.TenantLog("acme").Clean("the word"); got != redact.Marker {
+			if got := c.TenantLog("acme", "").Clean("the word"); got != redact.Marker {
 				t.Errorf("the tenant's log has %q", got)
 			}
-			if got := c.TenantLog("globex").Clean("the word"); (got == redact.Marker) != (tt.scope.Tenant == "") {
+			if got := c.TenantLog("globex", "").Clean("the word"); (got == redact.Marker) != (tt.scope.Tenant == "") {
 				t.Errorf("the other tenant's log has %q", got)
+			}
+		})
+	}
+}
+
+// TestUpstreams: a value is redacted from what can have come from the upstream that was given it, whatever its scope
+// is, and from nothing else that the same principal is shown: otherwise a tool that returns its arguments would tell
+// which guess is a secret.
+func TestUpstreams(t *testing.T) {
+	shop, bank := redact.URLHost("https://API.shop.example:8443/v1"), redact.Host("bank.example")
+	if shop != redact.Host("api.shop.example") || redact.URLHost("http://[::1]:80/") != redact.Host("::1") {
+		t.Fatalf("the host of the URL is %s", shop)
+	}
+	for name, scope := range map[string]redact.Scope{"all": redact.AllTenants, "tenant": redact.TenantScope(ann), "person": redact.PersonScope(ann)} {
+		t.Run(name, func(t *testing.T) {
+			now := time.Unix(1_800_000_000, 0)
+			c := redact.NewRedactor(func() time.Time { return now })
+			release := c.Hold(scope.At(shop), "the word")
+			of := c.For(ann)
+			own := redact.NewSecrets(nil)
+			own.Hold("argument")
+			for what, tt := range map[string]struct {
+				v     *redact.Cleaner
+				found bool
+			}{
+				"before an upstream is known": {of, false},
+				"everybody":                   {c.All(), false},
+				"the upstream":                {of.From(shop), true},
+				"another upstream":            {of.From(bank), false},
+				"a call below the upstream's": {of.From(shop).With(own).Below().From(bank), true},
+				"the tenant's log of it":      {c.TenantLog("acme", shop), true},
+				"the tenant's other log":      {c.TenantLog("acme", bank), false},
+				"another tenant's log of it":  {c.TenantLog("globex", shop), scope == redact.AllTenants},
+				"the process's log":           {c.Log(), true},
+				"nobody's tenant":             {c.For(&toolkeep.Principal{Subject: "ann"}).From(shop), scope == redact.AllTenants},
+			} {
+				if got := tt.v.Clean("the word"); (got == redact.Marker) != tt.found {
+					t.Errorf("%s: %q, want found %t", what, got, tt.found)
+				}
+			}
+			if of.TookPersonal() != (name == "person") {
+				t.Errorf("a person's value was found: %t", of.TookPersonal())
+			}
+			release()
+			now = now.Add(2 * time.Minute)
+			of.Clean("")
+			if n, sets := c.Held(), c.Sets(); n != 0 || sets != 0 {
+				t.Errorf("%d values in %d sets are left", n, sets)
 			}
 		})
 	}

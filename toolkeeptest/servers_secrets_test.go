@@ -88,17 +88,11 @@ func TestSecretsOfServersAreTakenOutForWhomTheyConcern(t *testing.T) {
 			}
 		}
 	}
-	// Results of other tools are redacted likewise.
+	// A tool that only gives back its arguments tells nobody which of them is a secret.
 	const text = "the weather, bobs-own-value, value-of-the-other, operators-literal, tenants-literal"
-	for who, want := range map[*client]string{
-		ann:     "[REDACTED], bobs-own-value, value-of-the-other, [REDACTED], [REDACTED]",
-		bob:     "the weather, [REDACTED], value-of-the-other, [REDACTED], [REDACTED]",
-		foreign: "the weather, bobs-own-value, [REDACTED], [REDACTED], tenants-literal",
-		as(t, k, k.Key("default", "carol", "agent")):   "the weather, bobs-own-value, value-of-the-other, [REDACTED], [REDACTED]",
-		as(t, k, k.Key(otherTenant, "carol", "agent")): "the weather, bobs-own-value, value-of-the-other, [REDACTED], tenants-literal",
-	} {
-		if got := who.call("plain.echo", `{"text":"`+text+`"}`).success(t).text(t, "result", "text"); got != want {
-			t.Errorf("told %q, want %q", got, want)
+	for _, who := range []*client{ann, bob, foreign, as(t, k, k.Key("default", "carol", "agent")), as(t, k, k.Key(otherTenant, "carol", "agent"))} {
+		if got := who.call("plain.echo", `{"text":"`+text+`"}`).success(t).text(t, "result", "text"); got != text {
+			t.Errorf("told %q, want %q", got, text)
 		}
 	}
 	all += k.Log()

@@ -83,7 +83,7 @@ func TestOwnSecretIsTakenOutOfOwnAnswersAlone(t *testing.T) {
 			r.Params = mcp.Set(r.Params, []byte(`"the word"`), "_meta", "progressToken")
 			r.Peer, r.Session = peer, "session-of-"+p.Subject
 			result := call(t, s, r)
-			seen("the result, as the pipeline cleans it", c.Redact.For(p).Clean(result))
+			seen("the result, as the pipeline cleans it", c.Redact.For(p).From(s.UpstreamOf(p, "s")).Clean(result))
 			if heard := peer.heard(); len(heard) != 2 || !strings.Contains(heard[1], `"progressToken":"the word"`) {
 				t.Errorf("heard %q", heard)
 			} else {
@@ -238,12 +238,12 @@ func TestWhoSharesASessionKnowsItsSecrets(t *testing.T) {
 			call(t, s, toolCall(alice(), "x", ""))
 			for who, want := range tt.want {
 				subject, behalf, _ := strings.Cut(who, " for ")
-				v := c.Redact.For(&toolkeep.Principal{Tenant: "acme", Subject: subject, OnBehalf: behalf})
+				v := c.Redact.For(&toolkeep.Principal{Tenant: "acme", Subject: subject, OnBehalf: behalf}).From(redact.URLHost(b.URL))
 				if got := v.Clean("the word") == redact.Marker; got != want {
 					t.Errorf("%s: cleaned %t, want %t", who, got, want)
 				}
 			}
-			if c.Redact.For(carol()).Clean("the word") == redact.Marker {
+			if c.Redact.For(carol()).From(redact.URLHost(b.URL)).Clean("the word") == redact.Marker {
 				t.Error("another tenant's results are cleaned")
 			}
 		})
@@ -281,7 +281,7 @@ func TestRenewedHeaderIsHeld(t *testing.T) {
 	value = "second-value"
 	mu.Unlock()
 	call(t, s, toolCall(alice(), "x", ""))
-	v := c.Redact.For(alice())
+	v := c.Redact.For(alice()).From(s.UpstreamOf(alice(), "s"))
 	if got := v.Clean("first-value second-value"); got != "[REDACTED] [REDACTED]" {
 		t.Error(got)
 	}

@@ -284,7 +284,7 @@ func (s *server) ownTaken(sess *session, d Definitions) Definitions {
 	if sess.key.subject == "" {
 		return d
 	}
-	cleaner := s.config.Redact.For(principalOf(sess.key, nil))
+	cleaner := s.config.Redact.For(principalOf(sess.key, nil)).From(s.spec.upstream())
 	d = d.cleaned(cleaner)
 	if cleaner.TookPersonal() {
 		d.lacks = sess.key.reader()

@@ -105,9 +105,9 @@ func (s *server) resolve(ctx context.Context, p *toolkeep.Principal, v string) (
 func (s *server) hold(k key, secrets []Value) (release func()) {
 	all := make([]func(), 0, len(secrets))
 	for _, v := range secrets {
-		all = append(all, s.config.Redact.Hold(v.Scope, v.Held...))
+		all = append(all, s.config.Redact.Hold(v.Scope.At(s.spec.upstream()), v.Held...))
 		if of := v.Scope; of.Person != "" && of.Person != k.subject && of.Person != k.behalf {
-			all = append(all, s.config.Redact.Hold(redact.Scope{Tenant: k.tenant, Person: k.subject}, v.Held...))
+			all = append(all, s.config.Redact.Hold(redact.Scope{Tenant: k.tenant, Person: k.subject, Upstream: s.spec.upstream()}, v.Held...))
 		}
 	}
 	return func() {

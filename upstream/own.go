@@ -29,6 +29,15 @@ type own struct {
 
 func newOwn() *own { return &own{known: redact.NewRedactor(nil)} }
 
+// upstream names the server for redact.Scope: a program by its owner and name, as tenants may
+// use the same names.
+func (s *Spec) upstream() string {
+	if s.URL != "" {
+		return redact.URLHost(s.URL)
+	}
+	return "mcp:" + s.Tenant + "/" + s.Name
+}
+
 // add keeps secrets for the life of the session: a server may repeat earlier ones.
 func (o *own) add(secrets []Value) {
 	for _, v := range secrets {

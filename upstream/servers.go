@@ -242,6 +242,14 @@ func (s *Servers) find(p *toolkeep.Principal, name string) *server {
 	return s.servers[ident{"", name}]
 }
 
+// UpstreamOf names a server for redact.Scope, "" if the principal sees none of that name.
+func (s *Servers) UpstreamOf(p *toolkeep.Principal, name string) string {
+	if srv := s.find(p, name); srv != nil {
+		return srv.spec.upstream()
+	}
+	return ""
+}
+
 // open finds the server for a call.
 func (s *Servers) open(p *toolkeep.Principal, name string) (*server, error) {
 	s.mu.Lock()
@@ -344,7 +352,7 @@ func (s *Servers) Do(ctx context.Context, r *Request) (*Answer, error) {
 	if r.Peer == nil && r.Method == mcp.MethodCallTool {
 		return srv.do(ctx, r) // nothing to redact
 	}
-	cleaner := s.config.Redact.For(r.Principal)
+	cleaner := s.config.Redact.For(r.Principal).From(srv.spec.upstream())
 	own := *r
 	own.Peer = guarded(r.Peer, cleaner)
 	a, err := srv.do(ctx, &own)
@@ -371,7 +379,7 @@ func (s *Servers) Definitions(ctx context.Context, p *toolkeep.Principal, name s
 		return Definitions{}, err
 	}
 	d, err := srv.definitionsFor(ctx, p, false)
-	cleaner := s.config.Redact.For(p)
+	cleaner := s.config.Redact.For(p).From(srv.spec.upstream())
 	if err != nil {
 		err = cleanedError(cleaner, err)
 	}

@@ -33,9 +33,9 @@ const (
 // Config of a Usage. Store is required.
 type Config struct {
 	Store Store
-	// Clean removes the secrets of a tenant and its users from a query before it is stored; nil:
+	// Clean removes what looks like a token from a query before it is stored; nil:
 	// nothing is removed.
-	Clean func(tenant, text string) string
+	Clean func(text string) string
 	// NoHistory stores no queries: searches are recorded without them, and no query is learned.
 	NoHistory bool
 	// Learning of weights; "" is on.
@@ -79,7 +79,7 @@ type Usage struct {
 // New creates an empty Usage; Start reads the stored state.
 func New(c Config) *Usage {
 	if c.Clean == nil {
-		c.Clean = func(_, text string) string { return text }
+		c.Clean = func(text string) string { return text }
 	}
 	c.Learning = cmp.Or(c.Learning, LearnOn)
 	c.Weights = cmp.Or(c.Weights, discover.DefaultWeights)

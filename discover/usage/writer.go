@@ -159,10 +159,10 @@ func (u *Usage) Retrieved(p *toolkeep.Principal, r Retrieval) string {
 		subject := short(r.Session.Subject)
 		d := retrievedData{EventID: id, Timestamp: stamp(r.At), UserID: subject, AgentDID: subject, SessionID: short(r.Session.ID),
 			Strategy: r.Strategy, TookMS: r.Took.Milliseconds(), Found: max(r.Found, len(r.Tools)), Face: r.Face, Address: addr,
-			Agent: toolkeep.CutBytes(u.c.Clean(r.Session.Tenant, toolkeep.CutBytes(r.Agent, 4*maxAgent)), maxAgent)}
+			Agent: toolkeep.CutBytes(u.c.Clean(toolkeep.CutBytes(r.Agent, 4*maxAgent)), maxAgent)}
 		if !u.c.NoHistory {
 			// Cut only after cleaning: half a secret would not be recognised.
-			d.Query = toolkeep.CutBytes(u.c.Clean(r.Session.Tenant, toolkeep.CutBytes(r.Query, 64<<10)), maxQuery)
+			d.Query = toolkeep.CutBytes(u.c.Clean(toolkeep.CutBytes(r.Query, 64<<10)), maxQuery)
 		}
 		n := min(len(r.Tools), maxOffered)
 		d.Tools, d.Parts = make([]string, n), make([][5]float64, n)

@@ -20,6 +20,7 @@ import (
 	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/egress"
 	"github.com/toolkeep/toolkeep/executor/bindings"
+	"github.com/toolkeep/toolkeep/redact"
 )
 
 const (
@@ -42,7 +43,19 @@ type Executor struct {
 	bindings bindings.Kept[binding]
 }
 
-var _ toolkeep.Executor = (*Executor)(nil)
+var (
+	_ toolkeep.Executor      = (*Executor)(nil)
+	_ toolkeep.UpstreamNamer = (*Executor)(nil)
+)
+
+// UpstreamOf implements toolkeep.UpstreamNamer: the upstream of a tool is its host.
+func (e *Executor) UpstreamOf(_ *toolkeep.Principal, t *toolkeep.Tool) string {
+	b, err := e.bindings.Of(t, parse)
+	if err != nil {
+		return ""
+	}
+	return redact.Host(b.host)
+}
 
 // New returns an Executor.
 func New(c Config) *Executor { return &Executor{pool: newPool(c.Egress)} }

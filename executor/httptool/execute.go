@@ -6,12 +6,14 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/egress"
 	"github.com/toolkeep/toolkeep/executor/bindings"
+	"github.com/toolkeep/toolkeep/redact"
 )
 
 const (
@@ -39,7 +41,19 @@ type Executor struct {
 	bindings bindings.Kept[binding]
 }
 
-var _ toolkeep.Executor = (*Executor)(nil)
+var (
+	_ toolkeep.Executor      = (*Executor)(nil)
+	_ toolkeep.UpstreamNamer = (*Executor)(nil)
+)
+
+// UpstreamOf implements toolkeep.UpstreamNamer: the upstream of a tool is its host.
+func (e *Executor) UpstreamOf(_ *toolkeep.Principal, t *toolkeep.Tool) string {
+	b, err := e.bindings.Of(t, parse)
+	if err != nil {
+		return ""
+	}
+	return redact.Host((&url.URL{Host: b.host}).Hostname())
+}
 
 // New returns an Executor.
 func New(c Config) *Executor {

@@ -28,18 +28,28 @@ const (
 // of upstream.Servers.Do.
 type Upstream interface {
 	Do(ctx context.Context, r *upstream.Request) (*upstream.Answer, error)
+	// UpstreamOf names a server for toolkeep.UpstreamNamer.
+	UpstreamOf(p *toolkeep.Principal, server string) string
 }
 
 // Executor is the executor of kind "mcp". It is safe for concurrent use.
 type Executor struct{ upstream Upstream }
 
-var _ toolkeep.Executor = (*Executor)(nil)
+var (
+	_ toolkeep.Executor      = (*Executor)(nil)
+	_ toolkeep.UpstreamNamer = (*Executor)(nil)
+)
 
 // New returns an Executor.
 func New(u Upstream) *Executor { return &Executor{upstream: u} }
 
 // Kind is "mcp".
 func (e *Executor) Kind() string { return "mcp" }
+
+// UpstreamOf implements toolkeep.UpstreamNamer: the upstream of a tool is its server.
+func (e *Executor) UpstreamOf(p *toolkeep.Principal, t *toolkeep.Tool) string {
+	return e.upstream.UpstreamOf(p, mcp.Text(t.Manifest.Execution.Binding, "server"))
+}
 
 var serverName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
 

@@ -15,6 +15,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/executor/bindings"
+	"github.com/toolkeep/toolkeep/redact"
 )
 
 // Limits of a binding.
@@ -55,6 +56,14 @@ type connection struct {
 	roots      *x509.CertPool
 	superuser  bool   // accepts a login that read-only mode cannot restrict
 	file       string // SQLite
+}
+
+// upstream names the database for redact.Scope.
+func (c *connection) upstream() string {
+	if c.host != "" {
+		return redact.Host(c.host)
+	}
+	return "file:" + c.socket + c.file
 }
 
 type statement struct {

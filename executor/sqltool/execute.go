@@ -107,7 +107,19 @@ type Executor struct {
 	bindings bindings.Kept[binding]
 }
 
-var _ toolkeep.Executor = (*Executor)(nil)
+var (
+	_ toolkeep.Executor      = (*Executor)(nil)
+	_ toolkeep.UpstreamNamer = (*Executor)(nil)
+)
+
+// UpstreamOf implements toolkeep.UpstreamNamer: the upstream of a tool is the database's host, socket or file.
+func (e *Executor) UpstreamOf(_ *toolkeep.Principal, t *toolkeep.Tool) string {
+	b, err := e.bindings.Of(t, parse)
+	if err != nil {
+		return ""
+	}
+	return b.conn.upstream()
+}
 
 // New returns an Executor.
 func New(c Config) *Executor {

@@ -165,7 +165,7 @@ func (t *token) of(r Ref) record {
 
 // set takes over the stored record. It is called with the lock held.
 func (l *Logins) set(r Ref, t *token, rec record, revision int64) {
-	release := l.c.Redact.Hold(redact.Scope{Tenant: r.Tenant, Person: r.Subject}, rec.Access, rec.Refresh, rec.ClientSecret)
+	release := l.c.Redact.Hold(redact.Scope{Tenant: r.Tenant, Person: r.Subject, Upstream: redact.URLHost(r.URL)}, rec.Access, rec.Refresh, rec.ClientSecret)
 	t.release()
 	t.known, t.rec, t.revision, t.release = true, rec, revision, release
 	t.seen.Store(revision)
