@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
 	"syscall"
@@ -16,6 +17,7 @@ func TestHangUpDoesNotEndTheServer(t *testing.T) {
 	}
 	data := filepath.Join(t.TempDir(), "data")
 	server := exec.Command(binary, "serve", "--data", data, "--addr=127.0.0.1:0", "--metrics-addr=127.0.0.1:0", "--grpc-addr=off")
+	server.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + data} // no setting of the tests' own
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}
