@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -33,9 +34,10 @@ type Option struct {
 	Settings map[string]string // by key, as with --set
 	Environ  []string
 	Options  node.Options
+	Limits   bool // with the default limits of agents
 }
 
-// New starts a system with limits that do not interfere, and stops it with the test.
+// New starts a system without limits of agents, unless an option asks for them, and stops it with the test.
 func New(t testing.TB, options ...Option) *Toolkeep {
 	t.Helper()
 	return Open(t, filepath.Join(t.TempDir(), "data"), options...)
@@ -46,7 +48,11 @@ func Open(t testing.TB, dir string, options ...Option) *Toolkeep {
 	t.Helper()
 	settings := map[string]string{
 		"data": dir, "http.addr": "127.0.0.1:0", "grpc.addr": "127.0.0.1:0", "metrics.addr": "127.0.0.1:0", "examples.addr": "127.0.0.1:0",
-		"limits.agent_per_minute": "-1", "limits.agent_tool_per_minute": "-1", "limits.global_per_minute": "-1", "limits.agent_concurrent": "-1",
+	}
+	if !slices.ContainsFunc(options, func(o Option) bool { return o.Limits }) {
+		for _, name := range []string{"agent_per_minute", "agent_tool_per_minute", "global_per_minute", "agent_concurrent"} {
+			settings["limits."+name] = "-1"
+		}
 	}
 	var environ []string
 	var o node.Options
