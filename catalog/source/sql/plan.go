@@ -124,6 +124,10 @@ func (p *planner) refuse(t *table, tool, why string) {
 
 // table plans the tools of one table.
 func (p *planner) table(t *table) {
+	if t.unusable != "" {
+		p.refuse(t, "table", t.unusable)
+		return
+	}
 	base := t.name
 	if t.schema != "" && t.schema != "public" {
 		base = t.schema + "_" + t.name
@@ -261,14 +265,23 @@ func (p *planner) list(t *table, base string) (map[string]any, string) {
 	}
 	b := p.builder(t)
 	filters := 0
+	var unfit, over []string
 	for _, name := range t.indexed {
-		c := t.column(name)
-		if c == nil || filters == maxFilters {
-			continue
-		}
-		if b.filter(c) {
+		switch c := t.column(name); {
+		case c == nil:
+		case filters == maxFilters:
+			over = append(over, name)
+		case b.filter(c):
 			filters++
+		default:
+			unfit = append(unfit, name+" ("+strings.ToLower(or2(c.typ, "no type"))+")")
 		}
+	}
+	if len(unfit) > 0 {
+		p.warn("%s: the list has no filter for indexed columns whose values cannot be compared in one way: %s", t.label(), listed(unfit))
+	}
+	if len(over) > 0 {
+		p.warn("%s: the list has filters for %d indexed columns, the most that a list has, and none for %s", t.label(), maxFilters, listed(over))
 	}
 	text := b.selected(columns)
 	if len(b.where) > 0 {
@@ -359,15 +372,25 @@ func (p *planner) get(t *table, base string) (map[string]any, string) {
 
 // search plans the tool that searches the text columns.
 func (p *planner) search(t *table, base string) (map[string]any, string) {
+	if t.words {
+		return p.words(t, base)
+	}
 	b := p.builder(t)
-	var searched []string
+	var searched, over []string
 	for _, c := range t.columns {
-		if c.kind == "text" && len(searched) < maxSearched {
+		switch {
+		case c.kind != "text":
+		case len(searched) == maxSearched:
+			over = append(over, c.name)
+		default:
 			searched = append(searched, c.name)
 		}
 	}
 	if len(searched) == 0 {
 		return nil, ""
+	}
+	if len(over) > 0 {
+		p.warn("%s: the search looks in %d text columns, the most that a search has, and not in %s", t.label(), maxSearched, listed(over))
 	}
 	columns := t.light()
 	like := " LIKE "
@@ -382,6 +405,17 @@ func (p *planner) search(t *table, base string) (map[string]any, string) {
 	b.required = append(b.required, "query")
 	text := b.selected(columns) + " WHERE (" + strings.Join(parts, " OR ") + ")" + b.order() + b.page()
 	return p.manifest(b, "search_"+base, "Find rows of "+noun(t)+" that hold a text in "+strings.Join(searched, ", ")+".", text, columns, true), ""
+}
+
+// words plans the tool that searches a full-text table. Each word of the query is quoted, so that
+// nothing in it is an operator.
+func (p *planner) words(t *table, base string) (map[string]any, string) {
+	b := p.builder(t)
+	b.properties["query"] = map[string]any{"type": "string", "minLength": 1, "maxLength": 500, "description": "words that are looked for, all of them, in any order and either case"}
+	b.required = append(b.required, "query")
+	query := b.arg("query", map[string]any{"type": "text"})
+	text := b.selected(t.columns) + " WHERE " + b.quote(t.name) + ` MATCH '"' || replace(replace(` + query + `, '"', ' '), ' ', '" "') || '"' ORDER BY rank` + b.page()
+	return p.manifest(b, "search_"+base, "Find rows of "+noun(t)+" that hold all words of a query, the best first.", text, t.columns, true), ""
 }
 
 func noun(t *table) string {

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,6 +39,8 @@ type table struct {
 	schema, name string
 	view         bool
 	comment      string
+	words        bool   // a full-text table of SQLite's FTS5
+	unusable     string // why no tool can read it, "" for others
 	columns      []column
 	keys         [][]string // columns of unique indexes, the primary key first
 	indexed      []string   // first columns of indexes
@@ -126,7 +129,9 @@ func (t *Target) read(ctx context.Context, chosen func(*table) bool) (tables []*
 	for _, tb := range list {
 		all = append(all, tb.label())
 		if r.err == nil && chosen(tb) {
-			detail(tb)
+			if tb.unusable == "" {
+				detail(tb)
+			}
 			tables = append(tables, tb)
 		}
 	}
@@ -519,19 +524,56 @@ func enumWords(s string) (out []string) {
 	}
 }
 
+// liteTables leaves out shadow tables, in which a virtual table keeps its data. Those of a module
+// that this build does not have are known by their names.
 func (r *reader) liteTables() (out []*table) {
+	modules := make(map[string]bool)
+	r.rows(maxTables, func(scan func(...any) error) error {
+		var name string
+		err := scan(&name)
+		modules[strings.ToLower(name)] = true
+		return err
+	}, `SELECT name FROM pragma_module_list`)
+	shadows := make(map[string]bool)
 	r.rows(maxTables, func(scan func(...any) error) error {
 		t := &table{}
-		var kind string
-		err := scan(&t.name, &kind)
+		var kind, made string
+		err := scan(&t.name, &kind, &made)
 		t.view = kind == "view"
+		if kind == "virtual" {
+			module := strings.ToLower(madeWith(made))
+			t.words = module == "fts5"
+			if !modules[module] {
+				t.unusable = "it is a virtual table of the module " + strconv.Quote(module) + ", which this server does not have"
+				for _, end := range []string{"content", "segments", "segdir", "docsize", "stat", "node", "parent", "rowid", "data", "idx", "config"} {
+					shadows[t.name+"_"+end] = true
+				}
+			}
+		}
 		out = append(out, t)
 		return err
-	}, `SELECT name, type FROM sqlite_schema WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\_%' ESCAPE '\' ORDER BY name`)
-	return out
+	}, `SELECT l.name, l.type, coalesce(s.sql, '') FROM pragma_table_list l LEFT JOIN sqlite_schema s ON s.name = l.name AND s.type IN ('table', 'view')
+WHERE l.schema = 'main' AND l.type IN ('table', 'view', 'virtual') AND l.name NOT LIKE 'sqlite\_%' ESCAPE '\' ORDER BY l.name`)
+	return slices.DeleteFunc(out, func(t *table) bool { return shadows[t.name] })
+}
+
+var virtual = regexp.MustCompile("(?is)^\\s*CREATE\\s+VIRTUAL\\s+TABLE\\s+(?:IF\\s+NOT\\s+EXISTS\\s+)?(?:\"(?:[^\"]|\"\")*\"|'(?:[^']|'')*'|`(?:[^`]|``)*`|\\[[^\\]]*\\]|[^\\s.]+)\\s+USING\\s+[\"'`\\[]?(\\w+)")
+
+// madeWith returns the module of a virtual table's definition.
+func madeWith(sql string) string {
+	if m := virtual.FindStringSubmatch(sql); m != nil {
+		return m[1]
+	}
+	return ""
 }
 
 func (r *reader) liteTable(t *table) {
+	if t.words {
+		// Its own columns have no types; the rows are named by their rowid.
+		row := column{name: "rowid", typ: "INTEGER", kind: "integer"}
+		row.least, row.most = bits(64, true)
+		t.columns, t.keys = []column{row}, [][]string{{"rowid"}}
+	}
 	var primary []string
 	rowid := false
 	r.rows(maxColumns, func(scan func(...any) error) error {

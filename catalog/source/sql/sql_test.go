@@ -351,3 +351,82 @@ func TestNames(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// TestFullText: a full-text table has a search, and the tables in which it keeps its data are no tools.
+func TestFullText(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "notes.db")
+	admin, err := stdsql.Open("sqlite", file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	exec(t, admin, `CREATE VIRTUAL TABLE note USING fts5(title, body, source UNINDEXED)`, `CREATE VIRTUAL TABLE "Using 'x"" y" USING FTS5 (a)`, `CREATE VIRTUAL TABLE box USING rtree(id, a, b)`,
+		`CREATE TABLE plain (note_data TEXT, note_id INTEGER)`, `CREATE TABLE note_book (id INTEGER PRIMARY KEY)`,
+		`INSERT INTO note VALUES ('Lamps', 'a blue "lamp", 50% off', 7), ('Chairs', 'red chair; lamp beside', 'x'), ('Off', 'nothing', NULL)`, `INSERT INTO "Using 'x"" y" VALUES ('it')`,
+		// A table of a module that this build does not have, with its shadows.
+		`PRAGMA writable_schema = 1`, `INSERT INTO sqlite_schema VALUES ('table', 'old', 'old', 0, 'CREATE VIRTUAL TABLE old USING fts4(a)')`, `PRAGMA writable_schema = 0`, `CREATE TABLE old_content (docid INTEGER PRIMARY KEY)`)
+	admin.Close()
+	target, err := ParseTarget(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := Options{Target: target, Tables: []string{"*"}}
+	i := read(t, o, sqltool.Config{SQLiteRoots: []string{filepath.Dir(file)}})
+	if got := strings.Join(names(i.plan), " "); got != "notes.list_Using__x__y notes.get_Using__x__y notes.search_Using__x__y notes.list_box notes.list_note notes.get_note notes.search_note notes.list_note_book notes.get_note_book notes.list_plain notes.search_plain" {
+		t.Error(got)
+	}
+	refused := ""
+	for _, r := range i.plan.Refused {
+		refused += r.Origin + ": " + r.Reason + "\n"
+	}
+	if !strings.Contains(refused, `old (table): it is a virtual table of the module "fts4"`) || strings.Contains(refused, "old_content") {
+		t.Error(refused)
+	}
+	lamps, chairs := `{"body":"a blue \"lamp\", 50% off","rowid":1,"source":7,"title":"Lamps"}`, `{"body":"red chair; lamp beside","rowid":2,"source":"x","title":"Chairs"}`
+	for query, want := range map[string]string{
+		"blue": "[" + lamps + "]", "lamp  BLUE": "[" + lamps + "]", "50% off": "[" + lamps + "]", "chairs lamp": "[" + chairs + "]", `"lamp" blue`: "[" + lamps + "]",
+		"blue OR red": "[]", "lamp NOT blue": "[]", "title:lamps": "[]", "lam*": "[]", `"`: "[]", "(": "[]", "'; DROP TABLE note; --": "[]", "7": "[]",
+	} {
+		i.want("notes.search_note", string(canon.Append(nil, map[string]any{"query": query})), want)
+	}
+	if got := i.value("notes.search_note", `{"query":"lamp","limit":1}`); got["truncated"] != true {
+		t.Error(string(canon.Append(nil, got)))
+	}
+	i.want("notes.get_note", `{"rowid":2}`, "["+chairs+"]")
+	i.want("notes.search_Using__x__y", `{"query":"it"}`, `[{"a":"it","rowid":1}]`)
+	again(t, o, i)
+}
+
+// TestLeftOutFilters: an indexed column without a filter, and a text column that a search leaves out, are told.
+func TestLeftOutFilters(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "wide.db")
+	admin, err := stdsql.Open("sqlite", file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	columns := []string{"at DATETIME", "doc JSON", "raw BLOB", "free"}
+	for n := range 10 {
+		columns = append(columns, fmt.Sprintf("c%d TEXT", n))
+	}
+	exec(t, admin, "CREATE TABLE wide ("+strings.Join(columns, ", ")+")")
+	for _, c := range columns {
+		name, _, _ := strings.Cut(c, " ")
+		exec(t, admin, "CREATE INDEX i_"+name+" ON wide ("+name+")")
+	}
+	admin.Close()
+	target, err := ParseTarget(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := read(t, Options{Target: target, Tables: []string{"wide"}}, sqltool.Config{SQLiteRoots: []string{filepath.Dir(file)}})
+	told := strings.Join(i.plan.Warnings, "\n")
+	filters := string(i.tools["wide.list_wide"].Manifest.ParametersSchema)
+	for _, c := range columns {
+		name, _, _ := strings.Cut(c, " ")
+		if has := strings.Contains(filters, `"`+name+`"`); has == strings.Contains(told, name) && name != "c8" && name != "c9" {
+			t.Errorf("%s has a filter: %v, and is told: %v", name, has, !has)
+		}
+	}
+	if !strings.Contains(told, "none for c8, c9") || !strings.Contains(told, "not in c8, c9") {
+		t.Error(told)
+	}
+}
