@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"iter"
 	"slices"
 	"strings"
 
@@ -16,12 +17,14 @@ const (
 // Filter selects tools. Empty fields do not filter.
 type Filter struct {
 	Category          string
-	Tag               string
+	Tags              []string // all of them
 	Capability        string
 	Namespace         string // the part of the id before the dot
 	IncludeDeprecated bool   // also deprecated tools and versions
-	Offset            int
-	Limit             int // default 50, at most 1,000
+	// Among, if not nil, are the ids to list, in this order; else all tools are listed, by id.
+	Among  []string
+	Offset int
+	Limit  int // default 50, at most 1,000
 }
 
 // Summary is one tool in a list, from its latest version.
@@ -42,7 +45,7 @@ type Summary struct {
 }
 
 // List returns a page of the tools of the principal's tenant and of all tenants with a version that visible admits,
-// ordered by id, and the total count. Sunset, blocked and removed versions are never listed.
+// ordered by id unless f.Among orders them, and the total count. Sunset, blocked and removed versions are never listed.
 func (c *Catalog) List(p *toolkeep.Principal, f Filter, visible func(*toolkeep.Tool) bool) ([]Summary, int) {
 	if f.Limit <= 0 {
 		f.Limit = DefaultPage
@@ -54,18 +57,10 @@ func (c *Catalog) List(p *toolkeep.Principal, f Filter, visible func(*toolkeep.T
 	tenant := tenantOf(p)
 	page := []Summary{}
 	total := 0
-	for i, k := range s.order {
-		if k.tenant != "" && k.tenant != tenant {
+	for e := range s.tools(tenant, f.Among) {
+		if f.Namespace != "" && !inNamespace(e.key.id, f.Namespace) {
 			continue
 		}
-		// Keys of one id are adjacent; the shared one comes first and hides the other.
-		if k.tenant != "" && s.entry(toolKey{id: k.id}) != nil && i > 0 {
-			continue
-		}
-		if f.Namespace != "" && !inNamespace(k.id, f.Namespace) {
-			continue
-		}
-		e := s.entry(*k)
 		// visible costs more than a look at the manifests.
 		if !slices.ContainsFunc(e.versions, func(v *version) bool { return f.matches(v.Tool.Manifest) }) {
 			continue
@@ -80,6 +75,32 @@ func (c *Catalog) List(p *toolkeep.Principal, f Filter, visible func(*toolkeep.T
 		total++
 	}
 	return page, total
+}
+
+// tools yields the tools of a tenant and of all tenants: those among the ids, or all of them by id if among is nil.
+func (s *Snapshot) tools(tenant string, among []string) iter.Seq[*entry] {
+	return func(yield func(*entry) bool) {
+		if among != nil {
+			for _, id := range among {
+				if e := s.find(tenant, id); e != nil && !yield(e) {
+					return
+				}
+			}
+			return
+		}
+		for i, k := range s.order {
+			if k.tenant != "" && k.tenant != tenant {
+				continue
+			}
+			// Keys of one id are adjacent; the shared one comes first and hides the other.
+			if k.tenant != "" && s.entry(toolKey{id: k.id}) != nil && i > 0 {
+				continue
+			}
+			if !yield(s.entry(*k)) {
+				return
+			}
+		}
+	}
 }
 
 // listed returns the version that represents the tool in a list.
@@ -113,7 +134,7 @@ func (f *Filter) shows(v *version) bool {
 
 func (f *Filter) matches(m *toolkeep.Manifest) bool {
 	return (f.Category == "" || m.Category == f.Category) &&
-		(f.Tag == "" || slices.Contains(m.Tags, f.Tag)) &&
+		!slices.ContainsFunc(f.Tags, func(tag string) bool { return !slices.Contains(m.Tags, tag) }) &&
 		(f.Capability == "" || slices.Contains(m.Capabilities, f.Capability))
 }
 

@@ -48,7 +48,11 @@ func TestList(t *testing.T) {
 	}{
 		{"all", Filter{}, []string{"a.one@1.1.0", "ab.two@1.0.0", "b.three@0.9.0", "s.all@1.0.0"}, 4},
 		{"category", Filter{Category: "files"}, []string{"a.one@1.1.0"}, 1},
-		{"tag", Filter{Tag: "y"}, []string{"a.one@1.1.0", "ab.two@1.0.0"}, 2},
+		{"tag", Filter{Tags: []string{"y"}}, []string{"a.one@1.1.0", "ab.two@1.0.0"}, 2},
+		{"tags", Filter{Tags: []string{"y", "x"}}, []string{"a.one@1.1.0"}, 1},
+		{"among", Filter{Among: []string{"s.all", "no.such", "o.hidden", "z.stopped", "a.one"}}, []string{"s.all@1.0.0", "a.one@1.1.0"}, 2},
+		{"page among", Filter{Among: []string{"s.all", "a.one"}, Offset: 1}, []string{"a.one@1.1.0"}, 2},
+		{"among none", Filter{Among: []string{}}, nil, 0},
 		{"capability", Filter{Capability: "read"}, []string{"a.one@1.1.0"}, 1},
 		{"namespace", Filter{Namespace: "a"}, []string{"a.one@1.1.0"}, 1},
 		{"deprecated", Filter{Namespace: "z", IncludeDeprecated: true}, []string{"z.old@1.0.0"}, 1},

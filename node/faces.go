@@ -30,6 +30,7 @@ type faces struct {
 	api       *rest.API
 	imports   *imports.Imports
 	mcp       *mcpserver.Server
+	secrets   *secrets.Secrets
 	sets      mcpserver.Sets // at /mcp/sets/{name}, and for exports
 	listeners *listen.Listeners
 	url       atomic.Pointer[string] // where the HTTP face is reached; requests ask for it
@@ -67,6 +68,7 @@ func (n *Node) buildFaces(context.Context) error {
 	c := n.config
 	n.faces.listeners = listen.New()
 	keeping := n.secretsControl()
+	n.faces.secrets = keeping
 	proxies, err := c.HTTP.TrustedProxies()
 	if err != nil {
 		return err
@@ -151,7 +153,7 @@ func (n *Node) listen(context.Context) error {
 	}
 	addr, err = f.listeners.Serve(rpc.New(rpc.Config{
 		Gate: f.gate, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Visible: n.access.Visible, Search: n.search, Audience: n.access.Audience,
-		Guide: c.Search.Guide(n.search, n.usage), Retrievals: n.usage, Ready: n.health.Ready, TLS: creds, Log: n.logger("grpc"),
+		ToolAuth: f.secrets.ToolAuth, Guide: c.Search.Guide(n.search, n.usage), Retrievals: n.usage, Ready: n.health.Ready, TLS: creds, Log: n.logger("grpc"),
 	}), "gRPC", c.GRPC.Addr)
 	if err == nil {
 		f.grpc = listen.Reachable(addr)

@@ -17,7 +17,7 @@ type exportInput struct {
 	Set       string   `query:"set" maxLength:"64" doc:"only tools of this set, as at /mcp/sets/{name}"`
 	Namespace string   `query:"namespace" maxLength:"64"`
 	Category  string   `query:"category" maxLength:"64"`
-	Tag       string   `query:"tag" maxLength:"64"`
+	Tag       []string `query:"tag,explode" maxItems:"64" doc:"only tools with all of these tags; repeatable"`
 	Tool      []string `query:"tool,explode" maxItems:"1000" doc:"only these tool ids; repeatable"`
 }
 
@@ -72,7 +72,7 @@ func (a *API) exportTools(_ context.Context, p *toolkeep.Principal, in *exportIn
 		return nil
 	}
 	fits := func(m *toolkeep.Manifest) bool {
-		return (in.Category == "" || m.Category == in.Category) && (in.Tag == "" || slices.Contains(m.Tags, in.Tag)) &&
+		return (in.Category == "" || m.Category == in.Category) && !slices.ContainsFunc(in.Tag, func(tag string) bool { return !slices.Contains(m.Tags, tag) }) &&
 			(in.Namespace == "" || strings.HasPrefix(m.ToolID, in.Namespace+"."))
 	}
 	if len(in.Tool) > 0 {
@@ -83,7 +83,7 @@ func (a *API) exportTools(_ context.Context, p *toolkeep.Principal, in *exportIn
 		}
 		tools = slices.DeleteFunc(tools, func(t *toolkeep.Tool) bool { return !fits(t.Manifest) })
 	} else {
-		filter := catalog.Filter{Category: in.Category, Tag: in.Tag, Namespace: in.Namespace, Limit: catalog.MaxPage}
+		filter := catalog.Filter{Category: in.Category, Tags: in.Tag, Namespace: in.Namespace, Limit: catalog.MaxPage}
 		for {
 			list, total := a.c.Catalog.List(p, filter, sees)
 			for _, s := range list {

@@ -2,6 +2,7 @@ package rest
 
 import (
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -52,7 +53,7 @@ func TestExport(t *testing.T) {
 	if list := m["tools"].([]any); len(list[0].(map[string]any)["functionDeclarations"].([]any)) != 2 {
 		t.Errorf("%v", m["tools"])
 	}
-	if f := (*asked)[0]; f != (catalog.Filter{Category: "utility", Tag: "tag0", Namespace: "demo", Limit: catalog.MaxPage}) {
+	if f := (*asked)[0]; !reflect.DeepEqual(f, catalog.Filter{Category: "utility", Tags: []string{"tag0"}, Namespace: "demo", Limit: catalog.MaxPage}) {
 		t.Errorf("%+v", f)
 	}
 

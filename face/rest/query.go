@@ -10,7 +10,7 @@ import (
 )
 
 // repeatable are the query parameters that are lists.
-var repeatable = map[string]bool{"tool": true}
+var repeatable = map[string]bool{"tool": true, "tag": true}
 
 // checkQuery refuses what net/url would pass over: a part that cannot be decoded, of two
 // values all but the first, and characters that no JSON body may have.
@@ -24,7 +24,7 @@ func checkQuery(raw string) error {
 			return toolkeep.NewError(toolkeep.InvalidEncoding, "the query parameter %q is given %d times", toolkeep.ClipBytes(name, 100), len(values))
 		}
 		for _, v := range values {
-			if name == "q" { // which the other faces have too, with the same words
+			if name == "q" || name == "capability_query" { // which the other faces have too, with the same words
 				if err := discover.CheckQuery(v); err != nil {
 					return err
 				}

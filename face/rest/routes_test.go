@@ -22,12 +22,12 @@ import (
 func TestListTools(t *testing.T) {
 	s := newSystem()
 	s.catalog.list = func(f catalog.Filter) ([]catalog.Summary, int) {
-		if f != (catalog.Filter{Category: "utility", Tag: "x", Capability: "c", Namespace: "demo", IncludeDeprecated: true, Offset: 20, Limit: 10}) {
+		if !reflect.DeepEqual(f, catalog.Filter{Category: "utility", Tags: []string{"x", "y"}, Capability: "c", Namespace: "demo", IncludeDeprecated: true, Offset: 20, Limit: 10}) {
 			t.Errorf("%+v", f)
 		}
 		return []catalog.Summary{{ToolID: "demo.hash", LatestVersion: "1.2.0", State: toolkeep.Active}}, 21
 	}
-	w := s.do(t, "GET", "/api/v1/tools?category=utility&tag=x&capability=c&namespace=demo&include_deprecated=true&page=3&page_size=10", "")
+	w := s.do(t, "GET", "/api/v1/tools?category=utility&tag=x&tag=y&capability=c&namespace=demo&include_deprecated=true&page=3&page_size=10", "")
 	wantStatus(t, w, 200)
 	m := decode(t, w)
 	one := m["tools"].([]any)[0].(map[string]any)
@@ -44,6 +44,29 @@ func TestListTools(t *testing.T) {
 	if w := s.do(t, "GET", "/api/v1/tools", ""); !strings.Contains(w.Body.String(), `"tools":[]`) {
 		t.Errorf("%s", w.Body)
 	}
+}
+
+// TestListByPurpose: capability_query limits the list to what search finds, best first.
+func TestListByPurpose(t *testing.T) {
+	s := newSystem()
+	s.Search = fakeSearch(func(q string, n int, _ func(*toolkeep.Tool) bool) []discover.Match {
+		if q != "hash a text" || n != discover.MaxResults {
+			t.Errorf("%q %d", q, n)
+		}
+		return []discover.Match{{Tool: demoTool()}, {Tool: &toolkeep.Tool{ID: "demo.other", Manifest: &toolkeep.Manifest{}}}}
+	})
+	s.catalog.list = func(f catalog.Filter) ([]catalog.Summary, int) {
+		if !reflect.DeepEqual(f.Among, []string{"demo.hash", "demo.other"}) || f.Limit != 1 {
+			t.Errorf("%+v", f)
+		}
+		return []catalog.Summary{{ToolID: "demo.hash", LatestVersion: "1.2.0", State: toolkeep.Active}}, 2
+	}
+	w := s.do(t, "GET", "/api/v1/tools?capability_query=hash+a+text&page_size=1", "")
+	wantStatus(t, w, 200)
+	if decode(t, w)["total_count"] != number("2") {
+		t.Errorf("%s", w.Body)
+	}
+	problem(t, s.do(t, "GET", "/api/v1/tools?capability_query=a%07b", ""), toolkeep.InvalidEncoding)
 }
 
 func TestPagesOutOfBounds(t *testing.T) {

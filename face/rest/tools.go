@@ -2,9 +2,12 @@ package rest
 
 import (
 	"context"
+	"time"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/catalog"
+	"github.com/toolkeep/toolkeep/discover"
+	"github.com/toolkeep/toolkeep/discover/usage"
 	"github.com/toolkeep/toolkeep/secret"
 )
 
@@ -14,12 +17,14 @@ func (a *API) visible(p *toolkeep.Principal) func(*toolkeep.Tool) bool {
 }
 
 type listToolsInput struct {
+	SessionHeader
 	paging
-	Category          string `query:"category" maxLength:"64"`
-	Tag               string `query:"tag" maxLength:"64"`
-	Capability        string `query:"capability" maxLength:"64" doc:"a capability that the tool declares"`
-	Namespace         string `query:"namespace" maxLength:"64"`
-	IncludeDeprecated bool   `query:"include_deprecated" doc:"list deprecated versions too"`
+	Category          string   `query:"category" maxLength:"64"`
+	Tag               []string `query:"tag,explode" maxItems:"64" doc:"only tools with all of these tags; repeatable"`
+	Capability        string   `query:"capability" maxLength:"64" doc:"a capability that the tool declares"`
+	CapabilityQuery   string   `query:"capability_query" maxLength:"2000" doc:"only tools that a search for these words finds, best first, at most 200"`
+	Namespace         string   `query:"namespace" maxLength:"64"`
+	IncludeDeprecated bool     `query:"include_deprecated" doc:"list deprecated versions too"`
 }
 
 // ToolSummary is BC-2's, with what an agent wants to know before a call.
@@ -49,10 +54,15 @@ type listToolsOutput struct {
 }
 
 func (a *API) listTools(ctx context.Context, p *toolkeep.Principal, in *listToolsInput) (*listToolsOutput, error) {
-	list, total := a.c.Catalog.List(p, catalog.Filter{
-		Category: in.Category, Tag: in.Tag, Capability: in.Capability, Namespace: in.Namespace,
-		IncludeDeprecated: in.IncludeDeprecated, Offset: in.offset(), Limit: in.PageSize,
-	}, a.visible(p))
+	f := catalog.Filter{Category: in.Category, Tags: in.Tag, Capability: in.Capability, Namespace: in.Namespace,
+		IncludeDeprecated: in.IncludeDeprecated, Offset: in.offset(), Limit: in.PageSize}
+	if in.CapabilityQuery != "" {
+		if a.c.Search == nil {
+			return nil, toolkeep.NewError(toolkeep.IndexUnavailable, "this server has no search index; leave capability_query out")
+		}
+		f.Among = a.found(ctx, p, in)
+	}
+	list, total := a.c.Catalog.List(p, f, a.visible(p))
 	out := &listToolsOutput{}
 	out.Body.Tools = make([]ToolSummary, len(list))
 	for i, s := range list {
@@ -70,6 +80,20 @@ func (a *API) listTools(ctx context.Context, p *toolkeep.Principal, in *listTool
 	}
 	out.Body.paged = in.of(total)
 	return out, nil
+}
+
+// found are the ids of the tools that the list's query finds, best first.
+func (a *API) found(ctx context.Context, p *toolkeep.Principal, in *listToolsInput) []string {
+	as := a.asker(p, in.SessionHeader)
+	ask := discover.Query{Text: in.CapabilityQuery, Limit: discover.MaxResults, Category: in.Category, Session: as.Session, Audience: as.Audience}
+	start := time.Now()
+	matches, report := a.c.Search.Find(ctx, ask, as.Visible)
+	usage.Record(a.c.Retrievals, p, usage.Of(ask, matches, report, time.Since(start)), "rest", in.UserAgent)
+	ids := make([]string, len(matches))
+	for i, m := range matches {
+		ids[i] = m.Tool.ID
+	}
+	return ids
 }
 
 // some is the list, [] for none: clients need not expect null.

@@ -13,6 +13,7 @@ import (
 	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/discover/assembly"
 	"github.com/toolkeep/toolkeep/face/gate"
+	"github.com/toolkeep/toolkeep/secret"
 )
 
 // Calls reads and controls calls.
@@ -57,6 +58,9 @@ type Config struct {
 	// Search finds tools by purpose; without it QueryByCapability, ToolContext and
 	// ListTools.capability_query answer E3104.
 	Search Search
+	// ToolAuth returns the state of a tool's secrets for a principal, for auth_status, nil for a
+	// tool that needs none; ask lets it ask the store of a reference. nil leaves the field empty.
+	ToolAuth func(ctx context.Context, p *toolkeep.Principal, t *toolkeep.Tool, ask bool) *secret.Auth
 	// Guide assembles contexts; nil: one over Search without learned data.
 	Guide *assembly.Guide
 	// Retrievals records searches and feedback; only tests leave it nil.

@@ -79,7 +79,7 @@ func (f *fakeCatalog) Describe(_ *toolkeep.Principal, tool, _ string, visible fu
 func (f *fakeCatalog) List(_ *toolkeep.Principal, q catalog.Filter, visible func(*toolkeep.Tool) bool) ([]catalog.Summary, int) {
 	var all []catalog.Summary
 	for _, t := range f.tools {
-		if visible(t) && (q.Category == "" || t.Manifest.Category == q.Category) {
+		if visible(t) && (q.Among == nil || slices.Contains(q.Among, t.ID)) && !slices.Contains(q.Tags, "none") && (q.Category == "" || t.Manifest.Category == q.Category) {
 			all = append(all, catalog.Summary{ToolID: t.ID, Category: t.Manifest.Category, Versions: []string{t.Version}, LatestVersion: t.Version, State: toolkeep.Active})
 		}
 	}

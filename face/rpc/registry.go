@@ -22,6 +22,7 @@ const (
 	maxPages     = 1_000_000
 	defaultTools = 5
 	maxTools     = 50
+	maxTags      = 64
 
 	// stateHeld is shown as the state of a version on hold for review, since the message has no
 	// field for that.
@@ -69,8 +70,8 @@ func (g *registry) GetTool(ctx context.Context, msg *l03v1.GetToolRequest) (*l03
 }
 
 // ListTools returns a page of the tools that the caller may see. filters are category, tag,
-// capability and namespace; capability_query narrows the list to keyword search results, best
-// first.
+// capability and namespace; tags asks for tools with all of them; capability_query narrows the
+// list to the results of a search, best first.
 func (g *registry) ListTools(ctx context.Context, msg *l03v1.ListToolsRequest) (*l03v1.ListToolsResponse, error) {
 	p, err := g.s.admitPlain(ctx, msg)
 	if err != nil {
@@ -80,27 +81,38 @@ func (g *registry) ListTools(ctx context.Context, msg *l03v1.ListToolsRequest) (
 	if err != nil {
 		return nil, err
 	}
-	var list []catalog.Summary
-	var total int
-	if query := msg.GetCapabilityQuery(); query == "" {
-		list, total = g.s.c.Catalog.List(p, f, g.s.visible(p))
-	} else if list, total, err = g.search(ctx, p, query, f); err != nil {
-		return nil, err
+	if query := msg.GetCapabilityQuery(); query != "" {
+		if f.Among, err = g.search(ctx, p, query); err != nil {
+			return nil, err
+		}
 	}
+	list, total := g.s.c.Catalog.List(p, f, g.s.visible(p))
 	out := &l03v1.ListToolsResponse{TotalCount: count(int64(total)), Page: count(int64(f.Offset/f.Limit + 1)), PageSize: count(int64(f.Limit))}
 	for _, t := range list {
-		out.Tools = append(out.Tools, summaryOf(t))
+		s := summaryOf(t)
+		if v, _, err := g.s.c.Catalog.Describe(p, t.ToolID, t.LatestVersion, g.s.visible(p)); err == nil {
+			s.AuthStatus = g.authStatus(ctx, p, v.Tool)
+		}
+		out.Tools = append(out.Tools, s)
 	}
 	return out, nil
 }
 
 func filterOf(msg *l03v1.ListToolsRequest) (catalog.Filter, error) {
 	f := catalog.Filter{IncludeDeprecated: msg.GetIncludeDeprecated(), Limit: defaultPage}
-	names := map[string]*string{"category": &f.Category, "tag": &f.Tag, "capability": &f.Capability, "namespace": &f.Namespace}
+	names := map[string]*string{"category": &f.Category, "capability": &f.Capability, "namespace": &f.Namespace}
+	f.Tags = msg.GetTags()
+	if len(f.Tags) > maxTags {
+		return f, toolkeep.NewError(toolkeep.InvalidParameters, "tags has %d entries; at most %d are allowed", len(f.Tags), maxTags)
+	}
 	for name, value := range msg.GetFilters() {
+		if name == "tag" {
+			f.Tags = append(slices.Clone(f.Tags), value)
+			continue
+		}
 		to, ok := names[name]
 		if !ok {
-			return f, toolkeep.NewError(toolkeep.MalformedRequest, "the filter %q is not known; use category, tag, capability or namespace", clip(name, 100)).
+			return f, toolkeep.NewError(toolkeep.MalformedRequest, "the filter %q is not known; use category, tag, capability or namespace, and the field tags for several tags", clip(name, 100)).
 				With("field", "filters."+clip(name, 100))
 		}
 		*to = value
@@ -118,23 +130,29 @@ func filterOf(msg *l03v1.ListToolsRequest) (catalog.Filter, error) {
 	return f, nil
 }
 
-// search returns the part of the list that the query finds, at most maxPage tools.
-func (g *registry) search(ctx context.Context, p *toolkeep.Principal, query string, f catalog.Filter) ([]catalog.Summary, int, error) {
+// search returns the ids of the tools that the query finds, at most maxPage.
+func (g *registry) search(ctx context.Context, p *toolkeep.Principal, query string) ([]string, error) {
 	found, _, err := g.find(ctx, p, discover.Query{Text: query, Limit: maxPage})
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
-	offset, limit := f.Offset, f.Limit
-	f.Offset, f.Limit = 0, maxPage
-	var hits []catalog.Summary
-	for _, m := range found {
-		id := m.Tool.ID
-		list, _ := g.s.c.Catalog.List(p, f, func(t *toolkeep.Tool) bool { return t.ID == id && g.s.c.Visible(p, t) })
-		hits = append(hits, list...)
+	ids := make([]string, len(found))
+	for i, m := range found {
+		ids[i] = m.Tool.ID
 	}
-	total := len(hits)
-	lo := min(offset, total)
-	return hits[lo:min(lo+limit, total)], total, nil
+	return ids, nil
+}
+
+// authStatus returns the state of a tool's secrets for the caller: ready, missing, expired or
+// unreadable; "" for a tool that needs none.
+func (g *registry) authStatus(ctx context.Context, p *toolkeep.Principal, t *toolkeep.Tool) string {
+	if g.s.c.ToolAuth == nil {
+		return ""
+	}
+	if a := g.s.c.ToolAuth(ctx, p, t, false); a != nil {
+		return a.State
+	}
+	return ""
 }
 
 func summaryOf(t catalog.Summary) *l03v1.ToolSummary {
@@ -208,16 +226,16 @@ func (g *registry) QueryByCapability(ctx context.Context, msg *l03v1.QueryByCapa
 	out := &l03v1.QueryByCapabilityResponse{}
 	for _, m := range found {
 		out.Matches = append(out.Matches, &l03v1.QueryByCapabilityResponse_Match{
-			Tool: g.describe(p, m.Tool), Score: m.Score, Explanation: explanation(m, report)})
+			Tool: g.describe(ctx, p, m.Tool), Score: m.Score, Explanation: explanation(m, report)})
 	}
 	return out, nil
 }
 
 // describe returns the summary of a found tool, with its versions.
-func (g *registry) describe(p *toolkeep.Principal, t *toolkeep.Tool) *l03v1.ToolSummary {
+func (g *registry) describe(ctx context.Context, p *toolkeep.Principal, t *toolkeep.Tool) *l03v1.ToolSummary {
 	m := t.Manifest
 	s := &l03v1.ToolSummary{ToolId: t.ID, ToolName: m.ToolName, Description: m.Description, Category: m.Category,
-		LatestVersion: t.Version, Tags: slices.Clone(m.Tags), RequiresApproval: m.RequiresApproval}
+		LatestVersion: t.Version, Tags: slices.Clone(m.Tags), RequiresApproval: m.RequiresApproval, AuthStatus: g.authStatus(ctx, p, t)}
 	all, err := g.s.c.Catalog.Versions(p, t.ID, g.s.visible(p))
 	if err != nil {
 		return s // removed since the search; the summary stands as found

@@ -4,10 +4,18 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding/gzip"
+	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/status"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/proto/l03v1"
+	"github.com/toolkeep/toolkeep/secret"
 )
 
 // TestToolIsShown: a manifest names no tool that does not exist for the caller.
@@ -107,4 +115,84 @@ func TestRegistry(t *testing.T) {
 	blind.Search = nil
 	_, err = l03v1.NewToolRegistryClient(blind.start(t)).QueryByCapability(as(t.Context(), "admin"), &l03v1.QueryByCapabilityRequest{Query: "x"})
 	wantCode(t, err, toolkeep.IndexUnavailable)
+}
+
+// fakeAuthState tells the state of each tool's secrets, by id.
+type fakeAuthState map[string]string
+
+func (f fakeAuthState) ToolAuth(_ context.Context, p *toolkeep.Principal, t *toolkeep.Tool, ask bool) *secret.Auth {
+	if f[t.ID] == "" || ask || p.Subject != "admin" {
+		return nil
+	}
+	return &secret.Auth{State: f[t.ID]}
+}
+
+// TestAuthStatus: lists and searches tell how each tool stands with its secrets for the caller.
+func TestAuthStatus(t *testing.T) {
+	s := newSystem()
+	s.ToolAuth = fakeAuthState{"demo.other": "missing"}.ToolAuth
+	r := l03v1.NewToolRegistryClient(s.start(t))
+	list, err := r.ListTools(as(t.Context(), "admin"), &l03v1.ListToolsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := r.QueryByCapability(as(t.Context(), "admin"), &l03v1.QueryByCapabilityRequest{Query: "x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := list.Tools
+	for _, m := range found.Matches {
+		all = append(all, m.Tool)
+	}
+	if len(all) != 4 {
+		t.Fatalf("%v", all)
+	}
+	for _, tool := range all {
+		if want := map[string]string{"demo.other": "missing"}[tool.ToolId]; tool.AuthStatus != want {
+			t.Errorf("%s has %q, want %q", tool.ToolId, tool.AuthStatus, want)
+		}
+	}
+}
+
+// TestListByTags: tags and the filter tag are asked for together.
+func TestListByTags(t *testing.T) {
+	r := l03v1.NewToolRegistryClient(newSystem().start(t))
+	for q, want := range map[*l03v1.ListToolsRequest]int{
+		{Tags: []string{"a"}}: 2, {Tags: []string{"a", "none"}}: 0,
+		{Filters: map[string]string{"tag": "none"}}: 0, {Tags: []string{"none"}, Filters: map[string]string{"tag": "a"}}: 0,
+	} {
+		if out, err := r.ListTools(as(t.Context(), "admin"), q); err != nil || len(out.Tools) != want {
+			t.Errorf("%v: %v %v", q, out, err)
+		}
+	}
+	_, err := r.ListTools(as(t.Context(), "admin"), &l03v1.ListToolsRequest{Tags: make([]string, maxTags+1)})
+	wantCode(t, err, toolkeep.InvalidParameters)
+}
+
+// TestGzip: a compressed request is read and answered compressed, and the size limit holds for what it unpacks to.
+func TestGzip(t *testing.T) {
+	s := newSystem()
+	s.front.Limits.BodyBytes = 1 << 16
+	var packed atomic.Int64
+	r := l03v1.NewToolRegistryClient(s.start(t, grpc.WithStatsHandler(wireSizes{&packed})))
+	found, err := r.ListTools(as(t.Context(), "admin"), &l03v1.ListToolsRequest{}, grpc.UseCompressor(gzip.Name))
+	if err != nil || len(found.Tools) != 2 || packed.Load() != 1 {
+		t.Errorf("%v %v, %d compressed answers", found, err, packed.Load())
+	}
+	_, err = r.ListTools(as(t.Context(), "admin"), &l03v1.ListToolsRequest{CapabilityQuery: strings.Repeat("x", 1<<24)}, grpc.UseCompressor(gzip.Name))
+	if status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("16 MiB packed into a few KiB: %v", err)
+	}
+}
+
+// wireSizes counts the compressed answers.
+type wireSizes struct{ packed *atomic.Int64 }
+
+func (wireSizes) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
+func (wireSizes) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (wireSizes) HandleConn(context.Context, stats.ConnStats)                       {}
+func (w wireSizes) HandleRPC(_ context.Context, s stats.RPCStats) {
+	if in, ok := s.(*stats.InHeader); ok && in.Compression == gzip.Name {
+		w.packed.Add(1)
+	}
 }

@@ -1641,6 +1641,7 @@ type ListToolsRequest struct {
 	Page              uint32                 `protobuf:"varint,3,opt,name=page,proto3" json:"page,omitempty"`
 	PageSize          uint32                 `protobuf:"varint,4,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	IncludeDeprecated bool                   `protobuf:"varint,5,opt,name=include_deprecated,json=includeDeprecated,proto3" json:"include_deprecated,omitempty"`
+	Tags              []string               `protobuf:"bytes,6,rep,name=tags,proto3" json:"tags,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -1708,6 +1709,13 @@ func (x *ListToolsRequest) GetIncludeDeprecated() bool {
 		return x.IncludeDeprecated
 	}
 	return false
+}
+
+func (x *ListToolsRequest) GetTags() []string {
+	if x != nil {
+		return x.Tags
+	}
+	return nil
 }
 
 type ToolSummary struct {
@@ -3211,13 +3219,14 @@ const file_agentic_l03_v1_l03_proto_rawDesc = "" +
 	"\x05state\x18\x03 \x01(\tR\x05state\x12\x16\n" +
 	"\x06digest\x18\x04 \x01(\tR\x06digest\x12#\n" +
 	"\rmanifest_json\x18\x05 \x01(\fR\fmanifestJson\x12\x1a\n" +
-	"\bversions\x18\x06 \x03(\tR\bversions\"\xa2\x02\n" +
+	"\bversions\x18\x06 \x03(\tR\bversions\"\xb6\x02\n" +
 	"\x10ListToolsRequest\x12G\n" +
 	"\afilters\x18\x01 \x03(\v2-.agentic.l03.v1.ListToolsRequest.FiltersEntryR\afilters\x12)\n" +
 	"\x10capability_query\x18\x02 \x01(\tR\x0fcapabilityQuery\x12\x12\n" +
 	"\x04page\x18\x03 \x01(\rR\x04page\x12\x1b\n" +
 	"\tpage_size\x18\x04 \x01(\rR\bpageSize\x12-\n" +
-	"\x12include_deprecated\x18\x05 \x01(\bR\x11includeDeprecated\x1a:\n" +
+	"\x12include_deprecated\x18\x05 \x01(\bR\x11includeDeprecated\x12\x12\n" +
+	"\x04tags\x18\x06 \x03(\tR\x04tags\x1a:\n" +
 	"\fFiltersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa6\x02\n" +
