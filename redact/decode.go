@@ -68,7 +68,27 @@ func (w *decodedWriter) decoded(parent *decoded) *decoded {
 	return &decoded{text: string(w.out), parent: parent, pieces: w.pieces}
 }
 
-// unescapeJSON decodes every JSON escape in text, inside strings or not. nil means that there is none.
+// joinLines removes every run of line ends with the blanks behind it. nil means that there is none.
+func joinLines(text string, parent *decoded) *decoded {
+	const ends = "\r\n"
+	i := strings.IndexAny(text, ends)
+	if i < 0 {
+		return nil
+	}
+	w := decodedWriter{in: text, out: make([]byte, 0, len(text))}
+	for i < len(text) {
+		run := len(text[i:]) - len(strings.TrimLeft(text[i:], "\r\n\t "))
+		w.replace(i, run)
+		next := strings.IndexAny(text[i+run:], ends)
+		if next < 0 {
+			break
+		}
+		i += run + next
+	}
+	return w.decoded(parent)
+}
+
+// unescapeJSON decodes every JSON escape in text, inside strings or not, and the quote \' of other languages. nil means that there is none.
 func unescapeJSON(text string, parent *decoded) *decoded {
 	if strings.IndexByte(text, '\\') < 0 {
 		return nil
@@ -82,7 +102,7 @@ func unescapeJSON(text string, parent *decoded) *decoded {
 		i += next
 		length := 2
 		switch c := text[i+1]; c {
-		case '"', '\\', '/':
+		case '"', '\\', '/', '\'': // the last is of other languages
 			w.replace(i, 2, c)
 		case 'b':
 			w.replace(i, 2, '\b')

@@ -53,6 +53,15 @@ func TestCleanFindsEveryDisguise(t *testing.T) {
 		"hex":                 hex.EncodeToString([]byte(secret)),
 		"HEX":                 strings.ToUpper(hex.EncodeToString([]byte(secret))),
 		"at the end of a key": "key=" + secret,
+		"CSV":                 `"` + strings.ReplaceAll(secret, `"`, `""`) + `"`,
+		"CSV in JSON":         `\"` + strings.NewReplacer(`"`, `\"\"`, `\`, `\\`).Replace(secret) + `\"`,
+		"base64 in lines":     wrapped(std.EncodeToString([]byte("user:"+secret)), 7, "\n"),
+		"base64 in MIME":      wrapped(std.EncodeToString([]byte("u:"+secret)), 5, "\r\n"),
+		"base64, indented":    wrapped(web.EncodeToString([]byte(secret)), 4, "\n    "),
+		"base64 lines, JSON":  wrapped(std.EncodeToString([]byte("ab"+secret)), 6, `\n`),
+		"base64 lines, query": url.QueryEscape(wrapped(std.EncodeToString([]byte("ab"+secret)), 6, "\r\n")),
+		"base64 lines, HTML":  wrapped(std.EncodeToString([]byte(secret)), 6, "&#10;"),
+		"hex in lines":        wrapped(hex.EncodeToString([]byte(secret)), 10, "\n"),
 		"HTML":                html.EscapeString(secret),
 		"HTML by name":        strings.NewReplacer("&", "&amp;", `"`, "&quot;", "é", "&eacute;", "+", "&plus;").Replace(secret),
 		"XML":                 strings.NewReplacer("&", "&#38;", `"`, "&#x22;", "é", "&#xE9;", "/", "&#47;").Replace(secret),
@@ -74,6 +83,50 @@ func TestCleanFindsEveryDisguise(t *testing.T) {
 				t.Errorf("part of it is left: %s", got)
 			}
 		})
+	}
+}
+
+// wrapped breaks text into lines.
+func wrapped(text string, width int, end string) string {
+	var b strings.Builder
+	for i := 0; i < len(text); i += width {
+		if i > 0 {
+			b.WriteString(end)
+		}
+		b.WriteString(text[i:min(i+width, len(text))])
+	}
+	return b.String()
+}
+
+// TestQuotesAndLines: a secret with quotes or several lines is found however a table, a statement or an editor writes
+// it, and nothing but it is taken.
+func TestQuotesAndLines(t *testing.T) {
+	const lines = "first \"line\"\nit's the second\n\tand the third\n-----"
+	single := strings.NewReplacer("\n\t", "\n", "\t", "")
+	for name, end := range map[string]string{"as it is": "\n", "Windows": "\r\n", "old Mac": "\r", "indented": "\n      ", "empty lines": "\n\n",
+		"none": "", "JSON": `\n`, "JSON, Windows": `\r\n`, "URL": "%0D%0A", "HTML": "&#13;&#10;"} {
+		for quoting, quoted := range map[string]string{"plain": lines, "CSV": strings.ReplaceAll(lines, `"`, `""`),
+			"SQL": strings.ReplaceAll(lines, `'`, `''`), "both": strings.NewReplacer(`'`, `''`, `"`, `""`).Replace(lines)} {
+			s := redact.NewSecrets(nil)
+			s.Hold(lines)
+			text := "<\n" + strings.ReplaceAll(single.Replace(quoted), "\n", end) + "\n>"
+			if got := s.Clean(text); got != "<\n[REDACTED]\n>" {
+				t.Errorf("%s, %s: %q becomes %q", name, quoting, text, got)
+			}
+		}
+	}
+	s := redact.NewSecrets(nil)
+	s.Hold("two\nlines", `it's`, "a\nb\nc\nd", "x\ny\nz")
+	for text, want := range map[string]string{
+		"two lines, twolines":    "[REDACTED], [REDACTED]",
+		`it\'s it''s its it"s`:   `[REDACTED] [REDACTED] its it"s`,
+		"tw\no\nlin\nes":         "[REDACTED]", // pieces of a value of lines
+		"i\nt's":                 "i\nt's",     // a value of one line is not looked for in several
+		"a b c d x y z xyz abcd": "[REDACTED] [REDACTED] xyz [REDACTED]",
+	} {
+		if got := s.Clean(text); got != want {
+			t.Errorf("%q becomes %q, want %q", text, got, want)
+		}
 	}
 }
 

@@ -33,17 +33,22 @@ type form struct {
 	// In base64 the first and the last character may also hold bits of neighbouring bytes. They are not compared,
 	// but redacted as well.
 	lead, trail bool
+	// lines means that the form may be broken into lines: it is also compared with text without line ends.
+	lines bool
 }
 
 func newValue(text string) *value {
 	v := &value{forms: make([]form, 0, 10)}
-	v.add(form{text: text})
+	for _, quoted := range quotings(text) {
+		v.add(form{text: quoted})
+		v.addLines(quoted)
+	}
 	if utf8.RuneCountInString(text) != len(text) {
 		v.add(form{text: latin1(text)})
 	}
 	h := hex.EncodeToString([]byte(text))
-	v.add(form{text: h})
-	v.add(form{text: strings.ToUpper(h)})
+	v.add(form{text: h, lines: true})
+	v.add(form{text: strings.ToUpper(h), lines: true})
 	for shift := range 3 {
 		v.add(base64Form(base64.RawStdEncoding, text, shift))
 		v.add(base64Form(base64.RawURLEncoding, text, shift))
@@ -85,7 +90,32 @@ func base64Form(enc *base64.Encoding, v string, shift int) form {
 	text := enc.EncodeToString(append(make([]byte, shift), v...))
 	from := (8*shift + 5) / 6
 	bits := 8 * (shift + len(v))
-	return form{text: text[from : bits/6], lead: shift > 0, trail: bits%6 > 0}
+	return form{text: text[from : bits/6], lead: shift > 0, trail: bits%6 > 0, lines: true}
+}
+
+// quotings returns text as it is, and with its quotes doubled as in CSV and SQL.
+func quotings(text string) []string {
+	all := []string{text}
+	for _, quote := range []string{`"`, "'"} {
+		for _, t := range all {
+			if twice := strings.ReplaceAll(t, quote, quote+quote); twice != t {
+				all = append(all, twice)
+			}
+		}
+	}
+	return all
+}
+
+// addLines adds the forms of a text of several lines with other line ends: any, a space, or none.
+func (v *value) addLines(text string) {
+	joined := joinLines(text, nil)
+	if joined == nil {
+		return
+	}
+	if len(joined.text) >= minLength {
+		v.add(form{text: joined.text, lines: true})
+	}
+	v.add(form{text: strings.NewReplacer("\r\n", " ", "\n", " ", "\r", " ").Replace(text)})
 }
 
 func (v *value) add(f form) {
@@ -115,7 +145,7 @@ const maxViews = 3
 // find appends the spans of held values in text.
 func (s *snapshot) find(text string, spans []span) []span {
 	before := len(spans)
-	spans = s.scan(text, nil, spans)
+	spans = s.scan(text, nil, false, spans)
 	if strings.IndexByte(text, '\\') >= 0 {
 		for i := before; i < len(spans); i++ {
 			spans[i] = wholeEscapes(text, spans[i])
@@ -124,8 +154,11 @@ func (s *snapshot) find(text string, spans []span) []span {
 	return s.descend(text, nil, maxViews, spans)
 }
 
-// descend searches text with one more layer of escapes removed.
+// descend searches text without its line ends, and with one more layer of escapes removed.
 func (s *snapshot) descend(text string, parent *decoded, layers int, spans []span) []span {
+	if v := joinLines(text, parent); v != nil {
+		spans = s.scan(v.text, v, true, spans)
+	}
 	if layers == 0 {
 		return spans
 	}
@@ -134,15 +167,15 @@ func (s *snapshot) descend(text string, parent *decoded, layers int, spans []spa
 		if v == nil {
 			continue
 		}
-		spans = s.scan(v.text, v, spans)
+		spans = s.scan(v.text, v, false, spans)
 		spans = s.descend(v.text, v, layers-1, spans)
 	}
 	return spans
 }
 
 // scan compares the forms at every position. v maps positions in text to the original; nil means that text is the
-// original.
-func (s *snapshot) scan(text string, v *decoded, spans []span) []span {
+// original. joined means that the line ends of text were removed.
+func (s *snapshot) scan(text string, v *decoded, joined bool, spans []span) []span {
 	if len(text) < minLength {
 		return spans
 	}
@@ -155,7 +188,7 @@ func (s *snapshot) scan(text string, v *decoded, spans []span) []span {
 		}
 		for _, part := range s.parts {
 			for _, f := range part[key] {
-				if strings.HasPrefix(text[i:], f.text) && !f.of.gone.Load() {
+				if strings.HasPrefix(text[i:], f.text) && (f.lines || !joined) && !f.of.gone.Load() {
 					spans = appendSpan(spans, v.original(f.extent(text, i)))
 				}
 			}
