@@ -20,7 +20,8 @@ import (
 )
 
 // offers is the program `offers FILE`: an MCP server over stdio with the tools in a file of definitions, which it
-// reads at each listing. It prints on standard error that it is ready, and the value of TOKEN.
+// reads at each listing. It prints on standard error that it is ready, and the value of TOKEN. With EVENTS set it has
+// the resource offers://note, which names the log level and which each call changes.
 func offers() {
 	fmt.Fprintf(os.Stderr, "offers: ready, TOKEN is %s\n", os.Getenv("TOKEN"))
 	s := offering(os.Args[1])
@@ -30,13 +31,35 @@ func offers() {
 	}
 }
 
+const offersNote = "offers://note"
+
 func offering(file string) *sdk.Server {
-	s := sdk.NewServer(&sdk.Implementation{Name: "offers", Version: "1"}, &sdk.ServerOptions{Capabilities: &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{ListChanged: true}}})
+	options := &sdk.ServerOptions{Capabilities: &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{ListChanged: true}}}
+	events := os.Getenv("EVENTS") != ""
+	if events {
+		options.Capabilities.Logging = &sdk.LoggingCapabilities{}
+		options.SubscribeHandler = func(context.Context, *sdk.SubscribeRequest) error { return nil }
+		options.UnsubscribeHandler = func(context.Context, *sdk.UnsubscribeRequest) error { return nil }
+	}
+	s := sdk.NewServer(&sdk.Implementation{Name: "offers", Version: "1"}, options)
 	var mu sync.Mutex
+	var level string
+	if events {
+		s.AddResource(&sdk.Resource{URI: offersNote, Name: "note"}, func(context.Context, *sdk.ReadResourceRequest) (*sdk.ReadResourceResult, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			return &sdk.ReadResourceResult{Contents: []*sdk.ResourceContents{{URI: offersNote, Text: "log level " + level}}}, nil
+		})
+	}
 	var names []string
 	var last string
 	s.AddReceivingMiddleware(func(next sdk.MethodHandler) sdk.MethodHandler {
 		return func(ctx context.Context, method string, r sdk.Request) (sdk.Result, error) {
+			if p, ok := r.GetParams().(*sdk.SetLoggingLevelParams); ok {
+				mu.Lock()
+				level = string(p.Level)
+				mu.Unlock()
+			}
 			if method != "tools/list" {
 				return next(ctx, method, r)
 			}
@@ -58,7 +81,12 @@ func offering(file string) *sdk.Server {
 			names = nil
 			for _, tool := range tools {
 				names = append(names, tool.Name)
-				s.AddTool(tool, func(_ context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+				s.AddTool(tool, func(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+					if events {
+						if err := s.ResourceUpdated(ctx, &sdk.ResourceUpdatedNotificationParams{URI: offersNote}); err != nil {
+							return nil, err
+						}
+					}
 					return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: r.Params.Name + " " + string(r.Params.Arguments)}}}, nil
 				})
 			}

@@ -1,17 +1,21 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -48,10 +52,14 @@ func (a *app) bridge(ctx context.Context, view string) error {
 	if !viewForm.MatchString(strings.Trim(view, "/")) {
 		return usagef("--view %q: write auto, all, search, sets/NAME or servers/NAME", view)
 	}
+	dir, err := filepath.Abs(a.data) // what is told and handed on holds in every folder
+	if err != nil {
+		return usagef("the data directory %q has no place: %v", a.data, err)
+	}
+	a.data = dir
 	b := &bridge{a: a, view: strings.Trim(view, "/"), lines: transport.Lines(readCloser{a.stdin}, a.stdout, transport.LinesConfig{}),
-		local: os.Getenv("TOOLKEEP_URL") == "", flights: map[string]context.CancelFunc{}}
-	var err error
-	if b.conn, err = b.open(ctx); err != nil {
+		local: os.Getenv("TOOLKEEP_URL") == "", flights: map[string]flight{}, subscribed: map[string]*mcp.Message{}, gone: make(chan struct{}, 1)}
+	if b.conn, err = b.open(ctx, b.local); err != nil {
 		b.lines.Close()
 		return err
 	}
@@ -123,36 +131,57 @@ func (a *app) startServer(ctx context.Context) (*client, error) {
 // afterEnd is how long open requests may still be answered after the client has closed standard input.
 const afterEnd = 10 * time.Second
 
+// idleCheck is how often the bridge looks whether it must reconnect while its client is silent.
+const idleCheck = 5 * time.Second
+
 // bridge passes messages between standard input and output and the server. If the server has lost the session or
-// was restarted, the bridge repeats the client's own initialize.
+// was restarted, the bridge repeats the client's own initialize, log level and subscriptions, and tells the client
+// that its lists may have changed.
 type bridge struct {
 	a     *app
 	view  string
 	local bool // the server runs on the data directory
 	lines *transport.LinesConn
 
-	mu      sync.Mutex
-	conn    *transport.HTTPConn
-	ctx     context.Context               // the context of run
-	begin   *mcp.Message                  // the client's initialize, nil in 2026-07-28
-	flights map[string]context.CancelFunc // open requests, by id
-	pumps   sync.WaitGroup
-	sends   sync.WaitGroup
+	mu         sync.Mutex
+	conn       *uplink
+	ctx        context.Context         // the context of run
+	begin      *mcp.Message            // the client's initialize, nil in 2026-07-28
+	declared   []byte                  // the capabilities that the client was told
+	level      *mcp.Message            // its last logging/setLevel that succeeded
+	subscribed map[string]*mcp.Message // its resources/subscribe that succeeded, by URI
+	flights    map[string]flight       // open requests, by id
+	pumps      sync.WaitGroup
+	sends      sync.WaitGroup
+	gone       chan struct{} // a session was found lost
 
 	renewing sync.Mutex // locked before mu
 }
 
-// renewed is the id of an initialize that the bridge sends itself.
-var renewed = []byte(`"toolkeep-bridge"`)
+// uplink is a connection to the server at base.
+type uplink struct {
+	*transport.HTTPConn
+	base string
+	lost atomic.Bool // the server does not know the session any more
+}
 
-// open connects to the server's current address; it starts a local server that does not run.
-func (b *bridge) open(ctx context.Context) (*transport.HTTPConn, error) {
+// flight is an open request.
+type flight struct {
+	cancel context.CancelFunc
+	m      *mcp.Message
+}
+
+// ownID begins the ids of requests that the bridge sends itself.
+var ownID = []byte(`"toolkeep-bridge`)
+
+// open connects to the server's current address. A local server that does not run is started if start is set.
+func (b *bridge) open(ctx context.Context, start bool) (*uplink, error) {
 	cl, err := b.a.connect()
 	if b.local {
 		if err == nil {
 			_, err = cl.get(ctx, "/health/live", nil)
 		}
-		if err != nil {
+		if err != nil && start {
 			cl, err = b.a.startServer(ctx)
 		}
 	}
@@ -163,9 +192,10 @@ func (b *bridge) open(ctx context.Context) (*transport.HTTPConn, error) {
 	if b.view != "" {
 		address += "/" + b.view
 	}
-	return transport.HTTP(transport.HTTPConfig{URL: address, Client: &http.Client{Transport: cl.http.Transport}, Header: func(context.Context) (http.Header, error) {
-		return http.Header{"Authorization": {"Bearer " + cl.key}, "User-Agent": {"toolkeep/" + version}}, nil
-	}}), nil
+	return &uplink{base: cl.base, HTTPConn: transport.HTTP(transport.HTTPConfig{URL: address, RetryMax: idleCheck,
+		Client: &http.Client{Transport: cl.http.Transport}, Header: func(context.Context) (http.Header, error) {
+			return http.Header{"Authorization": {"Bearer " + cl.key}, "User-Agent": {"toolkeep/" + version}}, nil
+		}})}, nil
 }
 
 func (b *bridge) run(ctx context.Context) error {
@@ -174,6 +204,7 @@ func (b *bridge) run(ctx context.Context) error {
 	b.ctx = ctx
 	first := b.conn
 	b.pumps.Go(func() { b.pump(ctx, first) })
+	b.sends.Go(func() { b.watch(ctx) })
 	var err error
 	for {
 		var m *mcp.Message
@@ -217,20 +248,36 @@ func (b *bridge) flight(ctx context.Context, m *mcp.Message) context.Context {
 	ctx, cancel := context.WithCancel(ctx)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.flights[string(m.ID)] = cancel
+	b.flights[string(m.ID)] = flight{cancel, m}
 	if m.Method == mcp.MethodListen {
 		delete(b.flights, string(m.ID)) // nothing waits for it
 	}
 	return ctx
 }
 
-// answered removes a finished request.
-func (b *bridge) answered(id []byte) {
+// answered removes a finished request. result is nil unless it succeeded.
+func (b *bridge) answered(id, result []byte) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if cancel := b.flights[string(id)]; cancel != nil {
-		cancel()
-		delete(b.flights, string(id))
+	f, ok := b.flights[string(id)]
+	if !ok {
+		return
+	}
+	f.cancel()
+	delete(b.flights, string(id))
+	if result == nil {
+		return
+	}
+	switch uri := mcp.Text(f.m.Params, "uri"); f.m.Method { // what holds until the session ends
+	case mcp.MethodInitialize:
+		b.declared, b.level = bytes.Clone(mcp.Get(result, "capabilities")), nil
+		clear(b.subscribed)
+	case mcp.MethodSetLevel:
+		b.level = f.m
+	case mcp.MethodSubscribe:
+		b.subscribed[uri] = f.m
+	case mcp.MethodUnsubscribe:
+		delete(b.subscribed, uri)
 	}
 }
 
@@ -240,7 +287,7 @@ func (b *bridge) cancelled(m *mcp.Message) bool {
 	legacy := b.begin != nil
 	b.mu.Unlock()
 	if !legacy {
-		b.answered(mcp.Get(m.Params, "requestId"))
+		b.answered(mcp.Get(m.Params, "requestId"), nil)
 	}
 	return !legacy
 }
@@ -268,13 +315,20 @@ func (b *bridge) settle(ctx context.Context) {
 }
 
 // pump passes the server's messages to the client.
-func (b *bridge) pump(ctx context.Context, conn *transport.HTTPConn) {
+func (b *bridge) pump(ctx context.Context, conn *uplink) {
 	for {
 		m, err := conn.Read(ctx)
+		if errors.Is(err, transport.ErrSession) {
+			conn.lost.Store(true)
+			select {
+			case b.gone <- struct{}{}:
+			default:
+			}
+		}
 		if err != nil {
 			return
 		}
-		if m.IsResponse() && string(m.ID) == string(renewed) {
+		if m.IsResponse() && bytes.HasPrefix(m.ID, ownID) {
 			continue
 		}
 		if m.Lost != nil {
@@ -284,7 +338,7 @@ func (b *bridge) pump(ctx context.Context, conn *transport.HTTPConn) {
 			return
 		}
 		if m.IsResponse() {
-			b.answered(m.ID)
+			b.answered(m.ID, m.Result)
 		}
 	}
 }
@@ -297,7 +351,7 @@ func (b *bridge) send(ctx context.Context, m *mcp.Message) {
 	var unsent *transport.SendError
 	session := errors.Is(err, transport.ErrSession)
 	if session || b.local && errors.As(err, &unsent) && unsent.NothingSent && ctx.Err() == nil {
-		if conn, again := b.renew(conn, m.Method != mcp.MethodInitialize); again == nil {
+		if conn, again := b.renew(conn, m.Method != mcp.MethodInitialize, b.local); again == nil {
 			err = conn.Write(ctx, m)
 		} else if !session {
 			err = again
@@ -315,11 +369,43 @@ func (b *bridge) send(ctx context.Context, m *mcp.Message) {
 		own = mcp.NewError(mcp.CodeInternal, "the Toolkeep server cannot be reached: "+err.Error())
 	}
 	_ = b.lines.Write(ctx, mcp.Refuse(m.ID, own)) // a disconnected client needs no response
-	b.answered(m.ID)
+	b.answered(m.ID, nil)
 }
 
-// renew reconnects after a lost session or server; introduce repeats the client's initialize there.
-func (b *bridge) renew(lost *transport.HTTPConn, introduce bool) (*transport.HTTPConn, error) {
+// watch reconnects while the client is silent: after a lost session, and when the local server answers at another
+// address. It starts no server, so that one which was stopped on purpose stays stopped.
+func (b *bridge) watch(ctx context.Context) {
+	tick := time.NewTicker(idleCheck)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case <-b.gone:
+		}
+		b.mu.Lock()
+		conn, begun := b.conn, b.declared != nil
+		b.mu.Unlock()
+		if !begun { // no session to lose: so in 2026-07-28
+			continue
+		}
+		cl, err := b.a.connect()
+		if err != nil || cl.base == conn.base && !conn.lost.Load() {
+			continue
+		}
+		asked, cancel := context.WithTimeout(ctx, idleCheck)
+		_, err = cl.get(asked, "/health/live", nil)
+		cancel()
+		if err == nil {
+			_, _ = b.renew(conn, true, false) // tried again at the next tick, or by the client's next message
+		}
+	}
+}
+
+// renew reconnects after a lost session or server; introduce repeats the client's initialize there, and what the
+// session held. start starts a local server that does not run.
+func (b *bridge) renew(lost *uplink, introduce, start bool) (*uplink, error) {
 	b.mu.Lock()
 	conn, begin := b.conn, b.begin
 	b.mu.Unlock()
@@ -335,14 +421,14 @@ func (b *bridge) renew(lost *transport.HTTPConn, introduce bool) (*transport.HTT
 		return conn, nil
 	}
 	lost.Close()
-	conn, err := b.open(b.ctx)
+	conn, err := b.open(b.ctx, start)
 	if err != nil {
 		return nil, err
 	}
 	b.pumps.Go(func() { b.pump(b.ctx, conn) })
 	if introduce && begin != nil {
 		again := *begin
-		again.ID = renewed
+		again.ID = append(bytes.Clone(ownID), '"')
 		if err = conn.Write(b.ctx, &again); err == nil {
 			err = conn.Write(b.ctx, &mcp.Message{Method: mcp.NotificationInitialized})
 		}
@@ -354,5 +440,34 @@ func (b *bridge) renew(lost *transport.HTTPConn, introduce bool) (*transport.HTT
 	b.mu.Lock()
 	b.conn = conn
 	b.mu.Unlock()
+	if introduce && begin != nil {
+		b.sends.Go(func() { b.replay(conn) })
+	}
 	return conn, nil
+}
+
+// replay gives a new session what the client had set in the old one, and tells the client what may have changed
+// meanwhile. A server that refuses something now has its reason; the client finds it when it asks.
+func (b *bridge) replay(conn *uplink) {
+	b.mu.Lock()
+	declared, held := b.declared, slices.Collect(maps.Values(b.subscribed))
+	if b.level != nil {
+		held = append(held, b.level)
+	}
+	b.mu.Unlock()
+	for i, m := range held {
+		again := *m
+		again.ID = fmt.Appendf(nil, `%s-%d"`, ownID, i+1)
+		_ = conn.Write(b.ctx, &again)
+	}
+	for of, notice := range map[string]string{"tools": mcp.NotificationToolsChanged, "prompts": mcp.NotificationPromptsChanged, "resources": mcp.NotificationResourcesChanged} {
+		if string(mcp.Get(declared, of, "listChanged")) == "true" {
+			_ = b.lines.Write(b.ctx, &mcp.Message{Method: notice})
+		}
+	}
+	for _, m := range held {
+		if m.Method == mcp.MethodSubscribe {
+			_ = b.lines.Write(b.ctx, &mcp.Message{Method: mcp.NotificationResourceUpdated, Params: mcp.Set([]byte("{}"), mcp.Get(m.Params, "uri"), "uri")})
+		}
+	}
 }
