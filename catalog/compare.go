@@ -55,7 +55,8 @@ func (c *Comparison) Breaking() []Difference {
 // Compare returns how the new tool differs from the old one for a caller.
 //
 // Breaking is what can make a working call fail, or remove something that a result promised: a parameter removed,
-// newly required or narrowed; a result property removed, no longer promised or of another type; newly writing,
+// newly required or narrowed; a result property removed, no longer promised, of another type or format, or with a
+// value that its enum or const excluded; newly writing,
 // newly needing approval, a role, a permission or credentials. Additive is what offers more: parameters, results,
 // wider limits. Everything else is a patch; the version number itself is no difference. A required parameter with a
 // default counts as optional, because callers may omit it. Undecidable differences (conditions, negations, schemas

@@ -100,6 +100,16 @@ func (s *schemaComparer) widened(pointer, format string, args ...any) {
 	s.add(pointer, KindAdditive, format, args...)
 }
 
+// opened reports that a value may now be one that was excluded by what readers know it by, such as its list of values
+// or its format: what reads a result may not know it.
+func (s *schemaComparer) opened(pointer, format string, args ...any) {
+	kind := KindAdditive
+	if s.dir == output {
+		kind = KindBreaking
+	}
+	s.add(pointer, kind, format, args...)
+}
+
 func (s *schemaComparer) node(pointer string, a, b any) {
 	if s.spent.steps++; s.spent.steps > maxCompareSteps || s.depth > maxCompareDepth {
 		s.spent.exhausted = true
@@ -274,7 +284,7 @@ func (s *schemaComparer) enums(pointer string, a, b map[string]any) {
 	switch {
 	case !had && !has:
 	case had && !has:
-		s.widened(at, "%s is no longer limited to a list of values", subject(pointer))
+		s.opened(at, "%s is no longer limited to a list of values", subject(pointer))
 	case !had && has:
 		s.narrowed(at, "%s is now limited to a list of values", subject(pointer))
 	default:
@@ -285,7 +295,7 @@ func (s *schemaComparer) enums(pointer string, a, b map[string]any) {
 		}
 		for _, v := range slices.Sorted(maps.Keys(y)) {
 			if !x[v] {
-				s.widened(at, "%s may now also be %s", subject(pointer), toolkeep.ClipBytes(v, 200))
+				s.opened(at, "%s may now also be %s", subject(pointer), toolkeep.ClipBytes(v, 200))
 			}
 		}
 	}
@@ -339,9 +349,13 @@ func (s *schemaComparer) patterns(pointer string, a, b map[string]any) {
 		y, has := b[k]
 		switch {
 		case !had && !has || had && has && sameTree(x, y):
+		case had && !has && k != "multipleOf":
+			s.opened(pointer+"/"+k, "%s of %s was lifted", k, subject(pointer))
 		case had && !has:
 			s.widened(pointer+"/"+k, "%s of %s was lifted", k, subject(pointer))
-		case had && has && k == "multipleOf" && divides(y, x):
+		case had && has && k != "multipleOf":
+			s.add(pointer+"/"+k, KindBreaking, "%s of %s went from %s to %s", k, subject(pointer), toolkeep.ClipBytes(written(x), 200), toolkeep.ClipBytes(written(y), 200))
+		case had && has && divides(y, x):
 			s.widened(pointer+"/"+k, "%s of %s went from %s to %s", k, subject(pointer), written(x), written(y))
 		default:
 			s.narrowed(pointer+"/"+k, "%s must now have %s %s", subject(pointer), k, toolkeep.ClipBytes(written(y), 200))
