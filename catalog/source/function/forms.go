@@ -98,7 +98,7 @@ func looks(v map[string]any) Form {
 		return OpenAI
 	case has("title") && has("properties") && !has("name"):
 		return LangChain
-	case has("name") && (!has("type") || v["type"] == "custom"):
+	case has("name") && !has("type"):
 		return OpenAI // a function without arguments
 	}
 	return Auto
@@ -130,6 +130,12 @@ func (r *reader) read(pointer string, v map[string]any) *definition {
 		return &definition{form: asked, pointer: pointer, name: nameOf(v), parameters: problem(why)}
 	}
 	switch {
+	case form == Auto && v["type"] == "custom":
+		d := wrong("it is of type custom: it takes one text, possibly by a grammar, instead of arguments with a schema; describe it as a function with one text argument")
+		if inner, ok := v["custom"].(map[string]any); ok && d.name == "" {
+			d.name = nameOf(inner)
+		}
+		return d
 	case form == Auto:
 		return wrong("it is not a function: " + kindOf(v) + " is executed by its provider, or has an unknown form")
 	case asked != Auto && asked != form:

@@ -151,10 +151,13 @@ func TestMCPHints(t *testing.T) {
 // TestRefused: every refused function is named with its reason, and the others become tools.
 func TestRefused(t *testing.T) {
 	for in, want := range map[string]string{
-		`{"type":"web_search_20250305","name":"web_search"}`: "executed by its provider",
-		`{"googleSearch":{}}`:                                `"googleSearch" is executed by its provider`,
-		`{}`:                                                 "an empty object",
-		`7`:                                                  "it is not an object",
+		`{"type":"web_search_20250305","name":"web_search"}`:         "executed by its provider",
+		`{"googleSearch":{}}`:                                        `"googleSearch" is executed by its provider`,
+		`{"type":"custom","name":"code","description":"Runs code."}`: "of type custom: it takes one text",
+		`{"type":"custom","name":"code","format":{"type":"grammar","syntax":"lark","definition":"start: x"}}`: "of type custom",
+		`{"type":"custom","custom":{"name":"code","format":{"type":"text"}}}`:                                 "of type custom",
+		`{}`: "an empty object",
+		`7`:  "it is not an object",
 		`{"name":"g","input_schema":{"type":"array"}}`:                `of type "array"`,
 		`{"name":"g","input_schema":{"type":["string","null"]}}`:      "of another type than object",
 		`{"name":"g","input_schema":false}`:                           "allows no call",
