@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/big"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -359,7 +360,11 @@ func (x *explainer) union(branches []*jsonschema.Schema, rule string, v any, at 
 	case rule == "anyOf" && len(fits) > 0 || len(fits) == 1:
 		return
 	case len(fits) > 1:
-		x.add(at, rule, "fits the forms %d and %d and must fit exactly one", fits[0], fits[1])
+		if names := members(branches, fits); names != nil {
+			x.add(at, rule, "gives %s, of which only one may be given", toolkeep.Clip(strings.Join(names, " and "), 400))
+			return
+		}
+		x.add(at, rule, "fits the forms %s and %s and must fit exactly one", formName(branches, fits[0]), formName(branches, fits[1]))
 		return
 	case len(meant) == 0:
 		x.add(at, "type", "must be %s, not %s", orList(want), x.quote(v))
@@ -391,10 +396,39 @@ func (x *explainer) union(branches []*jsonschema.Schema, rule string, v any, at 
 			if found[0].Pointer != "" {
 				place = "at " + toolkeep.Clip(found[0].Pointer, 200) + " "
 			}
-			forms = append(forms, fmt.Sprintf("form %d: %s%s", i+1, place, found[0].Message))
+			forms = append(forms, fmt.Sprintf("form %s: %s%s", formName(branches, i+1), place, found[0].Message))
 		}
 	}
 	x.add(at, rule, "fits none of the %d forms allowed (%s)", len(branches), strings.Join(forms, "; "))
+}
+
+// members returns the names that the forms require, if each fitting one requires one and says nothing else of it: the
+// members of a choice, such as a oneof of protobuf.
+func members(branches []*jsonschema.Schema, fits []int) []string {
+	var out []string
+	for _, n := range fits {
+		b := branches[n-1]
+		if len(b.Required) != 1 || b.Ref != nil || b.Types != nil || len(b.Properties) > 0 {
+			return nil
+		}
+		out = append(out, strconv.Quote(b.Required[0]))
+	}
+	return out
+}
+
+// formName returns the number of a form, with the name that the schema has for it.
+func formName(branches []*jsonschema.Schema, n int) string {
+	name := branches[n-1].Title
+	s := branches[n-1]
+	for i := 0; name == "" && s.Ref != nil && i < maxLinks; i, s = i+1, s.Ref {
+		if name = s.Ref.Title; name == "" {
+			name = s.Ref.Location[strings.LastIndexAny(s.Ref.Location, "/#")+1:]
+		}
+	}
+	if name == "" {
+		return strconv.Itoa(n)
+	}
+	return fmt.Sprintf("%d (%s)", n, toolkeep.Clip(name, 60))
 }
 
 // maxLinks is how many references are followed to find the type of a branch.

@@ -201,6 +201,20 @@ func TestFaultsOfUnions(t *testing.T) {
 	if len(f) != 1 || f[0].Message != "fits the forms 1 and 2 and must fit exactly one" {
 		t.Error(f)
 	}
+	// The forms and the members of a choice have their names.
+	f = compile(t, `{"oneOf":[{"title":"Small","maximum":9},{"$ref":"#/$defs/big"}],"$defs":{"big":{"minimum":1}}}`).Validate(context.Background(), parse(t, `5`))
+	if len(f) != 1 || f[0].Message != "fits the forms 1 (Small) and 2 (big) and must fit exactly one" {
+		t.Error(f)
+	}
+	f = compile(t, `{"oneOf":[{"title":"Small","maximum":9},{"$ref":"#/$defs/big"}],"$defs":{"big":{"minimum":20}}}`).Validate(context.Background(), parse(t, `15`))
+	if len(f) != 1 || !strings.Contains(f[0].Message, "form 1 (Small): ") || !strings.Contains(f[0].Message, "form 2 (big): ") {
+		t.Error(f)
+	}
+	f = compile(t, `{"oneOf":[{"required":["text"]},{"required":["flag"]},{"required":["n"]},{"not":{"anyOf":[{"required":["text"]},{"required":["flag"]},{"required":["n"]}]}}]}`).
+		Validate(context.Background(), parse(t, `{"text":"a","n":1}`))
+	if len(f) != 1 || f[0].Message != `gives "text" and "n", of which only one may be given` {
+		t.Error(f)
+	}
 	f = compile(t, `{"anyOf":[{"required":["a"]},{"required":["b"]}]}`).Validate(context.Background(), parse(t, `{}`))
 	if len(f) != 1 || !strings.Contains(f[0].Message, `"a" is missing`) || !strings.Contains(f[0].Message, `"b" is missing`) {
 		t.Error(f)

@@ -156,6 +156,10 @@ func TestMisfits(t *testing.T) {
 			t.Errorf("%.80s: %v", tt.args, failed)
 			continue
 		}
+		// A message about a oneof names its fields.
+		if strings.Contains(tt.args, `"flag":true`) && (!strings.Contains(failed.Message, `"text"`) || !strings.Contains(failed.Message, `"flag"`) || !strings.Contains(failed.Message, `"number"`)) {
+			t.Error(failed.Message)
+		}
 		if at := failed.Details["pointer"]; at != tt.pointer && tt.pointer != "" {
 			t.Errorf("%.80s is refused at %v, want %s", tt.args, at, tt.pointer)
 		}

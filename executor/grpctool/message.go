@@ -95,7 +95,7 @@ func (w *writer) members(m protoreflect.Message, v any, at string, depth int) *a
 		}
 		if one := f.ContainingOneof(); one != nil && !one.IsSynthetic() {
 			if set := m.WhichOneof(one); set != nil {
-				return argErrorf(here, "only one of the fields of %q can be given, and %q is", one.Name(), set.JSONName())
+				return argErrorf(here, "only one of %s can be given, which are the oneof %q, and %q is", fieldNames(one), one.Name(), set.JSONName())
 			}
 		}
 		if err := w.field(m, f, value, here, depth); err != nil {
@@ -103,6 +103,15 @@ func (w *writer) members(m protoreflect.Message, v any, at string, depth int) *a
 		}
 	}
 	return nil
+}
+
+// fieldNames returns the names of a oneof's fields.
+func fieldNames(one protoreflect.OneofDescriptor) string {
+	names := make([]string, one.Fields().Len())
+	for i := range names {
+		names[i] = strconv.Quote(one.Fields().Get(i).JSONName())
+	}
+	return toolkeep.ClipBytes(strings.Join(names, ", "), 1000)
 }
 
 // takesNull reports whether null is a value of the field rather than its absence.

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -59,7 +60,7 @@ func build(set *descriptorpb.FileDescriptorSet) (*protoregistry.Files, error) {
 		if p := f.GetPackage(); p == "google.protobuf" || strings.HasPrefix(p, "google.protobuf.") {
 			return nil, invalid("the file %s puts types into google.protobuf, which is protobuf's own", toolkeep.CutBytes(f.GetName(), 300))
 		}
-		whole.File = append(whole.File, f)
+		whole.File = append(whole.File, withoutMessageSets(f))
 	}
 	for _, f := range wellknown.Files() {
 		whole.File = append(whole.File, protodesc.ToFileDescriptorProto(f))
@@ -69,6 +70,34 @@ func build(set *descriptorpb.FileDescriptorSet) (*protoregistry.Files, error) {
 		return nil, invalid("the files do not fit together: %s", toolkeep.CutBytes(strings.ReplaceAll(err.Error(), "\u00a0", " "), 500))
 	}
 	return files, nil
+}
+
+// withoutMessageSets returns the file with its message sets as messages without fields, which
+// unusable knows by an uninterpreted option. The library refuses a file that has one. What extends
+// messages is left out: no tool uses it, and a message set's extensions fit no other message.
+func withoutMessageSets(f *descriptorpb.FileDescriptorProto) *descriptorpb.FileDescriptorProto {
+	f = proto.CloneOf(f)
+	f.Extension = nil
+	var walk func(list []*descriptorpb.DescriptorProto)
+	walk = func(list []*descriptorpb.DescriptorProto) {
+		for _, m := range list {
+			m.Extension = nil
+			walk(m.NestedType)
+			if o := m.GetOptions(); o.GetMessageSetWireFormat() {
+				o.MessageSetWireFormat, m.ExtensionRange = nil, nil
+				o.UninterpretedOption = append(o.UninterpretedOption, &descriptorpb.UninterpretedOption{
+					Name: []*descriptorpb.UninterpretedOption_NamePart{{NamePart: proto.String(messageSetOption), IsExtension: proto.Bool(false)}}, IdentifierValue: proto.String("true")})
+			}
+		}
+	}
+	walk(f.MessageType)
+	return f
+}
+
+const messageSetOption = "message_set_wire_format"
+
+func isMessageSet(o *descriptorpb.UninterpretedOption) bool {
+	return len(o.Name) == 1 && o.Name[0].GetNamePart() == messageSetOption
 }
 
 // compile reads .proto files and their imports, only below the folders.
@@ -207,7 +236,7 @@ func unusable(d protoreflect.MessageDescriptor, seen map[protoreflect.FullName]b
 	if d.IsPlaceholder() {
 		return "the source lacks the type " + string(d.FullName())
 	}
-	if o, ok := d.Options().(*descriptorpb.MessageOptions); ok && o.GetMessageSetWireFormat() {
+	if o, ok := d.Options().(*descriptorpb.MessageOptions); ok && slices.ContainsFunc(o.GetUninterpretedOption(), isMessageSet) {
 		return "the type " + string(d.FullName()) + " is a message set, which has no form in JSON"
 	}
 	names := map[string]bool{}

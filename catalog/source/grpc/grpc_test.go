@@ -239,6 +239,9 @@ func TestSchemas(t *testing.T) {
 		{"v1_Kinds_Echo", `{"anInt32":2147483648}`, false},
 		{"v1_Kinds_Echo", `{"colour":"COLOUR_RED","byFlag":{"true":"COLOUR_GREEN"},"byLong":{"-5":"x"}}`, true},
 		{"v1_Kinds_Echo", `{"colour":"RED"}`, false},
+		{"v1_Kinds_Echo", `{"colour":77}`, true}, // as a result shows a value without a name
+		{"v1_Kinds_Echo", `{"colour":2147483648}`, false},
+		{"Legacy_Echo", `{"name":"x","mood":77}`, false}, // a closed enum has no such value
 		{"v1_Kinds_Echo", `{"byFlag":{"yes":"COLOUR_GREEN"}}`, false},
 		{"v1_Kinds_Echo", `{"text":"a"}`, true},
 		{"v1_Kinds_Echo", `{"text":"a","flag":true}`, false},
@@ -347,6 +350,52 @@ func TestConfined(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestMessageSet: a message set refuses the methods that use it and no others, wherever it stands and
+// whatever extends it.
+func TestMessageSet(t *testing.T) {
+	field := func(name string, number int32, typ string) *descriptorpb.FieldDescriptorProto {
+		return &descriptorpb.FieldDescriptorProto{Name: proto.String(name), Number: proto.Int32(number), Type: descriptorpb.FieldDescriptorProto_TYPE_MESSAGE.Enum(),
+			TypeName: proto.String(typ), Label: descriptorpb.FieldDescriptorProto_LABEL_OPTIONAL.Enum()}
+	}
+	set := func() *descriptorpb.DescriptorProto {
+		return &descriptorpb.DescriptorProto{Name: proto.String("Set"), Options: &descriptorpb.MessageOptions{MessageSetWireFormat: proto.Bool(true)},
+			ExtensionRange: []*descriptorpb.DescriptorProto_ExtensionRange{{Start: proto.Int32(4), End: proto.Int32(2147483647)}}}
+	}
+	extends := field("more", 600_000_000, ".old.Plain")
+	extends.Extendee = proto.String(".old.Set")
+	inner := field("inner", 5, ".old.Plain")
+	inner.Extendee = proto.String(".old.Outer.Set")
+	plain := &descriptorpb.DescriptorProto{Name: proto.String("Plain"), Extension: []*descriptorpb.FieldDescriptorProto{inner}}
+	method := func(name, in, out string) *descriptorpb.MethodDescriptorProto {
+		return &descriptorpb.MethodDescriptorProto{Name: proto.String(name), InputType: proto.String(".old." + in), OutputType: proto.String(".old." + out)}
+	}
+	old := &descriptorpb.FileDescriptorProto{Name: proto.String("old.proto"), Package: proto.String("old"), Syntax: proto.String("proto2"),
+		MessageType: []*descriptorpb.DescriptorProto{set(), plain, {Name: proto.String("Outer"), NestedType: []*descriptorpb.DescriptorProto{set()}},
+			{Name: proto.String("Holder"), Field: []*descriptorpb.FieldDescriptorProto{field("deep", 1, ".old.Outer.Set")}}},
+		Extension: []*descriptorpb.FieldDescriptorProto{extends},
+		Service: []*descriptorpb.ServiceDescriptorProto{{Name: proto.String("Old"), Method: []*descriptorpb.MethodDescriptorProto{
+			method("Fine", "Plain", "Outer"), method("Takes", "Set", "Plain"), method("Gives", "Plain", "Holder")}}}}
+	raw, err := proto.Marshal(&descriptorpb.FileDescriptorSet{File: []*descriptorpb.FileDescriptorProto{old}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan := read(t, Options{Target: "h:1", Protoset: raw})
+	if got := strings.Join(ids(plan), " "); got != "Old_Fine" {
+		t.Error(got)
+	}
+	for _, r := range plan.Refused {
+		if !strings.Contains(r.Reason, "is a message set") {
+			t.Errorf("%+v", r)
+		}
+	}
+	if len(plan.Refused) != 2 {
+		t.Errorf("%+v", plan.Refused)
+	}
+	if faults := grpctool.New(grpctool.Config{}).Check(find(t, plan, plan.Tools[0].Name).Manifest); len(faults) > 0 {
+		t.Errorf("%+v", faults)
 	}
 }
 

@@ -258,11 +258,11 @@ func (s *shape) enum(d protoreflect.EnumDescriptor) map[string]any {
 		names = append(names, string(d.Values().Get(i).Name()))
 	}
 	named := map[string]any{"type": "string", "enum": names}
-	if s.input || d.IsClosed() {
+	if d.IsClosed() {
 		return named
 	}
-	// A newer server may return a value without a name here.
-	return map[string]any{"anyOf": []any{named, map[string]any{"type": "integer"}}}
+	// A newer server may return a value without a name here, and takes it back.
+	return map[string]any{"anyOf": []any{named, integer("-2147483648", "2147483647")}}
 }
 
 // special returns the schema of a type with its own JSON form, nil for others.
