@@ -138,7 +138,7 @@ type ResultSpec struct {
 
 	// StrictAsked is set if the manifest itself has strict: true: then a tool without a
 	// result schema is refused (E3723).
-	StrictAsked bool `json:"-"`
+	StrictAsked bool `json:"strict_asked,omitempty"`
 }
 
 // Permissions lists what the tool may access outside itself.
