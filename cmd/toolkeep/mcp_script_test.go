@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/rogpeppe/go-internal/testscript"
 )
@@ -55,6 +56,9 @@ func offering(file string) *sdk.Server {
 	var last string
 	s.AddReceivingMiddleware(func(next sdk.MethodHandler) sdk.MethodHandler {
 		return func(ctx context.Context, method string, r sdk.Request) (sdk.Result, error) {
+			if events && method == "server/discover" { // log levels are of revisions with sessions
+				return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "no such method"}
+			}
 			if p, ok := r.GetParams().(*sdk.SetLoggingLevelParams); ok {
 				mu.Lock()
 				level = string(p.Level)
