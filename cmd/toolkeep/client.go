@@ -126,6 +126,9 @@ func (e *refusedError) print(w io.Writer) {
 			fmt.Fprintf(w, "  it said %s\n", toolkeep.Clip(string(d), 2000))
 		}
 	}
+	if at, _ := e.Details["url"].(string); at != "" && e.Code == string(toolkeep.LoginRequired) {
+		fmt.Fprintf(w, "  open %s in a browser, then repeat the command\n", at)
+	}
 	if e.RetryAfterS > 0 {
 		fmt.Fprintf(w, "  try again after %d s\n", e.RetryAfterS)
 	}

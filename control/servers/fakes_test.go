@@ -282,6 +282,10 @@ func (l *logins) Remove(_ context.Context, server, owner string) error {
 	l.told = append(l.told, "remove "+owner+"/"+server)
 	return nil
 }
+func (l *logins) EndLogins(_ context.Context, server, owner, url string) error {
+	l.told = append(l.told, "end "+owner+"/"+server+" "+url)
+	return nil
+}
 func (l *logins) Sweep(context.Context) error { return nil }
 func (l *logins) Follow(toolkeep.Committed)   {}
 

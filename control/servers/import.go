@@ -84,6 +84,11 @@ func (s *Servers) Import(ctx context.Context, p *toolkeep.Principal, name string
 	if err := s.put(ctx, doc, old.Revision); err != nil {
 		return nil, err
 	}
+	if replaces && spec.Transport != upstream.Stdio {
+		if err := s.c.Credentials.Logins.EndLogins(ctx, name, id.owner, spec.URL); err != nil {
+			s.c.Log.Warn("pending logins at an earlier address of an MCP server end by themselves", "server", name, "error", err)
+		}
+	}
 	var plan *Plan
 	if err = s.position.Await(ctx, s.c.Store); err != nil {
 		err = toolkeep.NewError(toolkeep.RecordUnavailable, "this node does not see the MCP server %s in its store yet; try again in a moment", name).Because(err)

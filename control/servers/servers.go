@@ -53,6 +53,7 @@ type Logins interface {
 	Login(ctx context.Context, r oauth.Ref, resp *http.Response) error
 	Logout(ctx context.Context, r oauth.Ref) error
 	Remove(ctx context.Context, server, owner string) error
+	EndLogins(ctx context.Context, server, owner, url string) error
 	Sweep(ctx context.Context) error
 	Follow(c toolkeep.Committed)
 }

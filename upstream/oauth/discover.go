@@ -52,6 +52,7 @@ type serverMetadata struct {
 	Authorize  string   `json:"authorization_endpoint"`
 	Token      string   `json:"token_endpoint"`
 	Register   string   `json:"registration_endpoint"`
+	Revoke     string   `json:"revocation_endpoint"`
 	Methods    []string `json:"token_endpoint_auth_methods_supported"`
 	Scopes     []string `json:"scopes_supported"`
 	PKCE       []string `json:"code_challenge_methods_supported"`
@@ -250,7 +251,8 @@ func (l *Logins) get(ctx context.Context, r Ref, at string, into any) error {
 }
 
 // send makes a request and decodes its JSON response. A status other than 2xx is a
-// *statusError; network errors come without the address.
+// *statusError; network errors come without the address. With into nil the body does not
+// matter.
 func (l *Logins) send(r Ref, req *http.Request, into any, follow bool) (*http.Response, error) {
 	req.Header.Set("Accept", "application/json")
 	client := *l.c.Client(r.Tenant, r.Network)
@@ -281,6 +283,9 @@ func (l *Logins) send(r Ref, req *http.Request, into any, follow bool) (*http.Re
 		return nil, refuse("an answer of its authorization server is over the limit of %d bytes", maxAnswer)
 	case resp.StatusCode < 200 || resp.StatusCode > 299:
 		return nil, &statusError{status: resp.StatusCode, code: errorCode(data)}
+	}
+	if into == nil {
+		return resp, nil
 	}
 	if kind, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type")); err != nil || kind != "application/json" && !strings.HasSuffix(kind, "+json") {
 		if follow {

@@ -34,23 +34,9 @@ type granted struct {
 func (l *Logins) grant(ctx context.Context, r Ref, at string, who identity, form url.Values) (granted, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTime)
 	defer cancel()
-	if _, err := endpoint(at); err != nil {
-		return granted{}, refuse("the address of its token endpoint is not an https URL")
-	}
-	if who.method != methodBasic {
-		form.Set("client_id", who.id)
-	}
-	if who.method == methodPost {
-		form.Set("client_secret", who.secret)
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, at, strings.NewReader(form.Encode()))
+	req, err := tokenRequest(ctx, at, who, form)
 	if err != nil {
-		return granted{}, refuse("the address of its token endpoint cannot be read")
-	}
-	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	if who.method == methodBasic { // both parts are form-encoded first (RFC 6749, 2.3.1)
-		pair := url.QueryEscape(who.id) + ":" + url.QueryEscape(who.secret)
-		req.Header.Set("Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(pair)))
+		return granted{}, err
 	}
 	var got struct {
 		Access  string `json:"access_token"`
@@ -85,6 +71,58 @@ func (l *Logins) grant(ctx context.Context, r Ref, at string, who identity, form
 		g.scopes = scopesOf(s)
 	}
 	return g, nil
+}
+
+// tokenRequest makes a request to the token or revocation endpoint, with the client's
+// identity.
+func tokenRequest(ctx context.Context, at string, who identity, form url.Values) (*http.Request, error) {
+	if _, err := endpoint(at); err != nil {
+		return nil, refuse("the address of its token endpoint is not an https URL")
+	}
+	if who.method != methodBasic {
+		form.Set("client_id", who.id)
+	}
+	if who.method == methodPost {
+		form.Set("client_secret", who.secret)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, at, strings.NewReader(form.Encode()))
+	if err != nil {
+		return nil, refuse("the address of its token endpoint cannot be read")
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	if who.method == methodBasic { // both parts are form-encoded first (RFC 6749, 2.3.1)
+		pair := url.QueryEscape(who.id) + ":" + url.QueryEscape(who.secret)
+		req.Header.Set("Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(pair)))
+	}
+	return req, nil
+}
+
+// revoke ends the tokens of a login at the authorization server, if it has an endpoint for
+// that: the refresh token first, with which most servers end all that came from it.
+func (l *Logins) revoke(ctx context.Context, r Ref, rec record) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTime)
+	defer cancel()
+	meta, err := l.server(ctx, r, rec.Issuer)
+	if err != nil || meta == nil || meta.Revoke == "" {
+		return err
+	}
+	who := identity{rec.ClientID, rec.ClientSecret, rec.Method}
+	if r.ClientID == rec.ClientID && r.ClientSecret != nil {
+		if who.secret, err = r.secret(ctx); err != nil {
+			return err
+		}
+	}
+	for _, t := range []struct{ hint, token string }{{"refresh_token", rec.Refresh}, {"access_token", rec.Access}} {
+		if t.token == "" {
+			continue
+		}
+		req, rerr := tokenRequest(ctx, meta.Revoke, who, url.Values{"token": {t.token}, "token_type_hint": {t.hint}})
+		if rerr == nil {
+			_, rerr = l.send(r, req, nil, false)
+		}
+		err = errors.Join(err, rerr)
+	}
+	return err
 }
 
 func secondsOf(v any) float64 {

@@ -454,6 +454,8 @@ type authServer struct {
 	families []*family
 	tokens   map[string]*family // access token
 	seen     []string           // every secret sent or received
+	revokes  int                // status of the revocation endpoint
+	revoked  []string           // hint and token of each request there
 
 	gate      func() // called in the token endpoint, without mu
 	refreshes atomic.Int64
@@ -515,6 +517,9 @@ func (s *authServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.authorize(w, r)
 	case r.URL.Path == "/token" && r.Method == "POST":
 		s.token(w, r)
+	case r.URL.Path == "/revoke" && r.Method == "POST":
+		s.revoked = append(s.revoked, r.FormValue("token_type_hint")+" "+r.FormValue("token"))
+		w.WriteHeader(s.revokes)
 	default:
 		http.NotFound(w, r)
 	}

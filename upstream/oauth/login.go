@@ -71,6 +71,9 @@ func (l *Logins) begin(ctx context.Context, r Ref, ask challenge) error {
 			}
 			return unsent(toolkeep.NewError(toolkeep.RateLimitExceeded, "%d logins are under way already", l.c.MaxLogins).After(time.Minute))
 		}
+		if old := b; old != nil && old.isReady() && old.id != "" && (old.ref.URL != r.URL || old.ref.ClientID != r.ClientID) {
+			l.work.Go(func() { l.end(l.ctx, old) }) // its registration was replaced
+		}
 		b = &begun{ref: r, ready: make(chan struct{})}
 		l.logins[r.key()] = b
 		l.work.Go(func() { l.prepare(b, ask) })
@@ -89,6 +92,33 @@ func (l *Logins) begin(ctx context.Context, r Ref, ask challenge) error {
 	// it first could log the principal in with their own account.
 	return unsent(toolkeep.NewError(toolkeep.LoginRequired, "%s has to log in at the MCP server %s: open details.url in a browser, then call again", r.Subject, r.Server).
 		With("url", at).With("server", r.Server))
+}
+
+// end deletes a login whose registration is gone. What fails here ends in time.
+func (l *Logins) end(ctx context.Context, b *begun) {
+	drop := toolkeep.DeleteDocument{Kind: LoginKind, ID: b.id, Expect: toolkeep.AnyRevision, By: b.ref.Subject}
+	if err := l.c.Store.Apply(ctx, drop); err != nil && !errors.Is(err, toolkeep.ErrNotFound) && ctx.Err() == nil {
+		l.c.Log.Warn("a login that is over could not be taken out of the store", "server", b.ref.Server, "error", err)
+	}
+}
+
+// EndLogins ends the pending logins at a server of a tenant (owner "" is all tenants) whose
+// address is not, or no longer, url. E3965.
+func (l *Logins) EndLogins(ctx context.Context, server, owner, url string) error {
+	items, _, err := l.c.Store.Documents(ctx, LoginKind)
+	for _, it := range items {
+		g, revision, ferr := l.find(ctx, it.ID)
+		if ferr != nil || g.Server != server || g.Address == url || owner != "" && g.Tenant != owner {
+			continue // what cannot be read cannot be finished either
+		}
+		drop := toolkeep.DeleteDocument{Kind: LoginKind, ID: it.ID, Expect: revision}
+		if e := l.c.Store.Apply(ctx, drop); e != nil && !errors.Is(e, toolkeep.ErrNotFound) && !errors.Is(e, toolkeep.ErrStale) {
+			err = e
+			continue
+		}
+		l.over(it.ID)
+	}
+	return storeFault(err, "the pending logins at the MCP server "+server+" cannot be ended now; try again")
 }
 
 func (l *Logins) sweep(ctx context.Context) {
@@ -113,10 +143,26 @@ func (l *Logins) prepare(b *begun, ask challenge) {
 		delete(l.logins, b.ref.key())
 	}
 	due := l.sweepDue()
+	if l.sweeper == nil && b.err == nil && !b.none {
+		l.sweeper = time.AfterFunc(l.c.LoginTime, l.sweepLater)
+	}
 	l.mu.Unlock()
 	if due {
 		l.sweep(l.ctx)
 	}
+}
+
+// sweepLater ends the logins whose time is over, and comes back while others are pending.
+func (l *Logins) sweepLater() {
+	l.spawn(func() {
+		l.sweep(l.ctx)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.sweeper = nil
+		if len(l.logins) > 0 && !l.stopped {
+			l.sweeper = time.AfterFunc(l.c.LoginTime/10+time.Millisecond, l.sweepLater)
+		}
+	})
 }
 
 func (l *Logins) tryBegin(ctx context.Context, b *begun, ask challenge) error {

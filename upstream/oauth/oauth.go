@@ -109,6 +109,7 @@ type Logins struct {
 	tokens  map[string]*token // by account
 	logins  map[string]*begun // by account: those this node began
 	swept   time.Time
+	sweeper *time.Timer // ends pending logins in time; nil while none is pending
 
 	ctx  context.Context // of work that a stop may cut off
 	stop context.CancelFunc
@@ -147,6 +148,9 @@ func New(c Config) *Logins {
 func (l *Logins) Stop() {
 	l.mu.Lock()
 	l.stopped = true
+	if l.sweeper != nil {
+		l.sweeper.Stop()
+	}
 	l.mu.Unlock()
 	l.stop()
 	l.work.Wait()
@@ -179,7 +183,7 @@ func (l *Logins) Sweep(ctx context.Context) error {
 		return err
 	}
 	for _, it := range items {
-		if now.Sub(it.UpdatedAt) <= l.c.LoginTime {
+		if now.Sub(it.UpdatedAt) < l.c.LoginTime {
 			continue
 		}
 		err := l.c.Store.Apply(ctx, toolkeep.DeleteDocument{Kind: it.Kind, Tenant: it.Tenant, ID: it.ID, Expect: it.Revision})

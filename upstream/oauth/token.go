@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// early is how long before its expiry a token is renewed.
+	// early is how long before its expiry a token is renewed, at most half its life.
 	early = 30 * time.Second
 	// lease is how long a node may use a refresh token exclusively. It is longer than
 	// the request and the writes around it.
@@ -46,6 +46,15 @@ type record struct {
 	Asked        []string  `json:"asked,omitempty"`  // requested
 	// Renewing is until when a node uses the refresh token.
 	Renewing time.Time `json:"renewing,omitzero"`
+}
+
+// due reports whether the token is to be renewed.
+func (rec *record) due(now time.Time) bool {
+	ahead := early
+	if half := rec.Expiry.Sub(rec.At) / 2; !rec.At.IsZero() && half < ahead {
+		ahead = half
+	}
+	return !rec.Expiry.IsZero() && !now.Add(ahead).Before(rec.Expiry)
 }
 
 // take stores the response of a token endpoint.
@@ -267,7 +276,7 @@ func (l *Logins) Token(ctx context.Context, r Ref) (string, error) {
 		return "", err
 	}
 	rec, now := t.of(r), l.c.Clock()
-	if rec.Access == "" || rec.Expiry.IsZero() || now.Add(early).Before(rec.Expiry) {
+	if rec.Access == "" || !rec.due(now) {
 		t.unlock()
 		return rec.Access, nil
 	}
@@ -489,21 +498,33 @@ func (l *Logins) keepTrying(r Ref, t *token) {
 	}
 }
 
-// Logout deletes the account's token. It is not revoked at the authorization server.
-// E3965.
+// Logout deletes the account's token, and revokes it where the authorization server has
+// an endpoint for that (RFC 7009). A revocation that fails is logged: the login here has
+// ended. E3965.
 func (l *Logins) Logout(ctx context.Context, r Ref) error {
-	err := l.c.Store.Apply(ctx, toolkeep.DeleteDocument{Kind: TokenKind, Tenant: r.Tenant, ID: r.id(), Expect: toolkeep.AnyRevision, By: r.Subject})
+	_, rec, err := l.current(ctx, r)
+	if err != nil {
+		return err
+	}
+	err = l.c.Store.Apply(ctx, toolkeep.DeleteDocument{Kind: TokenKind, Tenant: r.Tenant, ID: r.id(), Expect: toolkeep.AnyRevision, By: r.Subject})
 	if err != nil && !errors.Is(err, toolkeep.ErrNotFound) {
 		return storeFault(err, "the login at the MCP server "+r.Server+" cannot be ended now; try again")
 	}
 	l.changed(r.Tenant, r.id(), 0)
+	if rec.Access != "" {
+		if err := l.revoke(context.WithoutCancel(ctx), r, rec); err != nil {
+			l.c.Log.Warn("a login at an MCP server was not revoked; its tokens end by themselves", "server", r.Server, "tenant", r.Tenant, "agent_id", r.Subject, "error", err)
+		}
+	}
 	return nil
 }
 
-// Remove deletes the tokens of a removed server: those of the owner's tenant, or of all
+// Remove deletes the tokens and the pending logins of a removed server: those of the owner's tenant, or of all
 // tenants if owner is "".
 func (l *Logins) Remove(ctx context.Context, server, owner string) error {
-	items, _, err := l.c.Store.Documents(ctx, TokenKind)
+	err := l.EndLogins(ctx, server, owner, "")
+	items, _, listErr := l.c.Store.Documents(ctx, TokenKind)
+	err = errors.Join(err, listErr)
 	for _, it := range items {
 		if !strings.HasPrefix(it.ID, server+"/") || owner != "" && it.Tenant != owner {
 			continue
