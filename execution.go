@@ -53,6 +53,9 @@ type Execution struct {
 type Credential struct {
 	Spec  AuthSpec
 	Value string
+	// Leased means that the secret was made for this call and is revoked after it: no
+	// connection outlives the call with it.
+	Leased bool
 }
 
 // Cleaner removes secrets from text.

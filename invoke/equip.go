@@ -67,7 +67,7 @@ func (p *Pipeline) credentials(ctx context.Context, w *prepared, k *credentialSe
 			release() // what was read stays redacted for a while
 			return err
 		}
-		creds = append(creds, toolkeep.Credential{Spec: s, Value: got.Value.Text()})
+		creds = append(creds, toolkeep.Credential{Spec: s, Value: got.Value.Text(), Leased: got.Value.Leased})
 		got.Value.Wipe()
 		warnings = append(warnings, got.Warnings...)
 	}

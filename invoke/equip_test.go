@@ -3,6 +3,7 @@ package invoke_test
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -30,7 +31,7 @@ func (s *countingSecrets) Credential(ctx context.Context, _ *toolkeep.Principal,
 		return secret.Equipped{}, toolkeep.NewError(toolkeep.SecretRetrievalFailed, "the store is away")
 	}
 	text := fmt.Sprintf("secret-value-%d-of-%s", len(s.calls), spec.Type)
-	v := secret.Value{Bytes: []byte(text), Scope: secret.User, Store: "secret", Version: fmt.Sprint(len(s.calls))}
+	v := secret.Value{Bytes: []byte(text), Scope: secret.User, Store: "secret", Version: fmt.Sprint(len(s.calls)), Leased: len(s.calls)%2 == 1}
 	s.gave = append(s.gave, v.Bytes)
 	return secret.Equipped{Value: v, Held: []string{text}}, nil
 }
@@ -72,6 +73,9 @@ func TestRefusedCredential(t *testing.T) {
 				n++
 				if len(x.Credentials) > 0 {
 					sent = append(sent, strings.Split(x.Credentials[0].Value, "-")[2])
+					if n, err := strconv.Atoi(sent[len(sent)-1]); err != nil || x.Credentials[0].Leased != (n%2 == 1) {
+						t.Errorf("credential %d is leased: %t", n, x.Credentials[0].Leased)
+					}
 					s.mu.Lock()
 					for i, c := range s.calls {
 						last := i >= len(s.calls)-tt.entries

@@ -35,6 +35,7 @@ type Value struct {
 	Expires        time.Time // zero is never, or unknown
 	// KeptSince is set if the store was unreachable and the value is the last one it returned, at that time.
 	KeptSince time.Time
+	Leased    bool // made for this call by the store, which revokes it when the call's ctx ends
 }
 
 // Text returns the secret as text, a copy that Wipe does not overwrite.

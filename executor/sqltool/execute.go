@@ -251,6 +251,7 @@ type call struct {
 type login struct {
 	user, password string
 	cert           *tls.Certificate
+	leased         bool // it ends with the call
 	hash           [32]byte
 }
 
@@ -280,6 +281,7 @@ func (b *binding) login(x *toolkeep.Execution) (*login, *toolkeep.Error) {
 		default:
 			l.password = c.Value
 		}
+		l.leased = l.leased || c.Leased
 		var n [8]byte
 		binary.BigEndian.PutUint64(n[:], uint64(len(c.Value)))
 		h.Write([]byte(c.Spec.Type))
@@ -360,6 +362,7 @@ func (c *call) begin(ctx context.Context) (*member, error) {
 		if err != nil {
 			return nil, err
 		}
+		m.leased = c.login.leased
 		guard := watch(ctx, m.session)
 		err = m.begin(ctx, c.binding, c.limit(ctx))
 		guard.done()

@@ -45,6 +45,8 @@ type member struct {
 	born  time.Time
 	since time.Time // idle since
 	used  bool      // it has served a call
+	// leased means that its login ends with the call: nobody else can use it.
+	leased bool
 }
 
 func newPools(perKey, total int, wait, idleFor, maxAge time.Duration) *pools {
@@ -166,11 +168,11 @@ func (p *pools) forget(key poolKey) {
 	p.wake()
 }
 
-// give returns a session, or closes it if it is unusable.
+// give returns a session, or closes it if it is unusable or its login ends now.
 func (p *pools) give(m *member) {
 	p.mu.Lock()
 	own := p.byKey[m.key]
-	if p.closed || !m.usable() || time.Since(m.born) >= p.maxAge {
+	if p.closed || m.leased || !m.usable() || time.Since(m.born) >= p.maxAge {
 		p.gone(own)
 		p.tidy(m.key)
 		p.wake()

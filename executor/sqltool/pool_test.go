@@ -132,3 +132,22 @@ func (p *pools) counts() (open, idle int) {
 	}
 	return p.open, idle
 }
+
+// leasedLogin: a connection is closed with the call for which its login was made, also when
+// the call fails; other logins' connections are kept.
+func leasedLogin(t *testing.T, b *bench) {
+	own := *b
+	own.e = New(b.e.config)
+	defer own.e.Close()
+	for _, leased := range []bool{true, false} {
+		own.creds = []toolkeep.Credential{{Spec: toolkeep.AuthSpec{Type: "bearer"}, Value: password, Leased: leased}}
+		own.must(query("SELECT 1 AS n"), `{}`)
+		_, err := own.call(t.Context(), query("SELECT nothing FROM nowhere"), `{}`)
+		if toolkeep.AsError(err).Code != toolkeep.QueryFailed {
+			t.Errorf("the failing statement: %v", err)
+		}
+		if open, _ := own.e.pools.counts(); leased != (open == 0) {
+			t.Errorf("leased %t: %d connections are open after the call", leased, open)
+		}
+	}
+}

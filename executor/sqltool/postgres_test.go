@@ -30,6 +30,7 @@ func TestPostgres(t *testing.T) {
 		{"Altered", func(t *testing.T, b *bench, admin *pgx.Conn, _ *pgtest.Server) {
 			altered(t, b, func(s string) { run(t, admin, s, "GRANT ALL ON thing TO PUBLIC") })
 		}},
+		{"LeasedLogin", func(t *testing.T, b *bench, _ *pgx.Conn, _ *pgtest.Server) { leasedLogin(t, b) }},
 		{"Hammer", func(t *testing.T, b *bench, _ *pgx.Conn, _ *pgtest.Server) {
 			hammer(t, b, query("SELECT $1::int AS v, pg_sleep(0.002)", "a"))
 		}},

@@ -450,7 +450,7 @@ path "sys/leases/revoke" { capabilities = ["update"] }`)
 	if err != nil {
 		t.Fatalf("%v because %v", err, errors.Unwrap(err))
 	}
-	if whole.Expires.IsZero() || !strings.HasPrefix(whole.Text(), `{"password":"`) || !strings.Contains(whole.Text(), `"username":"v-`) {
+	if whole.Expires.IsZero() || !whole.Leased || !strings.HasPrefix(whole.Text(), `{"password":"`) || !strings.Contains(whole.Text(), `"username":"v-`) {
 		t.Errorf("%+v %s", whole, whole.Text())
 	}
 	both, err := v.Read(ctx, acme, "database/creds/acme-ro#username:password")

@@ -224,6 +224,7 @@ func (s *Store) value(ctx context.Context, r reference, m mount, scope secret.Sc
 	defer wipe(a.Data)
 	v := secret.Value{Scope: scope, Store: Scheme}
 	if a.LeaseID != "" { // held first, so that it is revoked whatever fails next
+		v.Leased = true
 		v.Expires = s.leases.hold(ctx, a.LeaseID, time.Duration(a.Duration)*time.Second, a.Renewable)
 	}
 	data := a.Data
