@@ -25,6 +25,15 @@ type Principal struct {
 	Until time.Time
 }
 
+// Person returns whose history, preferences and feedback the caller's are: the person an
+// agent acts for, else the subject itself.
+func (p *Principal) Person() string {
+	if p.OnBehalf != "" {
+		return p.OnBehalf
+	}
+	return p.Subject
+}
+
 // May reports whether the principal holds a named permission.
 func (p *Principal) May(permission string) bool {
 	for _, q := range p.Permissions {

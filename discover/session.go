@@ -5,7 +5,7 @@ import "time"
 // Session identifies the user and conversation of a query.
 type Session struct {
 	Tenant  string
-	Subject string // the user
+	Subject string // the user: toolkeep.Principal.Person
 	ID      string // of the conversation, "" outside of one
 }
 

@@ -29,15 +29,15 @@ func TestWhatIsDisclosed(t *testing.T) {
 
 	// The boss uses three tools together, one of which ann cannot see.
 	for i := range 6 {
-		u := user{t, k, boss, fmt.Sprint("s-", i)}
+		u := user{t, k, boss, fmt.Sprint("s-", i), ""}
 		for _, tool := range []string{"shop.veiled", "shop.order", "shop.track"} {
 			u.call(tool)
 		}
-		user{t, k, boss, fmt.Sprint("alone-", i)}.call("shop.login")
+		user{t, k, boss, fmt.Sprint("alone-", i), ""}.call("shop.login")
 	}
 	related := func(key, query string) (ids []string, body string) {
 		t.Helper()
-		status, body := user{t, k, key, ""}.do("GET", "/api/v1/tools/retrieval/related/shop.order?maxResults=10&relationshipType="+query, "")
+		status, body := user{t, k, key, "", ""}.do("GET", "/api/v1/tools/retrieval/related/shop.order?maxResults=10&relationshipType="+query, "")
 		var a struct {
 			Data struct {
 				RelatedTools []struct{ ToolID, Source string } `json:"relatedTools"`
@@ -68,7 +68,7 @@ func TestWhatIsDisclosed(t *testing.T) {
 		t.Errorf("another tenant is told what was learned: %q", ids)
 	}
 
-	ann := user{t, k, narrow, "s-ann"}
+	ann := user{t, k, narrow, "s-ann", ""}
 	for path, want := range map[string]string{
 		"manifest/shop.order?includeAnalytics=true": `"analytics":{"totalExecutions":6,"successRate":1,`,
 		"search?q=order+a+book":                     `"commonPairings":[{"toolId":"shop.track"`,
@@ -77,7 +77,7 @@ func TestWhatIsDisclosed(t *testing.T) {
 			t.Errorf("%s: %d %s", path, status, body)
 		}
 	}
-	if status, body := (user{t, k, stranger, ""}).do("GET", "/api/v1/tools/retrieval/manifest/shop.order?includeAnalytics=true", ""); status != 200 || strings.Contains(body, `"analytics"`) || strings.Contains(body, "shop.track") {
+	if status, body := (user{t, k, stranger, "", ""}).do("GET", "/api/v1/tools/retrieval/manifest/shop.order?includeAnalytics=true", ""); status != 200 || strings.Contains(body, `"analytics"`) || strings.Contains(body, "shop.track") {
 		t.Errorf("another tenant: %s", body)
 	}
 

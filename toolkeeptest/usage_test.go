@@ -6,7 +6,11 @@ import (
 	"testing"
 
 	json "github.com/go-json-experiment/json"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
 
+	"github.com/toolkeep/toolkeep/proto/l03v1"
 	"github.com/toolkeep/toolkeep/toolkeeptest"
 )
 
@@ -31,6 +35,7 @@ type user struct {
 	t            testing.TB
 	k            *toolkeeptest.Toolkeep
 	key, session string
+	person       string // whom the agent acts for, "" for nobody
 }
 
 func (u user) do(method, path, body string) (int, string) {
@@ -38,6 +43,9 @@ func (u user) do(method, path, body string) (int, string) {
 	header := []string{"Authorization", "Bearer " + u.key}
 	if u.session != "" {
 		header = append(header, "X-Session-ID", u.session)
+	}
+	if u.person != "" {
+		header = append(header, "X-User-ID", u.person)
 	}
 	return u.k.Do(method, path, body, header...)
 }
@@ -77,9 +85,9 @@ func TestSearchesTeach(t *testing.T) {
 	// Cached search results pick this up only within a minute.
 	k := toolkeeptest.New(t, toolkeeptest.Option{Settings: map[string]string{"search.model": "none", "search.cache.enabled": "false"}})
 	publishSome(k)
-	ann := user{t, k, k.Key("default", "ann", "agent"), "s-1"}
-	ben := user{t, k, k.Key("default", "ben", "agent"), "s-1"}
-	stranger := user{t, k, k.Key("other", "ann", "agent"), "s-1"}
+	ann := user{t, k, k.Key("default", "ann", "agent"), "s-1", ""}
+	ben := user{t, k, k.Key("default", "ben", "agent"), "s-1", ""}
+	stranger := user{t, k, k.Key("other", "ann", "agent"), "s-1", ""}
 
 	// A query with words that no description has finds nothing until someone has chosen
 	// a tool after it.
@@ -139,7 +147,7 @@ func TestSearchesTeach(t *testing.T) {
 	if status, _ := ann.do("GET", analytics+"tool", ""); status != 403 {
 		t.Errorf("an agent reads the report: %d", status)
 	}
-	auditor := user{t, k, k.Key("other", "eve", "auditor"), ""}
+	auditor := user{t, k, k.Key("other", "eve", "auditor"), "", ""}
 	if status, body := auditor.do("GET", analytics+"user", ""); status != 200 || strings.Contains(body, "ben") {
 		t.Errorf("%d %s", status, body)
 	}
@@ -163,7 +171,7 @@ func TestUsageOverARestart(t *testing.T) {
 	none := toolkeeptest.Option{Settings: map[string]string{"search.model": "none"}}
 	k := toolkeeptest.New(t, none)
 	publishSome(k)
-	ann := user{t, k, k.Key("default", "ann", "agent"), "s-1"}
+	ann := user{t, k, k.Key("default", "ann", "agent"), "s-1", ""}
 	ann.search("q=send+a+message")
 	ann.call("chat.post")
 	ann.call("files.read")
@@ -190,7 +198,7 @@ func TestUsageOnTwoNodes(t *testing.T) {
 	one, two := nodes[0], nodes[1]
 	publishSome(one)
 	key := one.Key("default", "ann", "agent")
-	here, there := user{t, one, key, "s-1"}, user{t, two, key, "s-1"}
+	here, there := user{t, one, key, "s-1", ""}, user{t, two, key, "s-1", ""}
 	two.AwaitKey("default", key)
 	waitUntil(t, "the second node has the tools", func() bool {
 		status, body := there.do("GET", "/api/v1/tools/retrieval/search?q=send+a+message", "")
@@ -205,5 +213,79 @@ func TestUsageOnTwoNodes(t *testing.T) {
 	waitUntil(t, "feedback is taken there", func() bool {
 		status, _ := there.do("POST", "/api/v1/tools/retrieval/feedback", fmt.Sprintf(`{"retrievalId":%q,"toolSelected":"chat.post","relevance":1}`, f.Data.Metadata.RetrievalID))
 		return status == 200
+	})
+}
+
+// TestPersonsBehindOneKey: persons whom one agent acts for share no history, no feedback and no report, whatever face
+// the agent comes through, and each is forgotten alone.
+func TestPersonsBehindOneKey(t *testing.T) {
+	t.Parallel()
+	k := toolkeeptest.New(t, toolkeeptest.Option{Settings: map[string]string{"search.model": "none", "search.cache.enabled": "false"}})
+	publishSome(k)
+	key := k.Key("default", "proxy", "agent", "admin")
+	ann, ben := user{t, k, key, "s-1", "ann"}, user{t, k, key, "s-1", "ben"}
+	_, ids := ann.search("q=send+a+message")
+	if len(ids) < 2 {
+		t.Fatal(ids)
+	}
+	ann.call("chat.post")
+	waitUntil(t, "the conversation has the call", func() bool {
+		_, ids := ann.search("strategy=session&q=anything+else")
+		return len(ids) > 0 && ids[0] == "chat.post"
+	})
+	for _, u := range []user{ben, {t, k, key, "s-1", ""}} {
+		if _, ids := u.search("strategy=session&q=anything+else"); len(ids) != 0 {
+			t.Errorf("%q has the history of ann: %v", u.person, ids)
+		}
+	}
+
+	// The searches of every face are the person's.
+	own, _ := ann.search("q=over+rest")
+	conn, err := grpc.NewClient(k.GRPCAddr(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	var head metadata.MD
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+key, "x-user-id", "ann", "x-session-id", "s-1")
+	if _, err := l03v1.NewToolRegistryClient(conn).QueryByCapability(ctx, &l03v1.QueryByCapabilityRequest{Query: "over grpc"}, grpc.Header(&head)); err != nil || len(head["x-retrieval-id"]) != 1 {
+		t.Fatalf("%v %v", head, err)
+	}
+	status, body := k.Do("POST", "/mcp/search", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"find_tools","arguments":{"query":"send over mcp"}}}`,
+		"Authorization", "Bearer "+key, "X-User-ID", "ann", "X-Session-ID", "s-1", "Content-Type", "application/json", "Accept", "application/json, text/event-stream")
+	if status != 200 {
+		t.Fatalf("%d %s", status, body)
+	}
+	_, after, _ := strings.Cut(body, `"toolkeep/retrieval_id":"`)
+	overMCP, _, _ := strings.Cut(after, `"`)
+	for face, search := range map[string]string{"rest": fmt.Sprintf(`"retrievalId":%q`, own.Data.Metadata.RetrievalID),
+		"grpc": fmt.Sprintf(`"retrievalId":%q`, head["x-retrieval-id"][0]), "mcp": fmt.Sprintf(`"retrievalId":%q`, overMCP)} {
+		said := `{` + search + `,"toolSelected":"files.read","relevance":1}`
+		if status, body := ben.do("POST", "/api/v1/tools/retrieval/feedback", said); status != 404 {
+			t.Errorf("%s: ben judges the search of ann: %d %s", face, status, body)
+		}
+		if status, body := ann.do("POST", "/api/v1/tools/retrieval/feedback", said); status != 200 {
+			t.Errorf("%s: ann may not judge her search: %d %s", face, status, body)
+		}
+	}
+
+	// The person is in the report and with the call, and forgotten alone.
+	ben.call("files.read")
+	waitUntil(t, "the report has both", func() bool {
+		_, body := k.Do("GET", "/api/v1/tools/admin/analytics?groupBy=user", "")
+		return strings.Contains(body, `"key":"ann"`) && strings.Contains(body, `"key":"ben"`)
+	})
+	if _, body := ann.do("GET", "/api/v1/invocations?tool_id=chat.post", ""); !strings.Contains(body, `"agent_id":"proxy","user_id":"ann"`) {
+		t.Error(body)
+	}
+	if status, body := k.Do("DELETE", "/api/v1/tools/admin/analytics/users/ann", ""); status != 200 || !strings.Contains(body, `"known":true`) {
+		t.Fatalf("%d %s", status, body)
+	}
+	if _, ids := ann.search("strategy=session&q=anything+else"); len(ids) != 0 {
+		t.Errorf("ann is not forgotten: %v", ids)
+	}
+	waitUntil(t, "ben is not forgotten", func() bool {
+		_, ids := ben.search("strategy=session&q=anything+else")
+		return len(ids) == 1 && ids[0] == "files.read"
 	})
 }

@@ -69,8 +69,7 @@ func (u *Usage) Feedback(ctx context.Context, p *toolkeep.Principal, f Feedback)
 	if again {
 		return id, true, nil
 	}
-	subject := short(p.Subject)
-	e, err := eventOf(EventFeedback, p.Tenant, "", u.c.Clock(), feedbackData{EventID: id, UserID: subject, AgentDID: subject, Tool: f.Tool, Relevance: f.Relevance, Success: f.Success})
+	e, err := eventOf(EventFeedback, p.Tenant, "", u.c.Clock(), feedbackData{EventID: id, UserID: short(p.Person()), AgentDID: short(p.Subject), Tool: f.Tool, Relevance: f.Relevance, Success: f.Success})
 	if err != nil {
 		return "", false, err
 	}
@@ -79,7 +78,7 @@ func (u *Usage) Feedback(ctx context.Context, p *toolkeep.Principal, f Feedback)
 
 // lookUp finds the search of a feedback, and whether the same feedback was given before.
 func (u *Usage) lookUp(p *toolkeep.Principal, f *Feedback) (id string, again, ok bool) {
-	subject, query := short(p.Subject), plain(toolkeep.CutBytes(u.c.Clean(f.Query), maxQuery))
+	subject, query := short(p.Person()), plain(toolkeep.CutBytes(u.c.Clean(f.Query), maxQuery))
 	u.mu.RLock()
 	defer u.mu.RUnlock()
 	t, ok := u.tenants.get(p.Tenant)

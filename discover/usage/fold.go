@@ -1,6 +1,7 @@
 package usage
 
 import (
+	"cmp"
 	"encoding/binary"
 	"regexp"
 	"slices"
@@ -51,7 +52,7 @@ func (u *Usage) ended(v *toolkeep.Invocation, at time.Time) {
 		return
 	}
 	t := u.tenant(v.Tenant, at)
-	x, us := t.tool(v.ToolID), t.user(short(v.Subject))
+	x, us := t.tool(v.ToolID), t.user(short(cmp.Or(v.OnBehalf, v.Subject)))
 	c := call{Tool: x.No, At: v.CreatedAt.UnixMicro(), OK: v.State == toolkeep.CallSucceeded}
 	if v.CreatedAt.IsZero() {
 		c.At = at.UnixMicro()

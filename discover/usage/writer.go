@@ -147,17 +147,17 @@ func (u *Usage) Retrieved(p *toolkeep.Principal, r Retrieval) string {
 		r.Session.Tenant = p.Tenant
 	}
 	if r.Session.Subject == "" {
-		r.Session.Subject = p.Subject
+		r.Session.Subject = p.Person()
 	}
 	// Headers may hold any bytes, but JSON must be UTF-8: an odd client name must not lose the
 	// record.
 	for _, s := range []*string{&r.Agent, &r.Query, &r.Session.ID, &r.Session.Subject, &r.Strategy} {
 		*s = strings.ToValidUTF8(*s, "\uFFFD")
 	}
-	addr := p.Addr
+	addr, agent := p.Addr, strings.ToValidUTF8(p.Subject, "\uFFFD")
 	u.writer.put(func() (toolkeep.Event, error) {
 		subject := short(r.Session.Subject)
-		d := retrievedData{EventID: id, Timestamp: stamp(r.At), UserID: subject, AgentDID: subject, SessionID: short(r.Session.ID),
+		d := retrievedData{EventID: id, Timestamp: stamp(r.At), UserID: subject, AgentDID: short(agent), SessionID: short(r.Session.ID),
 			Strategy: r.Strategy, TookMS: r.Took.Milliseconds(), Found: max(r.Found, len(r.Tools)), Face: r.Face, Address: addr,
 			Agent: toolkeep.CutBytes(u.c.Clean(toolkeep.CutBytes(r.Agent, 4*maxAgent)), maxAgent)}
 		if !u.c.NoHistory {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/toolkeep/toolkeep"
 )
@@ -68,6 +69,26 @@ func (g *Gate) Check(h Headers, p *toolkeep.Principal) (err error) {
 	}
 	g.Note(p, err)
 	return err
+}
+
+// Acting is Check, and returns the principal with the user whom the headers name as the
+// person it acts for. Check's errors; E3311 and E3330 for a user that no record can hold.
+func (g *Gate) Acting(h Headers, p *toolkeep.Principal) (*toolkeep.Principal, error) {
+	if err := g.Check(h, p); err != nil {
+		return nil, err
+	}
+	user := h.first(h.names.user)
+	switch {
+	case user == "" || user == p.Subject || user == p.OnBehalf:
+		return p, nil
+	case len(user) > g.limits.KeyBytes:
+		return nil, toolkeep.NewError(toolkeep.RequestTooLarge, "the user has %d bytes; at most %d are allowed", len(user), g.limits.KeyBytes).With("limit_bytes", g.limits.KeyBytes)
+	case !utf8.ValidString(user):
+		return nil, toolkeep.NewError(toolkeep.InvalidEncoding, "the user is not UTF-8 text")
+	}
+	acting := *p
+	acting.OnBehalf = user
+	return &acting, nil
 }
 
 // Trail is what an Auth can do beside: tell of a refused authorisation of what is no

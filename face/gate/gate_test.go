@@ -461,3 +461,30 @@ func TestRefusalsAreNoted(t *testing.T) {
 		t.Errorf("told %q, want %q", told, want)
 	}
 }
+
+// TestActing: who may act for others is the named user from then on; the principal itself is not changed.
+func TestActing(t *testing.T) {
+	g := New(Config{Auth: fakeAuth(nil), Limits: Limits{KeyBytes: 100}})
+	for _, x := range []struct {
+		user   string
+		may    bool
+		person string
+		code   toolkeep.Code
+	}{
+		{"", true, "agent", ""}, {"agent", false, "agent", ""}, {"ann", true, "ann", ""}, {"ann", false, "", toolkeep.PermissionDenied},
+		{strings.Repeat("a", 101), true, "", toolkeep.RequestTooLarge}, {"a\xff", true, "", toolkeep.InvalidEncoding},
+	} {
+		p := &toolkeep.Principal{Subject: "agent", Tenant: "t"}
+		if x.may {
+			p.Permissions = []string{toolkeep.PermActAs}
+		}
+		h := http.Header{}
+		if x.user != "" {
+			h.Set("X-User-Id", x.user)
+		}
+		acting, err := g.Acting(HTTP(h), p)
+		if toolkeep.IsCode(err, x.code) != (x.code != "") || err == nil && (acting.Person() != x.person || acting.Subject != "agent") || p.OnBehalf != "" {
+			t.Errorf("%q: %+v %v", x.user, acting, err)
+		}
+	}
+}

@@ -56,9 +56,13 @@ func (x *exchange) callTool(ctx context.Context, m *mcp.Message, dst []byte) ([]
 	if x.v.kind != viewRelay {
 		if own := ownTools[name]; own != nil {
 			if name != "call_tool" { // the pipeline checks call_tool's arguments
-				if err := x.s.gate.Check(gate.HTTP(x.header), x.p); err != nil {
+				acting, err := x.s.gate.Acting(gate.HTTP(x.header), x.p)
+				if err != nil {
 					return x.ownFailure(dst, toolkeep.AsError(err)), nil
 				}
+				mine := *x
+				mine.p = acting
+				x = &mine
 			}
 			return own(ctx, x, m, arguments, meta, dst)
 		}

@@ -164,7 +164,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.Method != http.MethodPost { // in a POST, messages other than calls are checked where they are read
-		err = s.gate.Check(gate.HTTP(r.Header), p)
+		p, err = s.gate.Acting(gate.HTTP(r.Header), p)
 	}
 	var v *view
 	if err == nil {

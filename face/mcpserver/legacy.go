@@ -54,7 +54,7 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, v *view, p *toolke
 		return
 	}
 	if slices.ContainsFunc(list, func(m *mcp.Message) bool { return m.Method != mcp.MethodCallTool }) {
-		if err := s.gate.Check(gate.HTTP(r.Header), p); err != nil {
+		if p, err = s.gate.Acting(gate.HTTP(r.Header), p); err != nil {
 			s.refuse(w, r, err, 0)
 			return
 		}

@@ -57,7 +57,7 @@ func (x *exchange) conversation() string {
 
 // session returns the session a search is for.
 func (x *exchange) session() discover.Session {
-	return discover.Session{Tenant: x.p.Tenant, Subject: x.p.Subject, ID: x.conversation()}
+	return discover.Session{Tenant: x.p.Tenant, Subject: x.p.Person(), ID: x.conversation()}
 }
 
 // toolContext answers find_tools with a context for the model's phase of the conversation: as

@@ -220,6 +220,7 @@ func appendInvocation(b []byte, v *toolkeep.Invocation, r *toolkeep.Result, whol
 	b = appendOptional(b, `,"tool_version":`, v.Version)
 	b = append(b, `,"agent_id":`...)
 	b = appendString(b, v.Subject)
+	b = appendOptional(b, `,"user_id":`, v.OnBehalf)
 	b = appendOptional(b, `,"session_id":`, v.Session)
 	b = appendOptional(b, `,"parent_invocation_id":`, v.Parent)
 	b = appendTime(b, `,"created_at":`, v.CreatedAt)

@@ -17,7 +17,7 @@ type SessionHeader struct {
 
 // asker is the principal as those see it who answer questions about tools.
 func (a *API) asker(p *toolkeep.Principal, s SessionHeader) assembly.Asker {
-	return assembly.Asker{Session: discover.Session{Tenant: p.Tenant, Subject: p.Subject, ID: s.SessionID}, Visible: a.visible(p), Audience: a.audience(p)}
+	return assembly.Asker{Session: discover.Session{Tenant: p.Tenant, Subject: p.Person(), ID: s.SessionID}, Visible: a.visible(p), Audience: a.audience(p)}
 }
 
 // ToolRelationships are the tools that you may see and that are related to one.

@@ -51,5 +51,5 @@ func (s *Server) admitPlain(ctx context.Context, msg proto.Message) (*toolkeep.P
 	if err := undecoded(msg); err != nil {
 		return nil, err
 	}
-	return r.principal, s.gate.Check(r.headers, r.principal)
+	return s.gate.Acting(r.headers, r.principal)
 }

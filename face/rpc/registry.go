@@ -171,7 +171,7 @@ func (g *registry) find(ctx context.Context, p *toolkeep.Principal, q discover.Q
 	if err := checkQuery(q.Text); err != nil {
 		return nil, discover.Report{}, err
 	}
-	q.Session.Tenant, q.Session.Subject = p.Tenant, p.Subject
+	q.Session.Tenant, q.Session.Subject = p.Tenant, p.Person()
 	if g.s.c.Audience != nil {
 		q.Audience = g.s.c.Audience(p)
 	}
