@@ -68,6 +68,7 @@ func (c *connection) upstream() string {
 
 type statement struct {
 	text   string
+	insert []string // arguments whose text stands in the statement as {{.name}}
 	params []parameter
 	first  []string // its first words, at most two, in upper case
 }
@@ -118,6 +119,7 @@ func parse(m *toolkeep.Manifest) (*binding, []toolkeep.Fault) {
 	}
 
 	b.checkEffects(r, m)
+	b.checkInsert(r)
 	b.checkArgs(r, m)
 	checkAuth(r, m, b)
 	if m.Permissions != nil {
@@ -230,6 +232,7 @@ func (b *binding) readStatement(o *bindings.Object) statement {
 		st.params = append(st.params, b.readParameter(p))
 		p.Done()
 	}
+	st.insert = b.readInsert(o)
 	if st.text == "" || b.dialect == "" {
 		return st
 	}
@@ -237,7 +240,12 @@ func (b *binding) readStatement(o *bindings.Object) statement {
 		o.Fault("statement", "size", "the statement has %d bytes; at most %d are accepted", len(st.text), maxText)
 		return st
 	}
-	n, err := scan(b.dialect, st.text)
+	text, missing := st.filled(nil)
+	if missing != "" {
+		o.Fault("statement", "insert", "the statement has {{.%s}}, which insert does not list", missing)
+		return st
+	}
+	n, err := scan(b.dialect, text)
 	st.first = n.first
 	switch {
 	case err != nil:
@@ -336,6 +344,11 @@ func (b *binding) checkArgs(r *bindings.Reader, m *toolkeep.Manifest) {
 		for j, p := range st.params {
 			if _, ok := schema.Properties[p.arg]; !ok && p.arg != "" {
 				r.Fault(at(i, j), "argument", "parameters_schema has no property %q", p.arg)
+			}
+		}
+		for _, name := range st.insert {
+			if _, ok := schema.Properties[name]; !ok {
+				r.Fault(bindings.At+"/insert", "argument", "parameters_schema has no property %q", name)
 			}
 		}
 	}

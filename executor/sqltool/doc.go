@@ -41,6 +41,10 @@
 // Values are bound by the database's protocol, never inserted into the text. Names,
 // keywords and parts of a statement cannot be parameters.
 //
+// insert lists arguments whose texts stand in the statement as {{.name}}, or {{array
+// .name}} for a list, as they are. Only a tool that reads may have them, without superuser:
+// the database enforces reading for whatever they say.
+//
 // # Reading
 //
 // For a tool that does not declare writing, the database enforces reading, not a check

@@ -207,11 +207,15 @@ func (e *Executor) Execute(ctx context.Context, x *toolkeep.Execution) (*toolkee
 	if terr != nil {
 		return nil, terr
 	}
+	statements, terr := b.complete(x.Args)
+	if terr != nil {
+		return nil, terr
+	}
 	l, terr := b.login(x)
 	if terr != nil {
 		return nil, terr
 	}
-	c := &call{executor: e, x: x, binding: b, login: l, args: args}
+	c := &call{executor: e, x: x, binding: b, login: l, args: args, texts: statements}
 	for try := 1; ; try++ {
 		c.sent = false
 		out, err := c.attempt(ctx)
@@ -242,6 +246,7 @@ type call struct {
 	binding  *binding
 	login    *login
 	args     [][]argument
+	texts    []statement // of this call
 	sent     bool
 	kept     bool // the rollback left rows in tables without transactions
 	renewed  bool // a dead session was replaced
@@ -420,7 +425,7 @@ func (c *call) statements(ctx context.Context, m *member) (any, error) {
 		if !b.all {
 			total = 0
 		}
-		r := &round{binding: b, st: &b.statements[i], args: c.args[i], out: out, last: i == len(b.statements)-1, sent: &c.sent}
+		r := &round{binding: b, st: &c.texts[i], args: c.args[i], out: out, last: i == len(b.statements)-1, sent: &c.sent}
 		if err := m.run(ctx, r); err != nil {
 			return nil, err
 		}

@@ -32,7 +32,8 @@ type Options struct {
 }
 
 // The supported kinds of Toolbox tools, and the source kind each needs.
-var toolKinds = map[string]string{"postgres-sql": "postgres", "mysql-sql": "mysql", "sqlite-sql": "sqlite"}
+var toolKinds = map[string]string{"postgres-sql": "postgres", "mysql-sql": "mysql", "sqlite-sql": "sqlite",
+	"postgres-execute-sql": "postgres", "mysql-execute-sql": "mysql", "sqlite-execute-sql": "sqlite"}
 
 // config is the file in one form. An entry that is not a mapping, or a toolset that is not a list,
 // is nil.
@@ -230,13 +231,8 @@ func (p *planner) manifest(name string, t map[string]any) (m map[string]any, fro
 	switch {
 	case t == nil:
 		return nil, nil, "it is not a mapping of settings such as kind, source and statement"
-	case strings.HasSuffix(kind, "-execute-sql"):
-		return nil, nil, fmt.Sprintf("a tool of kind %s runs whatever statement the model writes", kind)
 	case !ok:
-		return nil, nil, fmt.Sprintf("tools of kind %q are not supported here; postgres-sql, mysql-sql and sqlite-sql are", kind)
-	}
-	if list, ok := t["templateParameters"].([]any); ok && len(list) > 0 {
-		return nil, nil, "templateParameters put text into the statement, which is how an argument becomes SQL; write the statement with placeholders"
+		return nil, nil, fmt.Sprintf("tools of kind %q are not supported here; postgres-sql, mysql-sql and sqlite-sql are, and their -execute-sql", kind)
 	}
 	sourceName, _ := t["source"].(string)
 	src, ok := p.config.sources[sourceName]
@@ -254,6 +250,12 @@ func (p *planner) manifest(name string, t map[string]any) (m map[string]any, fro
 		return nil, nil, fmt.Sprintf("a tool of kind %s needs a source of kind %s, and %q is of kind %s", kind, dialect, sourceName, from.Dialect)
 	}
 	statement, _ := t["statement"].(string)
+	templates := t["templateParameters"]
+	free := strings.HasSuffix(kind, "-execute-sql")
+	if free {
+		statement = "{{.sql}}"
+		templates = []any{map[string]any{"name": "sql", "type": "string", "description": "the one statement to run; it may only read"}}
+	}
 	if strings.TrimSpace(statement) == "" {
 		return nil, nil, "it has no statement"
 	}
@@ -261,18 +263,98 @@ func (p *planner) manifest(name string, t map[string]any) (m map[string]any, fro
 	if why != "" {
 		return nil, nil, why
 	}
+	insert, why := inserts(templates, statement, dialect, schema)
+	if why != "" {
+		return nil, nil, why
+	}
+	roles, why := requiredRoles(t["authRequired"])
+	if why != "" {
+		return nil, nil, why
+	}
 	write := slices.Contains(p.Write, name)
-	if !write && !looksLikeQuery(statement) {
+	if write && len(insert) > 0 {
+		return nil, nil, "text of the caller becomes part of its statement, which a tool that writes may not do; leave it out of --write"
+	}
+	if len(insert) > 0 {
+		p.warn("%s puts text of its caller into its statement: it only reads, and has risk high, so that it is off until a person can approve its calls and a policy admits high risk", name)
+	}
+	if !write && !free && !looksLikeQuery(statement) {
 		p.warn("%s looks as if it writes; it reads only, and the database will refuse it, unless --write %s says otherwise", name, name)
 	}
-	if list, ok := t["authRequired"].([]any); ok && len(list) > 0 {
-		p.warn("%s asks for a login of Toolbox's auth services (authRequired); here roles and policies say who may call it", name)
+	if len(roles) > 0 {
+		p.warn("%s asks for a login of Toolbox's auth services (authRequired); here its callers need one of the roles %s", name, listed(roles))
 	}
 	description, _ := t["description"].(string)
 	if description = strings.TrimSpace(description); description == "" {
 		description = name
 	}
-	return p.assemble(name, sourceName, description, strings.TrimSpace(statement), from, params, schema, write), from, ""
+	m = p.assemble(name, sourceName, description, strings.TrimSpace(statement), from, params, schema, write)
+	if len(roles) > 0 {
+		m["required_roles"] = roles
+	}
+	if len(insert) > 0 {
+		m["execution"].(map[string]any)["binding"].(map[string]any)["insert"] = insert
+		m["risk"] = "high"
+	}
+	return m, from, ""
+}
+
+// requiredRoles returns the auth services of which a caller needs one, as roles.
+func requiredRoles(v any) ([]any, string) {
+	list, ok := v.([]any)
+	if v != nil && !ok {
+		return nil, "its authRequired is not a list of names"
+	}
+	for _, e := range list {
+		if s, ok := e.(string); !ok || s == "" {
+			return nil, "its authRequired is not a list of names"
+		}
+	}
+	return list, ""
+}
+
+func listed(names []any) string {
+	texts := make([]string, len(names))
+	for i, n := range names {
+		texts[i] = fmt.Sprint(n)
+	}
+	return strings.Join(texts, ", ")
+}
+
+// Actions of a template that are supported: a parameter, and a list with commas.
+var (
+	action   = regexp.MustCompile(`\{\{.*?\}\}`)
+	inserted = regexp.MustCompile(`^\{\{\s*(?:array\s+)?\.([A-Za-z_][A-Za-z0-9_]*)\s*\}\}$`)
+)
+
+// inserts adds the templateParameters to the schema of the arguments and returns their names.
+func inserts(v any, statement, dialect string, schema map[string]any) ([]any, string) {
+	params, more, why := parameters(v, dialect)
+	if why != "" || len(params) == 0 {
+		return nil, why
+	}
+	properties := schema["properties"].(map[string]any)
+	var names []any
+	for name, p := range more["properties"].(map[string]any) {
+		if properties[name] != nil {
+			return nil, fmt.Sprintf("two parameters have the name %s", name)
+		}
+		if t := p.(map[string]any)["type"]; t != "string" && t != "array" {
+			return nil, fmt.Sprintf("the templateParameter %s is of type %v; text and lists of text become part of a statement here", name, t)
+		}
+		properties[name] = p
+		names = append(names, name)
+	}
+	slices.SortFunc(names, func(a, b any) int { return strings.Compare(a.(string), b.(string)) })
+	required, _ := schema["required"].([]any)
+	schema["required"] = append(required, names...)
+	for _, a := range action.FindAllString(statement, -1) {
+		m := inserted.FindStringSubmatch(a)
+		if m == nil || !slices.Contains(names, any(m[1])) {
+			return nil, fmt.Sprintf("its statement has %s; of templates {{.name}} and {{array .name}} of a templateParameter are supported", toolkeep.Clip(a, 100))
+		}
+	}
+	return names, ""
 }
 
 func (p *planner) assemble(name, sourceName, description, statement string, from *sql.Target, params []any, schema map[string]any, write bool) map[string]any {

@@ -65,7 +65,16 @@ tools:
     source: pg
     description: Any table.
     templateParameters: [{name: table, type: string, description: the table}]
-    statement: SELECT * FROM {{.table}}
+    statement: SELECT * FROM {{.table}} WHERE id = $1
+    parameters: [{name: id, type: integer, description: which}]
+  columns:
+    kind: mysql-sql
+    source: my
+    description: Some columns.
+    templateParameters: [{name: names, type: array, description: columns, items: {name: n, type: string, description: one}}]
+    statement: "SELECT {{array .names}} FROM hotels"
+  branch: {kind: postgres-sql, source: pg, description: B., statement: "SELECT {{if .a}}1{{end}}", templateParameters: [{name: a, type: string, description: a}]}
+  number: {kind: postgres-sql, source: pg, description: N., statement: "SELECT 1 LIMIT {{.n}}", templateParameters: [{name: n, type: integer, description: n}]}
   free: {kind: postgres-execute-sql, source: pg, description: Anything.}
   other: {kind: bigquery-sql, source: pg, description: Another., statement: SELECT 1}
   in-the-cloud: {kind: postgres-sql, source: cloud, description: Cloud., statement: SELECT 1}
@@ -92,7 +101,7 @@ func TestRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused := map[string]string{
-		"template": "templateParameters", "free": "whatever statement", "other": "bigquery-sql", "in-the-cloud": "cloud-sql-postgres", "nowhere": `"gone"`,
+		"branch": "{{if", "number": "is of type integer", "other": "bigquery-sql", "in-the-cloud": "cloud-sql-postgres", "nowhere": `"gone"`,
 		"mismatch": "needs a source of kind mysql", "me": "auth services", "odd": `"decimal"`,
 	}
 	if len(plan.Refused) != len(refused) || plan.Items != len(plan.Tools)+len(plan.Refused) {
@@ -129,7 +138,22 @@ func TestRead(t *testing.T) {
 	if hotels.Manifest.Auth[0].Secret != "env://PG_PASSWORD" || hotels.Writes() || !book.Writes() || book.Manifest.Auth != nil {
 		t.Errorf("%+v %+v", hotels.Manifest.Auth, book.Manifest)
 	}
-	for _, tool := range []*toolkeep.Tool{hotels, book} {
+	if got := strings.Join(hotels.Manifest.RequiredRoles, " "); got != "google" {
+		t.Errorf("search-hotels needs the roles %q", got)
+	}
+	free, template, columns := tools["hotels.free"], tools["hotels.template"], tools["shop.columns"]
+	if free == nil || template == nil || columns == nil {
+		t.Fatal(tools)
+	}
+	for _, tool := range []*toolkeep.Tool{free, template, columns} {
+		if tool.Manifest.Risk != "high" || tool.Writes() || strings.Contains(string(tool.Manifest.Execution.Binding), `"write"`) {
+			t.Errorf("%s: %+v", tool.ID, tool.Manifest)
+		}
+	}
+	if got := string(free.Manifest.ParametersSchema); !strings.Contains(got, `"required":["sql"]`) {
+		t.Error(got)
+	}
+	for _, tool := range []*toolkeep.Tool{hotels, book, free, template, columns} {
 		if faults := e.Check(tool.Manifest); len(faults) > 0 {
 			t.Errorf("%s: %+v", tool.ID, faults)
 		}
@@ -142,6 +166,20 @@ func TestRead(t *testing.T) {
 	}
 	if strings.Contains(said, "4711") {
 		t.Error("a warning holds a password")
+	}
+	// With --write, text of a caller does not become a statement.
+	o.Write = []string{"free", "template"}
+	if plan, err = Read(o); err != nil {
+		t.Fatal(err)
+	}
+	writing := 0
+	for _, r := range plan.Refused {
+		if strings.Contains(r.Reason, "leave it out of --write") {
+			writing++
+		}
+	}
+	if writing != 2 {
+		t.Errorf("%+v", plan.Refused)
 	}
 	o.Write = nil
 	o.Previous = func(id string) *toolkeep.Tool { return tools[id] }
@@ -156,6 +194,22 @@ func TestRead(t *testing.T) {
 	}
 	if !strings.Contains(strings.Join(plan.Warnings, "\n"), "book-hotel looks as if it writes") {
 		t.Error(plan.Warnings)
+	}
+}
+
+// TestAuthRequired: a demand that cannot be kept refuses the tool.
+func TestAuthRequired(t *testing.T) {
+	for in, want := range map[string]string{`google`: "authRequired is not a list", `[1]`: "authRequired is not a list", `[""]`: "authRequired is not a list", `[]`: "", `[a, my-auth]`: "", ``: ""} {
+		plan, err := Read(options(t, "sources: {lite: {kind: sqlite, database: FILE}}\ntools: {one: {kind: sqlite-sql, source: lite, description: One., statement: SELECT 1, authRequired: "+in+"}}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case want == "" && len(plan.Tools) == 1:
+		case want != "" && len(plan.Refused) == 1 && strings.Contains(plan.Refused[0].Reason, want):
+		default:
+			t.Errorf("%s: %+v", in, plan)
+		}
 	}
 }
 
