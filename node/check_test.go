@@ -16,6 +16,10 @@ func TestCheckSettings(t *testing.T) {
 		return config.Vault{Address: "https://vault.example:8200", Auth: "token", Token: "s.hunter2", Prefix: "secret/x", Paths: paths, TransitMount: "transit"}
 	}
 	data := filepath.Join(t.TempDir(), "data")
+	toProc := filepath.Join(t.TempDir(), "toproc")
+	if err := os.Symlink("/proc/1", toProc); err != nil {
+		t.Fatal(err)
+	}
 	for name, tt := range map[string]struct {
 		c    config.Config
 		want []string // one for each fault
@@ -26,6 +30,11 @@ func TestCheckSettings(t *testing.T) {
 		"a contradiction": {config.Config{Files: config.Files{Roots: []string{"/srv:rw", "/srv/x:ro"}}}, []string{"/srv/x cannot be ro"}},
 		"another mark":    {config.Config{Files: config.Files{Roots: []string{"/srv/{tenat}:rw"}}}, []string{`"/srv/{tenat}"`}},
 		"out of the data": {config.Config{Files: config.Files{Roots: []string{"../../x:rw"}}}, []string{`files.roots.*".."`}},
+		"the processes":   {config.Config{Files: config.Files{Roots: []string{"/proc"}}}, []string{`files.roots.*"/proc"`}},
+		"a process":       {config.Config{Files: config.Files{Roots: []string{"/srv", "/proc/self/:rw"}}}, []string{`files.roots.*"/proc/self/"`}},
+		"their tenants":   {config.Config{Files: config.Files{Roots: []string{"/proc/{tenant}"}}}, []string{`files.roots.*"/proc/{tenant}"`}},
+		"everything":      {config.Config{Files: config.Files{Roots: []string{"//"}}}, []string{`files.roots.*"//" cannot be used: it holds /proc`}},
+		"a link to them":  {config.Config{Files: config.Files{Roots: []string{toProc}}}, []string{"files.roots.*toproc"}},
 		"Vault's own":     {config.Config{Vault: vault("sys/")}, []string{`"sys/"`}},
 		"a file's folder": {config.Config{SQL: config.SQL{SQLiteRoots: []string{"x"}}}, []string{`sql.sqlite_roots: the folder "x"`}},
 		"no address":      {config.Config{Search: config.Search{Vectors: "pgvector"}}, []string{"set store.dsn, or search.vectors_dsn"}},

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
+	"syscall"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/config"
@@ -80,6 +82,10 @@ func fileConfig(c *config.Config) (base string, fc filetool.Config, err error) {
 			if !filepath.IsAbs(r.Path) && r.Path != "" {
 				r.Path = base + "/" + r.Path // not cleaned, so that ".." is seen
 			}
+			if holdsProc(r.Path) {
+				return "", fc, toolkeep.NewError(toolkeep.InvalidManifest,
+					"files.roots: the folder %q cannot be used: it holds /proc or lies in it, where files show the server's environment and memory; name the folders that tools need", r.Path)
+			}
 			fc.Roots = append(fc.Roots, r)
 		}
 	}
@@ -87,6 +93,19 @@ func fileConfig(c *config.Config) (base string, fc filetool.Config, err error) {
 		return "", fc, toolkeep.NewError(toolkeep.InvalidManifest, "files.roots: %s", toolkeep.AsError(err).Message)
 	}
 	return base, fc, nil
+}
+
+// holdsProc reports whether a folder is in the kernel's file system of processes, under
+// whatever name, or contains it.
+func holdsProc(path string) bool {
+	path, _, _ = strings.Cut(path, "/{tenant}")
+	real := filepath.Clean("/" + path)
+	if found, err := filepath.EvalSymlinks(real); err == nil {
+		real = found
+	}
+	var at syscall.Statfs_t
+	const procMagic = 0x9fa0 // PROC_SUPER_MAGIC of Linux
+	return real == "/" || real == "/proc" || strings.HasPrefix(real, "/proc/") || syscall.Statfs(real, &at) == nil && int64(at.Type) == procMagic
 }
 
 // buildSQL makes the executor of databases with the folders that the operator opens.
