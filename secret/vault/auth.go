@@ -1,7 +1,10 @@
 package vault
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -73,15 +76,15 @@ func readCredential(name string) (string, error) {
 		return "", refuse(toolkeep.SecretRetrievalFailed, "the file that logs this server in to Vault cannot be read").Because(err)
 	}
 	if fi.Mode().Perm()&0o022 != 0 {
-		return "", refuse(toolkeep.SecretRetrievalFailed, "the file that logs this server in to Vault, %s, can be written by others than its owner: chmod go-w it", name)
+		return "", refuse(toolkeep.SecretRetrievalFailed, "the file that logs this server in to Vault can be written by others than its owner; the operator must chmod go-w it (the server's log names it)").Because(errors.New(name))
 	}
 	b, err := io.ReadAll(io.LimitReader(f, maxCredential+1))
 	if err != nil || len(b) > maxCredential {
-		return "", refuse(toolkeep.SecretRetrievalFailed, "the file that logs this server in to Vault, %s, cannot be read or is over 64 KiB", name).Because(err)
+		return "", refuse(toolkeep.SecretRetrievalFailed, "the file that logs this server in to Vault cannot be read or is over 64 KiB").Because(fmt.Errorf("%s: %w", name, cmp.Or(err, errors.New("over 64 KiB"))))
 	}
 	s := strings.TrimSpace(string(b))
 	if s == "" {
-		return "", refuse(toolkeep.SecretRetrievalFailed, "the file that logs this server in to Vault, %s, is empty", name)
+		return "", refuse(toolkeep.SecretRetrievalFailed, "the file that logs this server in to Vault is empty").Because(errors.New(name))
 	}
 	return s, nil
 }

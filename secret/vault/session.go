@@ -17,6 +17,7 @@ import (
 
 const (
 	loginTimeout = 30 * time.Second
+	lookupSelf   = "auth/token/lookup-self"
 	// A login older than this is repeated when Vault refuses a request, in case the policies of its role have
 	// changed; a younger one only if its token is invalid.
 	loginSettled = time.Minute
@@ -35,17 +36,19 @@ type client struct {
 	file    tokenFile
 	session *session
 	pending *pendingLogin
-	timer   *time.Timer // renews the session
+	timer   *time.Timer     // renews the session
+	trouble *toolkeep.Error // why the last login or the token was refused; nil after it was accepted
 	closed  bool
 }
 
-// session is one token. It is immutable except for expires, which client.mu guards.
+// session is one token. It is immutable except for what client.mu guards.
 type session struct {
 	api     *api.Client
 	token   string
 	ours    bool // from a login, so ours to revoke
 	since   time.Time
-	expires time.Time // zero is never, or unknown
+	expires time.Time // zero is never, or unknown; guarded
+	looked  bool      // it could look itself up once; guarded
 }
 
 // pendingLogin is a login in progress, shared by all its waiters.
@@ -129,6 +132,7 @@ func (c *client) do(ctx context.Context, what string, r request) ([]byte, error)
 	if err != nil {
 		return nil, failed(ctx, what, err, append(c.config.Auth.secrets(), s.token)...)
 	}
+	c.accepted(s)
 	return take(resp.Response)
 }
 
@@ -179,7 +183,7 @@ func (c *client) static() (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.session = &session{api: a, token: token, since: c.config.Now()}
+	c.session, c.trouble = &session{api: a, token: token, since: c.config.Now()}, nil
 	// A token that expires is renewed as well; its remaining life is queried first.
 	c.renewIn(c.session, 0)
 	return c.session, nil
@@ -198,13 +202,16 @@ func (c *client) afresh(ctx context.Context, refused *session) (*session, error)
 		c.file.token = ""
 		s, err := c.static()
 		c.mu.Unlock()
-		if err != nil || s == refused {
-			return nil, err
+		if err != nil || s != refused {
+			return s, err
 		}
-		return s, nil
+		if _, err := get(ctx, lookupSelf, nil)(s.api.Logical()); status(err) == http.StatusForbidden {
+			return nil, c.ended(s)
+		}
+		return nil, nil
 	}
 	if c.config.Now().Sub(refused.since) < loginSettled {
-		if _, err := get(ctx, "auth/token/lookup-self", nil)(refused.api.Logical()); status(err) != http.StatusForbidden {
+		if _, err := get(ctx, lookupSelf, nil)(refused.api.Logical()); status(err) != http.StatusForbidden {
 			return nil, nil // the token is valid: the policy refuses
 		}
 	}
@@ -218,6 +225,57 @@ func (c *client) afresh(ctx context.Context, refused *session) (*session, error)
 		return nil, err
 	}
 	return f.wait(ctx)
+}
+
+// ended is the error of a configured token that Vault no longer knows. A token that may not
+// look itself up is refused in the same way.
+func (c *client) ended(s *session) *toolkeep.Error {
+	e := refuse(toolkeep.SecretAccessDenied, "the token that logs this server in to Vault has expired or was revoked (Vault refuses %s); "+
+		"the operator must set a new one in vault.token or the file of vault.token_file", lookupSelf)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.session == s {
+		c.trouble = e
+	}
+	return e
+}
+
+// accepted forgets an earlier refusal of the session.
+func (c *client) accepted(s *session) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.session == s {
+		c.trouble = nil
+	}
+}
+
+// health returns why Vault does not accept this server, as far as it is known: nil before
+// the first request.
+func (c *client) health(ctx context.Context) error {
+	c.mu.Lock()
+	s, trouble := c.session, c.trouble
+	if c.config.Auth.Method == Token && !c.closed {
+		var err error
+		if s, err = c.static(); err != nil {
+			c.mu.Unlock()
+			return err
+		}
+	}
+	look := s != nil && !s.ours && s.looked
+	c.mu.Unlock()
+	if look {
+		switch _, err := get(ctx, lookupSelf, nil)(s.api.Logical()); {
+		case err == nil:
+			c.accepted(s)
+			return nil
+		case status(err) == http.StatusForbidden:
+			return c.ended(s)
+		}
+	}
+	if trouble != nil {
+		return trouble
+	}
+	return nil
 }
 
 // startLogin joins the login in progress or starts one. c.mu is held.
@@ -243,6 +301,7 @@ func (c *client) startLogin() (*pendingLogin, error) {
 		if f.err == nil {
 			c.session = f.session
 		}
+		c.trouble = toolkeep.AsError(f.err)
 		c.mu.Unlock()
 		close(f.done)
 	})
@@ -360,9 +419,12 @@ func (c *client) lifeOf(ctx context.Context, s *session) (time.Duration, error) 
 				TTL       int64 `json:"creation_ttl"` // 0 never expires
 			} `json:"data"`
 		}
-		if err := c.ask(s, get(ctx, "auth/token/lookup-self", nil), &look); err != nil {
+		if err := c.ask(s, get(ctx, lookupSelf, nil), &look); err != nil {
 			return 0, err
 		}
+		c.mu.Lock()
+		s.looked = true
+		c.mu.Unlock()
 		if !look.Data.Renewable || look.Data.TTL == 0 {
 			return 0, nil
 		}

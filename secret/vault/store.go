@@ -119,7 +119,8 @@ func (s *Store) Look(ctx context.Context, p *toolkeep.Principal, rest string) (s
 	return st, err
 }
 
-// Health checks that Vault is reachable and unsealed: nil or E3403. It needs no login.
+// Health checks that Vault is reachable and unsealed, and that it accepts this server's token or last login: E3403 and
+// E3402. It does not log in.
 func (s *Store) Health(ctx context.Context) error {
 	a, err := s.client.newAPI("")
 	if err != nil {
@@ -136,7 +137,7 @@ func (s *Store) Health(ctx context.Context) error {
 	case http.StatusServiceUnavailable:
 		return refuse(toolkeep.SecretRetrievalFailed, "Vault is sealed").Because(cause(err))
 	}
-	return nil
+	return s.client.health(ctx)
 }
 
 // resolve parses the reference and checks that the caller may read it.
