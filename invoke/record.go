@@ -203,7 +203,9 @@ func (p *Pipeline) write(ctx context.Context, a *activeCall, failure *toolkeep.E
 		if err := p.apply(ctx, append([]toolkeep.Change{toolkeep.RecordCall{Invocation: copyRow(&a.row)}}, accesses(&a.row)...)...); err != nil {
 			p.Log.Error("a call's record could not be written", "invocation_id", a.row.ID, "error", err)
 			p.keepForLater(a)
+			return nil
 		}
+		p.spool.works()
 		return nil
 	}
 	move := toolkeep.MoveCall{Invocation: copyRow(&a.row), From: []toolkeep.CallState{toolkeep.CallRunning}, Owner: p.Node}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"sync"
@@ -23,6 +24,8 @@ type spool struct {
 	mu    sync.Mutex
 	lines atomic.Int64 // not yet in the store, as far as this process knows
 	lost  atomic.Int64 // dropped because the spool was full or could not be written
+	// failing holds why the latest record was lost; nil once one could be stored again.
+	failing atomic.Pointer[error]
 }
 
 const (
@@ -30,14 +33,66 @@ const (
 	spoolBatch = 200
 	// spoolLine bounds a record, so that every line can be read again.
 	spoolLine = 1 << 20
+	// spoolTrial is how many bytes a spool that failed must take to count as working.
+	spoolTrial = 64 << 10
 	// spoolWait bounds one Apply: calls that add records wait for it.
 	spoolWait = 5 * time.Second
 )
 
+// keepForLater spools the record of a call. If that fails too, the answer says that the
+// record is lost.
 func (p *Pipeline) keepForLater(a *activeCall) {
-	if err := p.spool.add(&a.row); err != nil {
-		p.spool.lost.Add(1)
-		p.Log.Error("a call's record is lost: the spool cannot take it", "invocation_id", a.row.ID, "error", err)
+	err := p.spool.add(&a.row)
+	if err == nil {
+		p.spool.works()
+		return
+	}
+	p.spool.lost.Add(1)
+	p.spool.failing.Store(&err)
+	a.row.Warnings = append(a.row.Warnings, toolkeep.Warning{Code: toolkeep.RecordUnavailable,
+		Message: "the call was executed and no record of it could be stored: neither the store nor the disk takes one now"})
+	p.Log.Error("a call's record is lost: the spool cannot take it", "invocation_id", a.row.ID, "error", err)
+}
+
+// works notes that a record was stored.
+func (s *spool) works() {
+	if s.failing.Load() != nil {
+		s.failing.Store(nil)
+	}
+}
+
+// RecordHealth returns why records wait for the store or are being lost, nil if neither.
+func (p *Pipeline) RecordHealth() error {
+	waiting, lost := p.Spooled()
+	switch why := p.spool.failing.Load(); {
+	case why != nil:
+		return fmt.Errorf("records of calls are being lost, %d since the start: %w", lost, *why)
+	case waiting > 0:
+		return fmt.Errorf("%d records wait for the store, %d are lost since the start", waiting, lost)
+	}
+	return nil
+}
+
+// retry looks whether a spool that lost a record can be written again.
+func (s *spool) retry() {
+	if s.failing.Load() == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	file, err := os.OpenFile(s.path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil || info.Size() > s.limit-spoolLine {
+		return // full until it is drained
+	}
+	// Empty lines are no records, should the process end here.
+	_, err = file.Write(bytes.Repeat([]byte("\n"), spoolTrial))
+	if errors.Join(err, file.Sync(), file.Truncate(info.Size())) == nil {
+		s.failing.Store(nil)
 	}
 }
 

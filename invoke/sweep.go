@@ -21,6 +21,7 @@ func (s *spool) drainIfAny(ctx context.Context, store toolkeep.Applier) error {
 	if s.path == "" {
 		return nil
 	}
+	s.retry()
 	return s.drain(ctx, store)
 }
 

@@ -345,12 +345,7 @@ func (n *Node) buildTelemetry(context.Context) (err error) {
 	}
 	n.health = telemetry.NewHealth(telemetry.HealthConfig{Version: version, Log: n.logger("health"), Clock: n.options.Clock})
 	n.health.Add(telemetry.Component{Name: "store", Required: true, Grace: n.config.Catalog.StaleFor, Check: n.store.Health})
-	n.health.Add(telemetry.Component{Name: "record_spool", Check: func(context.Context) error {
-		if waiting, lost := n.pipeline.Spooled(); waiting > 0 {
-			return fmt.Errorf("%d records wait for the store, %d are lost since the start", waiting, lost)
-		}
-		return nil
-	}})
+	n.health.Add(telemetry.Component{Name: "record_spool", Check: func(context.Context) error { return n.pipeline.RecordHealth() }})
 	if n.access.TakesTokens() {
 		n.health.Add(telemetry.Component{Name: "oauth_issuer", Check: n.access.OAuthHealth})
 	}
