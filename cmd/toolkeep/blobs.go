@@ -78,7 +78,7 @@ func (c *client) brokeOff(ctx context.Context, err error) error {
 	if errors.As(err, &file) {
 		return usagef("%v", err)
 	}
-	return c.unreachable(ctx, err)
+	return c.unreachable(ctx, http.MethodGet, err)
 }
 
 // replaceFile writes a temporary file and renames it, so that name never holds a partial file. A special file, such

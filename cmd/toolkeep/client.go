@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	jsonv2 "github.com/go-json-experiment/json"
@@ -159,7 +160,7 @@ func (c *client) do(ctx context.Context, method, path string, body any, header .
 	defer resp.Body.Close()
 	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
-		return nil, c.unreachable(ctx, err)
+		return nil, c.unreachable(ctx, method, err)
 	}
 	if resp.StatusCode/100 == 2 {
 		return raw, nil
@@ -195,18 +196,24 @@ func (c *client) send(ctx context.Context, method, path string, body any, header
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return nil, c.unreachable(ctx, err)
+		return nil, c.unreachable(ctx, method, err)
 	}
 	return resp, nil
 }
 
-func (c *client) unreachable(ctx context.Context, err error) error {
+// unreachable tells why there is no answer. A request that may change something, and whose connection was there and
+// ended, may have taken effect.
+func (c *client) unreachable(ctx context.Context, method string, err error) error {
 	if ctx.Err() != nil {
 		return &failure{code: exitRefused, err: errors.New("interrupted")}
 	}
 	var wrapped *url.Error // repeats method and path
 	if errors.As(err, &wrapped) {
 		err = wrapped.Err
+	}
+	lost := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET)
+	if lost && method != http.MethodGet {
+		return &failure{code: exitUnavailable, err: fmt.Errorf("the server at %s ended the connection before its answer (%w); the request may have taken effect: look before you repeat it (toolkeep invocations shows calls), or repeat a call with the same --idempotency-key", c.base, err)}
 	}
 	return &failure{code: exitUnavailable, err: fmt.Errorf("the server at %s does not answer (%w); is it running, and is this its address?%s", c.base, err, c.tls.advice())}
 }
