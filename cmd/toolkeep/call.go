@@ -35,7 +35,7 @@ type callFlags struct {
 }
 
 // noValue is the value of --json without an argument.
-const noValue = "\x00"
+const noValue = "answer"
 
 func (f *callFlags) add(c *cobra.Command) {
 	fl := c.Flags()
@@ -391,7 +391,7 @@ func (c *client) follow(ctx context.Context, id string, say func(string)) ([]byt
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return nil, c.unreachable(ctx, fmt.Errorf("stream: %w", err))
+		return nil, c.unreachable(ctx, http.MethodGet, fmt.Errorf("stream: %w", err))
 	}
 	// The server closed the stream: fetch the record.
 	return c.get(ctx, "/api/v1/invocations/"+id, nil)

@@ -38,7 +38,7 @@ func (a *app) importOpenAPICmd() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "openapi FILE|URL",
 		Short: "Turn every operation of an OpenAPI document into a tool",
-		Long: `Turn every operation of an OpenAPI 2.0, 3.0 or 3.1 document into a tool, or say why not.
+		Long: `Turn every operation of an OpenAPI 2.0, 3.0, 3.1 or 3.2 document into a tool, or say why not.
 
 Imported again, unchanged operations keep their version and changed ones get the SemVer bump that
 the change calls for. --dry-run prints the plan and needs no running server (without one, every

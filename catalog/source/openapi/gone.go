@@ -23,7 +23,7 @@ func (d *document) goneTools(ops []*operation) (gone []string) {
 			continue
 		}
 		gone = append(gone, id)
-		d.warn("the document no longer has the operation of %s; if it is gone: toolkeep tools lifecycle %s@%s deprecated", id, id, old.Version)
+		d.warn("the document no longer has the operation of %s; if it is gone: toolkeep lifecycle %s@%s deprecated", id, id, old.Version)
 	}
 	return gone
 }
