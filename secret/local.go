@@ -149,12 +149,12 @@ type scopedName struct {
 }
 
 // id returns the item's id. Owners may be any text, so the id holds their hash.
-func (p scopedName) id() string {
-	if p.scope == Organisation {
-		return "organisation/" + p.name
+func (s scopedName) id() string {
+	if s.scope == Organisation {
+		return "organisation/" + s.name
 	}
-	sum := sha256.Sum256([]byte(p.owner))
-	return string(p.scope) + "/" + hex.EncodeToString(sum[:]) + "/" + p.name
+	sum := sha256.Sum256([]byte(s.owner))
+	return string(s.scope) + "/" + hex.EncodeToString(sum[:]) + "/" + s.name
 }
 
 // scopedNames returns where a name is looked up, in order.

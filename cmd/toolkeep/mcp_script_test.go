@@ -38,6 +38,7 @@ func offering(file string) *sdk.Server {
 	options := &sdk.ServerOptions{Capabilities: &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{ListChanged: true}}}
 	events := os.Getenv("EVENTS") != ""
 	if events {
+		//lint:ignore SA1019 the bridge keeps the log level of revisions that have one
 		options.Capabilities.Logging = &sdk.LoggingCapabilities{}
 		options.SubscribeHandler = func(context.Context, *sdk.SubscribeRequest) error { return nil }
 		options.UnsubscribeHandler = func(context.Context, *sdk.UnsubscribeRequest) error { return nil }
@@ -59,6 +60,7 @@ func offering(file string) *sdk.Server {
 			if events && method == "server/discover" { // log levels are of revisions with sessions
 				return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "no such method"}
 			}
+			//lint:ignore SA1019 as above
 			if p, ok := r.GetParams().(*sdk.SetLoggingLevelParams); ok {
 				mu.Lock()
 				level = string(p.Level)
