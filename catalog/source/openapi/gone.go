@@ -6,6 +6,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/catalog/source"
 )
 
 // goneTools returns the published tools of the namespace that came from a document of this title and
@@ -47,4 +48,31 @@ func (d *document) tellMove(op *operation, name string) {
 	if was.Method != op.method || was.Path != op.sentPath() {
 		d.warn("%s moved: it was %s %s and is %s %s", name, was.Method, toolkeep.Clip(was.Path, 200), op.method, toolkeep.Clip(op.path, 200))
 	}
+}
+
+// lostSecrets returns the security schemes for which the published version of a tool has a secret and the new one has
+// none.
+func (d *document) lostSecrets(tool *PlannedTool) (schemes []string) {
+	if d.opt.Previous == nil || tool.Change == source.ChangeUnchanged {
+		return nil
+	}
+	old := d.opt.Previous(tool.Name)
+	if old == nil || old.Manifest == nil {
+		return nil
+	}
+	var now toolkeep.Manifest
+	if json.Unmarshal(tool.Manifest, &now) != nil {
+		return nil // impossible: it was made here
+	}
+	for _, was := range old.Manifest.Auth {
+		scheme, ok := was.Settings["scheme"].(string)
+		if !ok || was.Secret == "" {
+			continue
+		}
+		kept := func(a toolkeep.AuthSpec) bool { return a.Settings["scheme"] == scheme && a.Secret != "" }
+		if !slices.ContainsFunc(now.Auth, kept) {
+			schemes = append(schemes, scheme)
+		}
+	}
+	return schemes
 }

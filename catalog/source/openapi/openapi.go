@@ -138,6 +138,7 @@ func readTree(ctx context.Context, o Options, files *files, main *file) (*Plan, 
 	}
 	plan := &Plan{Operations: len(ops), Title: d.title, Version: d.infoVersion}
 	d.nameAll(ops)
+	lost := map[string]int{} // tools by the scheme of a secret that they no longer have
 	for _, op := range ops {
 		if ctx.Err() != nil {
 			return nil, importError("reading took longer than the limit of %s or was cancelled", maxTime).Because(ctx.Err())
@@ -149,6 +150,12 @@ func readTree(ctx context.Context, o Options, files *files, main *file) (*Plan, 
 		}
 		plan.Tools = append(plan.Tools, *tool)
 		d.tellMove(op, tool.Name)
+		for _, scheme := range d.lostSecrets(tool) {
+			lost[scheme]++
+		}
+	}
+	for _, scheme := range slices.Sorted(maps.Keys(lost)) {
+		d.warn("%d tools had a secret for the scheme %s and this import names none: their new versions cannot use it; add --secret %s=REFERENCE", lost[scheme], scheme, scheme)
 	}
 	plan.Gone = d.goneTools(ops)
 	if ctx.Err() != nil {

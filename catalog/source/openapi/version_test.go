@@ -178,3 +178,24 @@ func TestWhatLeft(t *testing.T) {
 		t.Errorf("%s %+v", all, plan.Tools)
 	}
 }
+
+// TestLostSecret: an import that leaves out a secret which the published version has says so.
+func TestLostSecret(t *testing.T) {
+	const text = "openapi: 3.0.3\ninfo: {title: Keys, version: '1'}\nservers: [{url: 'https://api.example.com'}]\n" +
+		"components: {securitySchemes: {token: {type: http, scheme: bearer}}}\nsecurity: [{token: []}]\n" +
+		"paths:\n  /a: {get: {operationId: a, responses: {'200': {description: ok}}}}\n  /b: {get: {operationId: b, responses: {'200': {description: ok}}}}\n"
+	with := Options{Auth: map[string]string{"token": "env://TOKEN"}}
+	with.Previous = published(t, readText(t, text, with))
+	if plan := readText(t, text, with); len(plan.Warnings) != 0 {
+		t.Errorf("the same secret: %v", plan.Warnings)
+	}
+	without := Options{Previous: with.Previous}
+	plan := readText(t, text, without)
+	if got := strings.Join(plan.Warnings, "\n"); !strings.Contains(got, "2 tools had a secret for the scheme token") || !strings.Contains(got, "--secret token=REFERENCE") {
+		t.Errorf("the warnings are %q", got)
+	}
+	other := Options{Previous: with.Previous, Auth: map[string]string{"token": "env://OTHER"}}
+	if plan := readText(t, text, other); len(plan.Warnings) != 0 || plan.Tools[0].Change == "unchanged" {
+		t.Errorf("another secret: %v, %s", plan.Warnings, plan.Tools[0].Change)
+	}
+}
