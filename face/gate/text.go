@@ -53,13 +53,9 @@ func wordsOf(v any) string {
 	return string(canon.Append(nil, v))
 }
 
-// writeFaults writes a line for each fault, and one that counts the rest. A single fault that the message tells already
-// has none.
+// writeFaults writes a line for each fault, and one that counts the rest.
 func writeFaults(b *strings.Builder, e *toolkeep.Error) {
 	faults, left := Faults(e), maxTextFaults
-	if len(faults) == 1 && strings.Contains(e.Message, faults[0].Message) && strings.Contains(e.Message, faults[0].Pointer) {
-		return
-	}
 	for i, f := range faults {
 		line := "\n- " + f.Message
 		if f.Pointer != "" {
