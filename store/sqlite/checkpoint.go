@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -26,6 +27,7 @@ const (
 // reaches the end of the log, so above the limit a TRUNCATE follows, which blocks the
 // writer for the small rest.
 type walKeeper struct {
+	mu      sync.Mutex // held by tend
 	s       *Store
 	bytes   atomic.Int64
 	blocked bool
@@ -51,6 +53,8 @@ func (k *walKeeper) loop() {
 
 // tend checks the log once.
 func (k *walKeeper) tend(ctx context.Context) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	size, err := k.size()
 	if err != nil || size < min(checkpointBytes, k.s.cfg.WALBytes) {
 		return err
