@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/toolkeep/toolkeep/servertest"
 )
 
 type reference struct {
@@ -98,10 +100,7 @@ func modelDir(t testing.TB) string {
 		dir = filepath.Join("..", "..", "models", Name)
 	}
 	if !Installed(dir) {
-		if os.Getenv("TOOLKEEP_TEST_ALL") != "" {
-			t.Fatalf("the model is missing at %s; `make model` fetches it", dir)
-		}
-		t.Skipf("NOT TESTED: the model is missing at %s; `make model` fetches it", dir)
+		servertest.Missing(t, "the model is missing at "+dir+"; `make model` fetches it")
 	}
 	return dir
 }

@@ -23,6 +23,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/toolkeep/toolkeep/node"
+	"github.com/toolkeep/toolkeep/servertest"
 	"github.com/toolkeep/toolkeep/toolkeeptest"
 	"github.com/toolkeep/toolkeep/upstream"
 )
@@ -58,11 +59,7 @@ func installed(t *testing.T) string {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, ".installed")); err != nil {
-		const missing = "the MCP clients and servers of tools/mcptest are not installed; scripts/test-deps.sh installs them"
-		if os.Getenv("TOOLKEEP_TEST_ALL") == "1" {
-			t.Fatal(missing)
-		}
-		t.Skip("LEFT OUT: ", missing)
+		servertest.Missing(t, "the MCP clients and servers of tools/mcptest are not installed; scripts/test-deps.sh installs them")
 	}
 	return dir
 }
