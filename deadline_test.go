@@ -4,11 +4,7 @@ import (
 	"context"
 	"errors"
 	"go/ast"
-	"go/parser"
 	"go/token"
-	"io/fs"
-	"path/filepath"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -48,7 +44,7 @@ func TestPauseTimeout(t *testing.T) {
 	})
 }
 
-// TestDeadline: a limit that can pause is known to whoever waits.
+// TestDeadline: Deadline knows limits that can pause.
 func TestDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -94,44 +90,22 @@ var ownDeadline = map[string]string{
 	"executor/grpctool/grpctest/grpctest.go": "a server: what came over the wire",
 }
 
-// TestWhoWaitsKnowsItsLimit: ctx.Deadline does not know the limits that can pause, so that a wait that
-// asks it lasts until the call's time is over.
+// TestWhoWaitsKnowsItsLimit: no code asks ctx.Deadline, which does not know the limits that can pause. A wait by it
+// would last until the call's time is over.
 func TestWhoWaitsKnowsItsLimit(t *testing.T) {
 	seen := map[string]bool{}
-	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
+	eachSource(t, func(path string, at func(ast.Node) token.Position, n ast.Node) {
+		call, ok := n.(*ast.CallExpr)
+		if !ok || len(call.Args) > 0 {
+			return
 		}
-		if d.IsDir() && (d.Name() == "testdata" || d.Name() == "tools" || d.Name() == "bench" || strings.HasPrefix(d.Name(), ".") && path != ".") {
-			return filepath.SkipDir
-		}
-		if !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
-			return nil
-		}
-		files := token.NewFileSet()
-		file, err := parser.ParseFile(files, path, nil, 0)
-		if err != nil {
-			return err
-		}
-		ast.Inspect(file, func(n ast.Node) bool {
-			call, ok := n.(*ast.CallExpr)
-			if !ok || len(call.Args) > 0 {
-				return true
+		if f, ok := call.Fun.(*ast.SelectorExpr); ok && f.Sel.Name == "Deadline" {
+			seen[path] = true
+			if ownDeadline[path] == "" {
+				t.Errorf("%s: ask toolkeep.Deadline(ctx), which knows the limits that can pause", at(n))
 			}
-			if f, ok := call.Fun.(*ast.SelectorExpr); ok && f.Sel.Name == "Deadline" {
-				path := filepath.ToSlash(path)
-				seen[path] = true
-				if ownDeadline[path] == "" {
-					t.Errorf("%s: ask toolkeep.Deadline(ctx), which knows the limits that can pause", files.Position(n.Pos()))
-				}
-			}
-			return true
-		})
-		return nil
+		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	for path := range ownDeadline {
 		if !seen[path] {
 			t.Errorf("%s asks no context for its deadline; take it off the list", path)

@@ -21,6 +21,16 @@ var prose = map[string]string{
 // TestNothingIsDecidedByProse finds code that inspects a reason, a message or an
 // error's text: decisions need a field with a closed set of values.
 func TestNothingIsDecidedByProse(t *testing.T) {
+	eachSource(t, func(path string, at func(ast.Node) token.Position, n ast.Node) {
+		if text := readProse(n); text != "" && prose[filepath.Base(path)+" "+text] == "" {
+			t.Errorf("%s: %s is read to decide something; make it a field with a closed set of values", at(n), text)
+		}
+	})
+}
+
+// eachSource visits every node of the product's source files, with the file's path and the position of a node.
+func eachSource(t *testing.T, visit func(path string, at func(ast.Node) token.Position, n ast.Node)) {
+	t.Helper()
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -36,11 +46,10 @@ func TestNothingIsDecidedByProse(t *testing.T) {
 		if err != nil {
 			return err
 		}
+		at := func(n ast.Node) token.Position { return files.Position(n.Pos()) }
 		ast.Inspect(file, func(n ast.Node) bool {
-			if text := readProse(n); text != "" {
-				if prose[d.Name()+" "+text] == "" {
-					t.Errorf("%s: %s is read to decide something; make it a field with a closed set of values", files.Position(n.Pos()), text)
-				}
+			if n != nil {
+				visit(filepath.ToSlash(path), at, n)
 			}
 			return true
 		})
