@@ -16,9 +16,9 @@ type Executor interface {
 
 // UpstreamNamer is an Executor whose tools share upstreams.
 type UpstreamNamer interface {
-	// UpstreamOf names who gets a tool's credentials and sends its results, as
-	// redact.Host and the like do; "" is nobody but the tool itself. Secrets are looked
-	// for in the results of their own upstream.
+	// UpstreamOf names the upstream that gets a tool's credentials and sends its results,
+	// as redact.Host and its siblings do; "" is the tool itself. Secrets are looked for in
+	// the results of their own upstream.
 	UpstreamOf(p *Principal, t *Tool) string
 }
 

@@ -31,9 +31,9 @@
 // # Failures
 //
 // A block refuses what comes without a valid identity, and never a valid key or token:
-// keys have 256 random bits and tokens are signed, so that telling a right guess from a
-// wrong one helps nobody, while a block that hits valid keys lets one client lock out
-// its neighbours, or everybody behind a proxy.
+// keys have 256 random bits and tokens are signed, so an attacker cannot guess one. A
+// block of valid keys would let one client lock out all clients of its address, such as
+// those behind a proxy.
 //
 // A hundred failures a minute block an address for fifteen minutes; ten block an agent
 // at one address for five, so that knowing a key's public id locks its owner out

@@ -285,8 +285,8 @@ func (a *Access) Bootstrap(ctx context.Context, keep func(text string) error) (t
 	return text, err
 }
 
-// Recover makes another admin key, with the subject admin in Config.Tenant, for somebody
-// who has lost the first; only who controls the store may be let near it. lost is the text
+// Recover makes another admin key, with the subject admin in Config.Tenant, after the first
+// was lost. It checks no permission: its caller controls the store. lost is the text
 // of the old key, "" without one: if it is still a valid admin key, nothing is made (E3301).
 // keep receives the new text before the key is stored. Call it after Start. E3003, E3965,
 // and errors of keep.

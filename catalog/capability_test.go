@@ -9,8 +9,8 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// TestResolveCapability: one visible tool with the capability is taken; none or several are told, and hidden ones count
-// for nobody.
+// TestResolveCapability: one visible tool with the capability is taken, and none or several are an error. Hidden tools
+// do not count.
 func TestResolveCapability(t *testing.T) {
 	c, _, _ := open(t)
 	var all [][]byte

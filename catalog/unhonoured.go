@@ -19,7 +19,7 @@ type unhonouredField struct {
 	why      string // of refused
 }
 
-// unhonoured is the only list of these fields: whoever builds a part removes its line.
+// unhonoured is the only list of these fields. A change that honours a field removes its line.
 var unhonoured = []unhonouredField{
 	{pointer: "/breaker", asks: func(v any) bool { m, _ := v.(map[string]any); return m["enabled"] != false }},
 	{pointer: "/cache/stale_if_error_s", asks: positive},

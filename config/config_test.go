@@ -112,8 +112,8 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// The seed's limits hold wherever somebody else can connect, and in every environment but development; on
-// loopback an ordinary session of one agent has room.
+// TestLimitsOnLoopback: the limits are the seed's where another machine can connect, and in every environment but
+// development. On loopback they leave room for an ordinary session of one agent.
 func TestLimitsOnLoopback(t *testing.T) {
 	seed := Limits{AgentPerMinute: 100, AgentToolPerMinute: 10, GlobalPerMinute: 10_000, AgentConcurrent: 4}
 	room := Limits{AgentPerMinute: 10_000, AgentToolPerMinute: 1000, GlobalPerMinute: 1_000_000, AgentConcurrent: 64}

@@ -57,7 +57,7 @@ const reloadEvery = 10 * time.Second
 
 // reloaded is the certificate of two files, read again when they change. Files that
 // cannot be read, do not fit together, or hold what no client accepts leave the last
-// certificate in place: whoever renews it writes one after the other.
+// certificate in place, because a renewal writes one file after the other.
 type reloaded struct {
 	cert, key string
 	now       func() time.Time

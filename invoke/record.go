@@ -166,8 +166,8 @@ func (p *Pipeline) settleError(a *activeCall, e *toolkeep.Error) {
 	a.row.Message, a.row.Details = p.recordedError(a, e)
 }
 
-// tellSent says of a write that was sent, and whose answer nobody waited for, that it may
-// have taken effect: longer limits are no remedy for it.
+// tellSent adds to the error of a write that was sent, and whose answer did not arrive in
+// time, that it may have taken effect. It removes the advice to ask for more time.
 func (a *activeCall) tellSent(e *toolkeep.Error) {
 	if a.tool == nil || !a.tool.Writes() || a.nothingSent(e) {
 		return

@@ -22,8 +22,8 @@ func (p *Pipeline) clean(a *activeCall) *redact.Cleaner {
 	return a.cleaner
 }
 
-// upstreamOf names who gets a tool's credentials and may repeat them. A tool of an executor
-// that names nobody, such as a function of this process, has only its own.
+// upstreamOf names the upstream that gets a tool's credentials and may repeat them. A tool
+// whose executor names none, such as a function of this process, is its own.
 func (p *Pipeline) upstreamOf(pr *toolkeep.Principal, t *toolkeep.Tool) string {
 	if named, ok := p.Executors[t.Manifest.Execution.Kind].(toolkeep.UpstreamNamer); ok {
 		if u := named.UpstreamOf(pr, t); u != "" {

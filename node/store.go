@@ -74,7 +74,7 @@ func checkDatabase(data string) error {
 	if _, err := os.Stat(key); err != nil {
 		return nil
 	}
-	return fmt.Errorf("the database %s is empty, and %s shows that it was not: its content is lost; run `toolkeep restore` with a backup, or move the data directory aside to start anew (`toolkeep doctor` checks it)", path, key)
+	return fmt.Errorf("the database %s is empty, and %s shows that it was not: its content is lost; run `toolkeep restore` with a backup, or move the data directory aside and start with an empty one (`toolkeep doctor` checks it)", path, key)
 }
 
 // opened adds what to do to an error of opening the database.

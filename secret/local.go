@@ -234,7 +234,7 @@ func (s scopedName) owned() string {
 	return fmt.Sprintf(" (scope %s)", s.scope)
 }
 
-// advice is the command that sets the secret anew, whoever runs it.
+// advice is the command that sets the secret again. It works for every user who may set it.
 func (s scopedName) advice() string {
 	if s.owner != "" {
 		return fmt.Sprintf("`toolkeep secrets set %s --scope %s --%[2]s` and that name", s.name, s.scope)

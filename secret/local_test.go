@@ -164,7 +164,7 @@ func TestScopes(t *testing.T) {
 }
 
 // TestAdviceIsWhereTheCallerReads: E3401 names the scopes that were looked up, with their
-// owners, and a secret set as its command says is what the caller reads next, whoever sets it.
+// owners. After an administrator runs the command in it, the caller reads that secret.
 func TestAdviceIsWhereTheCallerReads(t *testing.T) {
 	boss := who("acme", "boss", "may="+toolkeep.PermSecretsAdmin)
 	for _, tt := range []struct {

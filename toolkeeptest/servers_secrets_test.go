@@ -88,7 +88,7 @@ func TestSecretsOfServersAreTakenOutForWhomTheyConcern(t *testing.T) {
 			}
 		}
 	}
-	// A tool that only gives back its arguments tells nobody which of them is a secret.
+	// A tool that only gives back its arguments does not show which of them is a secret.
 	const text = "the weather, bobs-own-value, value-of-the-other, operators-literal, tenants-literal"
 	for _, who := range []*client{ann, bob, foreign, as(t, k, k.Key("default", "carol", "agent")), as(t, k, k.Key(otherTenant, "carol", "agent"))} {
 		if got := who.call("plain.echo", `{"text":"`+text+`"}`).success(t).text(t, "result", "text"); got != text {

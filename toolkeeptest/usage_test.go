@@ -35,7 +35,7 @@ type user struct {
 	t            testing.TB
 	k            *toolkeeptest.Toolkeep
 	key, session string
-	person       string // whom the agent acts for, "" for nobody
+	person       string // the person that the agent acts for, "" for none
 }
 
 func (u user) do(method, path, body string) (int, string) {
@@ -216,8 +216,8 @@ func TestUsageOnTwoNodes(t *testing.T) {
 	})
 }
 
-// TestPersonsBehindOneKey: persons whom one agent acts for share no history, no feedback and no report, whatever face
-// the agent comes through, and each is forgotten alone.
+// TestPersonsBehindOneKey: the persons behind one agent share no history, no feedback and no report, over every face.
+// Forgetting one keeps the others.
 func TestPersonsBehindOneKey(t *testing.T) {
 	t.Parallel()
 	k := toolkeeptest.New(t, toolkeeptest.Option{Settings: map[string]string{"search.model": "none", "search.cache.enabled": "false"}})

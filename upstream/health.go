@@ -20,7 +20,7 @@ import (
 type health struct {
 	mu     sync.Mutex
 	starts int           // under way
-	freed  chan struct{} // closed when a start ends; nil if nobody waits
+	freed  chan struct{} // closed when a start ends; nil without a waiter
 	fails  []time.Time   // within the window, oldest first
 	until  time.Time     // no start before this
 	failed bool

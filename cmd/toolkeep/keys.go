@@ -155,10 +155,10 @@ func (a *app) keysRecoverCmd() *cobra.Command {
 	var f serveFlags
 	c := &cobra.Command{
 		Use:   "recover",
-		Short: "Make an admin key while the server is stopped, for whoever has lost the first",
+		Short: "Make a new admin key for a stopped server whose first one is lost",
 		Long: `Make an admin key in the store of a stopped server, and write it to admin.key in the data directory,
-where the client commands find it. Whoever may write the data directory may do this. Nothing is made
-if the admin.key that is there still works.
+where the client commands find it. The command needs write access to the data directory and no key. It
+makes nothing if the admin.key that is there still works.
 
 The lost key stays valid: once the server runs, find it with toolkeep keys list and revoke it.
 

@@ -56,7 +56,7 @@ type Plan struct {
 	Operations int           `json:"operations" doc:"operations in the document; tools + refused"`
 	Tools      []PlannedTool `json:"tools"`
 	Refused    []RefusedTool `json:"refused"`
-	Gone       []string      `json:"gone,omitempty" doc:"published tools whose operation left the document; they stay until somebody deprecates them"`
+	Gone       []string      `json:"gone,omitempty" doc:"published tools whose operation left the document; they stay until they are deprecated"`
 	Warnings   []string      `json:"warnings"`
 }
 

@@ -47,8 +47,8 @@ type comparison struct {
 	// seen are the held tools with the digest that each is held for: a definition that
 	// has changed once more is not what was looked at.
 	seen map[string]string
-	// firstImport: nobody has looked at the tools yet, so that one with a finding of
-	// severity high waits until it is accepted by itself.
+	// firstImport is set for the import that first shows the tools: a tool with a finding
+	// of severity high waits until an operator accepts it.
 	firstImport bool
 }
 

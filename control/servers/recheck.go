@@ -15,9 +15,9 @@ const (
 	recheckMost  = 10 * time.Second
 )
 
-// recheck reads servers again whose tools are held because of what they offered, so that
-// a hold goes by itself when the pinned definition is back, also where nobody calls the
-// server. Servers that are used with each person's own login are read in people's calls.
+// recheck reads the definitions of servers that have held tools again. A hold ends when
+// the pinned definition is back, also at a server without calls. Servers that need each
+// person's own login are read in the calls of these persons.
 func (s *Servers) recheck() {
 	t := time.NewTicker(recheckLeast)
 	defer t.Stop()

@@ -185,8 +185,8 @@ func TestComparedLater(t *testing.T) {
 	})
 }
 
-// TestHoldsGoByThemselves: a server of which tools are held is read again, so that a hold goes within
-// seconds of the pinned definition's return, although nobody calls the server.
+// TestHoldsGoByThemselves: a server with held tools is read again, and a hold ends within seconds of the
+// pinned definition's return, without a call.
 func TestHoldsGoByThemselves(t *testing.T) {
 	for name, c := range map[string]struct {
 		spec   string

@@ -45,7 +45,7 @@ type member struct {
 	born  time.Time
 	since time.Time // idle since
 	used  bool      // it has served a call
-	// leased means that its login ends with the call: nobody else can use it.
+	// leased means that its login ends with the call, so no other call can use it.
 	leased bool
 }
 

@@ -71,8 +71,8 @@ func (g *Gate) Check(h Headers, p *toolkeep.Principal) (err error) {
 	return err
 }
 
-// Acting is Check, and returns the principal with the user whom the headers name as the
-// person it acts for. Check's errors; E3311 and E3330 for a user that no record can hold.
+// Acting does what Check does, and returns the principal with the person that the headers
+// name. Errors: Check's; E3311 and E3330 for a name that no record can hold.
 func (g *Gate) Acting(h Headers, p *toolkeep.Principal) (*toolkeep.Principal, error) {
 	if err := g.Check(h, p); err != nil {
 		return nil, err

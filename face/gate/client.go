@@ -19,8 +19,7 @@ func (p Proxies) trust(ip netip.Addr) bool {
 
 // client is the address that a request comes from, without port: the peer's, or where
 // the peer is a trusted proxy, the rightmost address that is no trusted proxy's in
-// Forwarded (RFC 7239) or X-Forwarded-For. What stands left of it can be anybody's
-// invention.
+// Forwarded (RFC 7239) or X-Forwarded-For. A client can invent what stands left of it.
 //
 // An entry that is no address ends the search at the proxy that wrote it. So do two
 // headers that name different clients: a proxy that sets one may pass on the other as

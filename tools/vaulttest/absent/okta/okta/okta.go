@@ -1,4 +1,4 @@
-// Package okta stands for Okta's SDK in vaulttest, whose tests log nobody in with Okta. Vault asks
+// Package okta stands for Okta's SDK in vaulttest, whose tests have no login with Okta. Vault asks
 // it for the second factor of a login; here it refuses to make a client. It takes as long to build
 // as a seventh of Vault.
 package okta
