@@ -168,12 +168,7 @@ func (a *Access) follow(ctx context.Context, after int64) {
 			after, wait = c.Seq, shortest
 			a.Follow(c)
 		}
-		t := time.NewTimer(wait)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
-		}
+		toolkeep.Sleep(ctx, wait)
 		wait = min(2*wait, longest)
 	}
 }

@@ -83,14 +83,7 @@ func (r retry) wait(ctx context.Context, attempt int, e *toolkeep.Error) bool {
 	if deadline, ok := toolkeep.Deadline(ctx); ok && time.Until(deadline) <= d {
 		return false
 	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return toolkeep.Sleep(ctx, d)
 }
 
 // delay is the pause after the given attempt.

@@ -234,11 +234,7 @@ func (c *Client) Follow(ctx context.Context, id string, seen func(*toolkeep.Resu
 			state, last = r.State, r.Progress
 			seen(r)
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if !toolkeep.Sleep(ctx, pause) {
 			return nil, c.lost(ctx, status.FromContextError(ctx.Err()))
 		}
 	}

@@ -353,11 +353,7 @@ func tries(ctx context.Context, do func() error) error {
 		if err == nil || i == 2 || errors.Is(err, toolkeep.ErrNotFound) || errors.Is(err, toolkeep.ErrStale) || errors.Is(err, toolkeep.ErrClosed) {
 			return err
 		}
-		t := time.NewTimer(triesBase<<i + rand.N(triesBase/2))
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
+		if !toolkeep.Sleep(ctx, triesBase<<i+rand.N(triesBase/2)) {
 			return err
 		}
 	}

@@ -15,12 +15,8 @@ func fail(ctx context.Context, x *toolkeep.Execution) (any, *toolkeep.Error) {
 		return nil, bad("/code", "enum", "there is no error of that code that a call can end with; the list is in docs/errors")
 	}
 	if after := integer(x.Args, "after_ms", 0); after > 0 {
-		t := time.NewTimer(time.Duration(min(after, 60_000)) * time.Millisecond)
-		defer t.Stop()
-		select {
-		case <-ctx.Done():
+		if !toolkeep.Sleep(ctx, time.Duration(min(after, 60_000))*time.Millisecond) {
 			return nil, ended(ctx)
-		case <-t.C:
 		}
 	}
 	if n := integer(x.Args, "succeed_on_attempt", 0); n > 0 && int64(x.Attempt) >= n {

@@ -189,14 +189,10 @@ func (a *attempt) pause(d time.Duration, status int) *toolkeep.Error {
 	if d > maxRedirectWait {
 		return badRedirect(status, "the upstream redirected and asks for a longer wait than one call allows")
 	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-a.parent.Done():
+	if !toolkeep.Sleep(a.parent, d) {
 		return failure(a.parent, a.x, a.parent.Err(), false)
 	}
+	return nil
 }
 
 // transport returns the transport for the tenant, the allow-list, the request's

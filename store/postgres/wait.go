@@ -3,6 +3,8 @@ package postgres
 import (
 	"context"
 	"time"
+
+	"github.com/toolkeep/toolkeep"
 )
 
 const (
@@ -27,11 +29,7 @@ func OpenWaiting(ctx context.Context, c Config) (*Store, error) {
 			return nil, err
 		}
 		c.Log.Warn("PostgreSQL cannot be reached; the start waits for it", "again_in", pause, "error", err)
-		t := time.NewTimer(pause)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
+		if !toolkeep.Sleep(ctx, pause) {
 			return nil, ctx.Err()
 		}
 		pause = min(2*pause, waitMost)
