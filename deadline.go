@@ -66,6 +66,9 @@ func Deadline(ctx context.Context) (at time.Time, ok bool) {
 	at, ok = ctx.Deadline()
 	l, _ := ctx.Value(pausableKey{}).(*pausable)
 	for ; l != nil; l = l.above {
+		if l.hook != nil {
+			continue // it limits nothing
+		}
 		if end := l.end(); !ok || end.Before(at) {
 			at, ok = end, true
 		}

@@ -64,7 +64,10 @@ func TestDeadline(t *testing.T) {
 		defer done()
 		short, end := context.WithTimeout(inner, time.Second)
 		defer end()
-		for ctx, want := range map[context.Context]time.Duration{outer: 10 * time.Second, inner: 10 * time.Second, short: time.Second} {
+		hooked := func(ctx context.Context) context.Context {
+			return toolkeep.OnPause(ctx, func() func() { return func() {} })
+		}
+		for ctx, want := range map[context.Context]time.Duration{hooked(short): time.Second, hooked(inner): 10 * time.Second, hooked(t.Context()): -1, outer: 10 * time.Second, inner: 10 * time.Second, short: time.Second} {
 			if got := left(ctx); got != want {
 				t.Errorf("%s, want %s", got, want)
 			}
