@@ -30,6 +30,33 @@ func MoreFaults(n int) Fault {
 // LeftOut is how many faults a fault of MoreFaults counts, and 0 for any other.
 func (f Fault) LeftOut() int { return f.leftOut }
 
+// CountFaults is how many faults there are, with those that a list leaves out.
+func CountFaults(faults []Fault) (n int) {
+	for _, f := range faults {
+		n += max(f.leftOut, 1)
+	}
+	return n
+}
+
+// Faults returns details.errors: a list of faults or, once cleaned or read from a record, of objects. It is nil for
+// anything else.
+func (e *Error) Faults() (faults []Fault) {
+	switch list := e.Details["errors"].(type) {
+	case []Fault:
+		return list
+	case []any:
+		for _, it := range list {
+			m, ok := it.(map[string]any)
+			if !ok {
+				return nil
+			}
+			text := func(k string) string { s, _ := m[k].(string); return s }
+			faults = append(faults, Fault{Pointer: text("pointer"), Rule: text("rule"), Message: text("message")})
+		}
+	}
+	return faults
+}
+
 // BoundFaults returns the first faults of a list, at most MaxFaults and MaxFaultBytes, with
 // pointers and messages of at most 2 KiB; MoreFaults stands for the rest.
 func BoundFaults(faults []Fault) []Fault { return ShareFaults(faults, 1) }

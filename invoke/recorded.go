@@ -27,7 +27,7 @@ const (
 // kept as its executor bounded it: an answer is repeated from its record.
 func (p *Pipeline) recordedError(a *activeCall, e *toolkeep.Error) (message string, details json.RawMessage) {
 	message = toolkeep.ClipBytes(e.Message, maxRecordedMessage)
-	faults, shown := faultsOf(e.Details["errors"]), maps.Clone(e.Details)
+	faults, shown := slices.Clone(e.Faults()), maps.Clone(e.Details)
 	delete(shown, "errors")
 	if e.Code.Info().Kind != toolkeep.KindResult {
 		known := p.knownPointer(a.tool)
@@ -40,14 +40,14 @@ func (p *Pipeline) recordedError(a *activeCall, e *toolkeep.Error) (message stri
 			faults = slices.Clone(a.faults)
 		}
 		for i := range faults {
-			if faults[i].Pointer = known(faults[i].Pointer); quotes {
+			if faults[i].Pointer = known(faults[i].Pointer); quotes && faults[i].LeftOut() == 0 {
 				faults[i].Message = ""
 			}
 		}
 		if quotes && len(faults) > 0 {
 			message = fmt.Sprintf("the arguments do not fit %s: rule %s at %q", toolRef(a), faults[0].Rule, faults[0].Pointer)
-			if len(faults) > 1 {
-				message += fmt.Sprintf(", %d faults in all", len(faults))
+			if n := toolkeep.CountFaults(faults); n > 1 {
+				message += fmt.Sprintf(", %d faults in all", n)
 			}
 		}
 	}
@@ -95,7 +95,7 @@ func recordedFaults(faults []toolkeep.Fault) []any {
 			one["message"] = f.Message
 		}
 		if left -= len(canon.Append(nil, one)) + 1; left < 64 { // room for the count
-			return append(kept, map[string]any{"pointer": "", "rule": toolkeep.RuleLimit, "message": fmt.Sprintf("and %d more faults", len(faults)-i)})
+			return append(kept, map[string]any{"pointer": "", "rule": toolkeep.RuleLimit, "message": toolkeep.MoreFaults(toolkeep.CountFaults(faults[i:])).Message})
 		}
 		kept = append(kept, one)
 	}
@@ -119,19 +119,4 @@ func within(details map[string]any, limit int) map[string]any {
 		}
 	}
 	return details
-}
-
-// faultsOf reads details.errors: a list of faults or, once cleaned, of objects.
-func faultsOf(v any) (faults []toolkeep.Fault) {
-	switch list := v.(type) {
-	case []toolkeep.Fault:
-		return slices.Clone(list)
-	case []any:
-		for _, it := range list {
-			m, _ := it.(map[string]any)
-			text := func(k string) string { s, _ := m[k].(string); return s }
-			faults = append(faults, toolkeep.Fault{Pointer: text("pointer"), Rule: text("rule"), Message: text("message")})
-		}
-	}
-	return faults
 }

@@ -48,7 +48,7 @@ func argumentError(t *toolkeep.Tool, faults []toolkeep.Fault) *toolkeep.Error {
 			summary += " (at " + faults[0].Pointer + ")"
 		}
 	} else {
-		summary += " in " + strconv.Itoa(len(faults)) + " places"
+		summary += " in " + strconv.Itoa(toolkeep.CountFaults(faults)) + " places"
 	}
 	return toolkeep.FaultsError(code, summary, faults)
 }

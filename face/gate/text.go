@@ -27,7 +27,7 @@ func Text(e *toolkeep.Error) string {
 	if at, ok := e.Details["url"].(string); ok && e.Code == toolkeep.LoginRequired {
 		b.WriteString("; details.url is " + at)
 	}
-	b.WriteString(Retry(e))
+	b.WriteString(retry(e))
 	left := maxSaid
 	for _, name := range said {
 		if words := wordsOf(e.Details[name]); words != "" && left > 0 {
@@ -55,46 +55,22 @@ func wordsOf(v any) string {
 
 // writeFaults writes a line for each fault, and one that counts the rest.
 func writeFaults(b *strings.Builder, e *toolkeep.Error) {
-	faults, left := Faults(e), maxTextFaults
+	faults, left := e.Faults(), maxTextFaults
 	for i, f := range faults {
 		line := "\n- " + f.Message
 		if f.Pointer != "" {
 			line = "\n- at " + f.Pointer + ": " + f.Message
 		}
 		if left -= len(line); left < 0 {
-			rest := 0
-			for _, f := range faults[i:] {
-				rest += max(f.LeftOut(), 1)
-			}
-			b.WriteString("\n- " + toolkeep.MoreFaults(rest).Message)
+			b.WriteString("\n- " + toolkeep.MoreFaults(toolkeep.CountFaults(faults[i:])).Message)
 			return
 		}
 		b.WriteString(line)
 	}
 }
 
-// Faults reads details.errors: a list of faults or, from a record, of objects.
-func Faults(e *toolkeep.Error) []toolkeep.Fault {
-	switch list := e.Details["errors"].(type) {
-	case []toolkeep.Fault:
-		return list
-	case []any:
-		var out []toolkeep.Fault
-		for _, it := range list {
-			m, ok := it.(map[string]any)
-			if !ok {
-				return nil
-			}
-			text := func(k string) string { s, _ := m[k].(string); return s }
-			out = append(out, toolkeep.Fault{Pointer: text("pointer"), Rule: text("rule"), Message: text("message")})
-		}
-		return out
-	}
-	return nil
-}
-
-// Retry says in brackets when a retryable call may be repeated, "" if it is not retryable.
-func Retry(e *toolkeep.Error) string {
+// retry says in brackets when a retryable call may be repeated, "" if it is not retryable.
+func retry(e *toolkeep.Error) string {
 	switch {
 	case e.Retryable && e.RetryAfterSeconds() > 0:
 		return " (try again after " + e.RetryAfter.Round(1e9).String() + ")"
@@ -109,7 +85,7 @@ func Retry(e *toolkeep.Error) string {
 func whatToDo(e *toolkeep.Error) string {
 	info := e.Code.Info()
 	switch {
-	case info.Kind == toolkeep.KindRefusal && len(Faults(e)) > 0:
+	case info.Kind == toolkeep.KindRefusal && len(e.Faults()) > 0:
 		return "Correct this and call again."
 	case info.Kind != toolkeep.KindResult || e.Retryable || e.Code == toolkeep.OutcomeUnknown:
 		return ""

@@ -110,7 +110,7 @@ func splitDetails(e *toolkeep.Error) (bad *errdetails.BadRequest, rest *structpb
 		return nil, nil, false
 	}
 	others := details
-	if faults := gate.Faults(e); len(faults) > 0 {
+	if faults := e.Faults(); len(faults) > 0 {
 		bad = &errdetails.BadRequest{}
 		for _, f := range faults {
 			bad.FieldViolations = append(bad.FieldViolations, &errdetails.BadRequest_FieldViolation{
