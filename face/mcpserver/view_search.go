@@ -385,7 +385,9 @@ func callByID(ctx context.Context, x *exchange, m *mcp.Message, arguments, meta,
 	if err != nil {
 		got = map[string][]byte{}
 	}
-	x.byID = true
+	own := *x // the requests of a batch share x
+	own.byID = true
+	x = &own
 	call := x.newCall(got["arguments"], meta)
 	if err != nil {
 		fault(call, err)
