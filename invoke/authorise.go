@@ -7,8 +7,8 @@ import (
 	"github.com/toolkeep/toolkeep/access"
 )
 
-// authorise refuses who is blocked after too many denials and decides, then returns the key's stored answer: it is repeated only to
-// callers that may still call.
+// authorise refuses a caller that is blocked after too many denials, and decides. Then it returns the key's stored answer,
+// which only callers that may still call get.
 func (p *Pipeline) authorise(ctx context.Context, a *activeCall) (*toolkeep.Result, error) {
 	if a.mode != modeWorker { // the call was admitted before the block
 		if err := p.Access.Blocked(a.principal); err != nil {

@@ -20,7 +20,7 @@ func (p *Pipeline) execute(ctx context.Context, w *prepared, k *credentialSet, r
 	var last *toolkeep.Error
 	var timedOut bool // an attempt exceeded its own limit
 	more := 0         // 1 after the extra attempt with refreshed secrets
-	if err := p.memory.admit(ctx); err != nil {
+	if err := p.memory.admit(ctx, w.id); err != nil {
 		return nil, err
 	}
 	for attempt := 1; ; attempt++ {

@@ -31,8 +31,8 @@ type memory struct {
 	changed chan struct{} // closed when used falls
 }
 
-// admit waits until a call may be sent. E3811 if its time ends before.
-func (m *memory) admit(ctx context.Context) *toolkeep.Error {
+// admit waits until the call with that id may be sent. E3811 if its time ends before, E3902 if it is cancelled.
+func (m *memory) admit(ctx context.Context, id string) *toolkeep.Error {
 	if m.limit <= 0 {
 		return nil
 	}
@@ -47,6 +47,11 @@ func (m *memory) admit(ctx context.Context) *toolkeep.Error {
 		select {
 		case <-changed:
 		case <-ctx.Done():
+			if !late(ctx) {
+				e := ended(ctx, id, nil, false)
+				e.NothingSent = true
+				return e
+			}
 			e := toolkeep.NewError(toolkeep.Backpressure, "the results of other calls take the memory that there is for results (calls.result_memory); nothing was sent, so try again").
 				After(time.Second).Because(context.Cause(ctx))
 			e.NothingSent = true

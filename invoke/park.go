@@ -35,15 +35,21 @@ func (p *Pipeline) parks(ctx context.Context, a *activeCall) context.Context {
 func (s *parking) unpark() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.takeBack()
+}
+
+// takeBack takes the slot again if it is parked. s.mu is held.
+func (s *parking) takeBack() {
 	if s.resume != nil {
 		s.resume()
 		s.resume = nil
 	}
 }
 
+// end takes the slot back before the call's release gives it up; later pauses of a shared run park nothing.
 func (s *parking) end() {
-	s.unpark()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.over = true
+	s.takeBack()
 }
