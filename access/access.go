@@ -1,6 +1,7 @@
 package access
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -126,7 +127,7 @@ func (a *Access) Start(ctx context.Context) error {
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	a.cancel = cancel
 	a.done.Go(func() { a.follow(run, seq) })
-	a.trail.done.Go(func() { a.trail.run(run) })
+	a.done.Go(func() { a.trail.run(run) })
 	if a.oauth != nil {
 		go a.oauth.run(run)
 	}
@@ -144,7 +145,6 @@ func (a *Access) Stop() {
 	started := a.cancel != nil
 	a.mu.Unlock()
 	a.done.Wait()
-	a.trail.done.Wait()
 	if started && a.oauth != nil {
 		<-a.oauth.over
 	}
@@ -361,7 +361,7 @@ func (a *Access) outdated(f Failure, net, message string) error {
 // NoteDenied counts a refused call of a tool for who acted, from any address.
 func (a *Access) NoteDenied(p *toolkeep.Principal, tool string) {
 	c, l := a.actor(p), a.failures.limits
-	f := Failure{Reason: "denied", Tool: or(tool, "?"), Tenant: c.tenant, Subject: p.Subject, OnBehalf: p.OnBehalf, KeyID: p.KeyID, Addr: p.Addr}
+	f := Failure{Reason: "denied", Tool: cmp.Or(tool, "?"), Tenant: c.tenant, Subject: p.Subject, OnBehalf: p.OnBehalf, KeyID: p.KeyID, Addr: p.Addr}
 	if a.failures.blocked(c) != nil {
 		f.Reason = "blocked"
 		a.tell(f)
@@ -378,13 +378,6 @@ func (a *Access) NoteDenied(p *toolkeep.Principal, tool string) {
 // block. permission is what was missing, "" if it has no name.
 func (a *Access) NoteRefused(p *toolkeep.Principal, permission string) {
 	a.tell(Failure{Reason: "denied", Tenant: p.Tenant, Subject: p.Subject, OnBehalf: p.OnBehalf, KeyID: p.KeyID, Addr: p.Addr, Permission: permission})
-}
-
-func or(a, b string) string {
-	if a == "" {
-		return b
-	}
-	return a
 }
 
 // Blocked returns E3810 while who acts may not call after too many refused calls. It

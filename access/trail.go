@@ -30,13 +30,12 @@ const eventFailed = "ai.agent.auth.failed"
 type trail struct {
 	a       *Access
 	records chan toolkeep.Event
-	done    sync.WaitGroup // of run
 
 	mu     sync.Mutex
 	minute int64 // since 1970
 	told   int   // in the minute
 	of     map[string]*tally
-	lost   atomic.Int64 // records that could not be written, since the last minute began
+	lost   atomic.Int64 // records for which there was no room, since the last minute began
 }
 
 type tally struct{ each, more int }
@@ -97,7 +96,7 @@ func (t *trail) counts(at time.Time, net string) bool {
 // turn begins another minute if the last is over. t.mu is held.
 func (t *trail) turn(now time.Time) {
 	m := now.Unix() / 60
-	if m != t.minute {
+	if m > t.minute { // times of failures are taken before the lock
 		t.end(now)
 		t.minute, t.told = m, 0
 	}
@@ -113,7 +112,7 @@ func (t *trail) end(now time.Time) {
 		t.record(now, "", map[string]any{"reason": "further", "ip_address": net, "times": int64(c.more)})
 	}
 	if n := t.lost.Swap(0); n > 0 {
-		t.a.config.Log.Error("records of refused access could not be written", "lost", n)
+		t.a.config.Log.Error("records of refused access were left out: the store is slower than they come", "lost", n)
 	}
 	clear(t.of)
 }
@@ -146,6 +145,9 @@ func (t *trail) run(ctx context.Context) {
 			t.mu.Unlock()
 			for t.write(context.WithoutCancel(ctx)) {
 			}
+			if n := len(t.records); n > 0 {
+				t.a.config.Log.Error("records of refused access were left out at the stop", "lost", n)
+			}
 			return
 		case <-beat.C:
 			t.mu.Lock()
@@ -177,7 +179,7 @@ func (t *trail) write(ctx context.Context, first ...toolkeep.Event) bool {
 	ctx, cancel := context.WithTimeout(ctx, trailBeat)
 	defer cancel()
 	if err := t.a.config.Store.Apply(ctx, changes...); err != nil {
-		t.lost.Add(int64(len(changes)))
+		t.a.config.Log.Error("records of refused access could not be written", "lost", len(changes), "error", err)
 		return false
 	}
 	return true
