@@ -2,6 +2,7 @@ package toolkeep
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 )
 
@@ -139,6 +140,16 @@ type ResultSpec struct {
 	// StrictAsked is set if the manifest itself has strict: true: then a tool without a
 	// result schema is refused (E3723).
 	StrictAsked bool `json:"strict_asked,omitempty"`
+}
+
+// HasTags reports whether the manifest has all of these tags.
+func (m *Manifest) HasTags(tags []string) bool {
+	for _, tag := range tags {
+		if !slices.Contains(m.Tags, tag) {
+			return false
+		}
+	}
+	return true
 }
 
 // Permissions lists what the tool may access outside itself.

@@ -134,7 +134,7 @@ func (f *Filter) shows(v *version) bool {
 
 func (f *Filter) matches(m *toolkeep.Manifest) bool {
 	return (f.Category == "" || m.Category == f.Category) &&
-		!slices.ContainsFunc(f.Tags, func(tag string) bool { return !slices.Contains(m.Tags, tag) }) &&
+		m.HasTags(f.Tags) &&
 		(f.Capability == "" || slices.Contains(m.Capabilities, f.Capability))
 }
 

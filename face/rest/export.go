@@ -72,7 +72,7 @@ func (a *API) exportTools(_ context.Context, p *toolkeep.Principal, in *exportIn
 		return nil
 	}
 	fits := func(m *toolkeep.Manifest) bool {
-		return (in.Category == "" || m.Category == in.Category) && !slices.ContainsFunc(in.Tag, func(tag string) bool { return !slices.Contains(m.Tags, tag) }) &&
+		return (in.Category == "" || m.Category == in.Category) && m.HasTags(in.Tag) &&
 			(in.Namespace == "" || strings.HasPrefix(m.ToolID, in.Namespace+"."))
 	}
 	if len(in.Tool) > 0 {

@@ -82,7 +82,7 @@ func (g *registry) ListTools(ctx context.Context, msg *l03v1.ListToolsRequest) (
 		return nil, err
 	}
 	if query := msg.GetCapabilityQuery(); query != "" {
-		if f.Among, err = g.search(ctx, p, query); err != nil {
+		if f.Among, err = g.search(ctx, p, discover.Query{Text: query, Limit: maxPage, Category: f.Category}); err != nil {
 			return nil, err
 		}
 	}
@@ -90,8 +90,10 @@ func (g *registry) ListTools(ctx context.Context, msg *l03v1.ListToolsRequest) (
 	out := &l03v1.ListToolsResponse{TotalCount: count(int64(total)), Page: count(int64(f.Offset/f.Limit + 1)), PageSize: count(int64(f.Limit))}
 	for _, t := range list {
 		s := summaryOf(t)
-		if v, _, err := g.s.c.Catalog.Describe(p, t.ToolID, t.LatestVersion, g.s.visible(p)); err == nil {
-			s.AuthStatus = g.authStatus(ctx, p, v.Tool)
+		if g.s.c.ToolAuth != nil {
+			if v, _, err := g.s.c.Catalog.Describe(p, t.ToolID, t.LatestVersion, g.s.visible(p)); err == nil {
+				s.AuthStatus = g.authStatus(ctx, p, v.Tool)
+			}
 		}
 		out.Tools = append(out.Tools, s)
 	}
@@ -130,9 +132,9 @@ func filterOf(msg *l03v1.ListToolsRequest) (catalog.Filter, error) {
 	return f, nil
 }
 
-// search returns the ids of the tools that the query finds, at most maxPage.
-func (g *registry) search(ctx context.Context, p *toolkeep.Principal, query string) ([]string, error) {
-	found, _, err := g.find(ctx, p, discover.Query{Text: query, Limit: maxPage})
+// search returns the ids of the tools that the query finds.
+func (g *registry) search(ctx context.Context, p *toolkeep.Principal, q discover.Query) ([]string, error) {
+	found, _, err := g.find(ctx, p, q)
 	if err != nil {
 		return nil, err
 	}
