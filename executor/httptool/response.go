@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"golang.org/x/text/encoding/htmlindex"
 
@@ -21,7 +20,6 @@ import (
 const (
 	maxErrorBody  = 16 << 10 // bytes read of an error response
 	maxErrorShown = 2 << 10  // bytes of it in details.body
-	maxRetryAfter = time.Hour
 )
 
 // readResponse reads binding.response: the content type of responses, for servers that

@@ -79,7 +79,6 @@ const (
 	maxHead       = 200
 	maxEventID    = 4 << 10
 	maxSession    = 1 << 10
-	maxRetryAfter = time.Hour
 	maxServerWait = 10 * time.Minute // upper bound of a retry field
 	minServerWait = 50 * time.Millisecond
 	drainTime     = time.Second // for the rest of a stream after its response

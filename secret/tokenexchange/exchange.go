@@ -22,7 +22,6 @@ const (
 	maxAnswer  = 256 << 10
 	maxToken   = 64 << 10
 	maxExpires = 365 * 24 * time.Hour
-	maxWait    = time.Hour // limit for Retry-After
 )
 
 // answer is a token endpoint's response.

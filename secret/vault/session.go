@@ -253,7 +253,7 @@ func (c *client) accepted(s *session) {
 // the first request.
 func (c *client) health(ctx context.Context) error {
 	c.mu.Lock()
-	s, trouble := c.session, c.trouble
+	s := c.session
 	if c.config.Auth.Method == Token && !c.closed {
 		var err error
 		if s, err = c.static(); err != nil {
@@ -261,6 +261,7 @@ func (c *client) health(ctx context.Context) error {
 			return err
 		}
 	}
+	trouble := c.trouble // static forgets that of an earlier token
 	look := s != nil && !s.ours && s.looked
 	c.mu.Unlock()
 	if look {
@@ -301,7 +302,10 @@ func (c *client) startLogin() (*pendingLogin, error) {
 		if f.err == nil {
 			c.session = f.session
 		}
-		c.trouble = toolkeep.AsError(f.err)
+		c.trouble = nil
+		if toolkeep.IsCode(f.err, toolkeep.SecretAccessDenied) { // not that Vault cannot be reached
+			c.trouble = toolkeep.AsError(f.err)
+		}
 		c.mu.Unlock()
 		close(f.done)
 	})
