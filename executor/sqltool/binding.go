@@ -294,6 +294,11 @@ func (b *binding) readParameter(o *bindings.Object) parameter {
 // checkEffects requires that manifest and binding agree on whether the tool writes.
 func (b *binding) checkEffects(r *bindings.Reader, m *toolkeep.Manifest) {
 	writes := m.SideEffects == "" || m.SideEffects == "writes"
+	for _, st := range b.statements {
+		if b.write && slices.ContainsFunc(st.params, func(p parameter) bool { return p.page }) {
+			r.Fault(bindings.At+"/write", "conflict", "a page_size asks for one row more than is shown, so a statement that writes would change one row more; use a plain parameter")
+		}
+	}
 	switch {
 	case b.write && !writes:
 		r.Fault("/side_effects", "conflict", "the binding says write: true, so side_effects must be writes")

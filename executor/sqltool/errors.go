@@ -22,6 +22,7 @@ func (c *call) failure(ctx context.Context, err error) *toolkeep.Error {
 	e := c.cause(ctx, err)
 	if c.kept {
 		e.Message += "; tables of an engine without transactions, such as MyISAM, keep what the call wrote before"
+		e.Retryable = false
 	}
 	return e
 }

@@ -224,7 +224,7 @@ func (e *Executor) Execute(ctx context.Context, x *toolkeep.Execution) (*toolkee
 		}
 		f := c.failure(ctx, err)
 		f.NothingSent = !c.sent
-		if f.Code != toolkeep.DBDeadlock || try == maxTries || !pause(ctx, try) {
+		if f.Code != toolkeep.DBDeadlock || c.kept || try == maxTries || !pause(ctx, try) { // rows that were kept would be written twice
 			if f.Code == toolkeep.DBDeadlock {
 				f.With("tries", try)
 			}
@@ -343,7 +343,7 @@ func (c *call) once(ctx context.Context) (_ *toolkeep.Output, stale bool, _ erro
 	guard.done()
 	if err != nil {
 		dead := !c.binding.write && !c.renewed && classify(err).Code == toolkeep.DBConnectionFailed
-		stale := m.used && !m.usable() && ctx.Err() == nil && (dead || outdated(err))
+		stale := m.used && !m.usable() && !c.kept && ctx.Err() == nil && (dead || outdated(err))
 		c.renewed = c.renewed || dead
 		return nil, stale, err
 	}

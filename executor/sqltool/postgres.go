@@ -197,7 +197,7 @@ var declaredLists = map[string]uint32{
 	"timestamp": pgtype.TimestamptzArrayOID, "uuid": pgtype.UUIDArrayOID,
 }
 
-// prepare has the server parse the statement, once per connection.
+// prepare has the server parse the statement and learns the types that it uses, once per connection.
 func (s *pgSession) prepare(st *statement) (*pgconn.StatementDescription, error) {
 	key := st.text
 	oids := make([]uint32, len(st.params))
@@ -220,6 +220,13 @@ func (s *pgSession) prepare(st *statement) (*pgconn.StatementDescription, error)
 	if err != nil {
 		return nil, err
 	}
+	types := slices.Clone(sd.ParamOIDs)
+	for _, f := range sd.Fields {
+		types = append(types, f.DataTypeOID)
+	}
+	if err := s.learn(types); err != nil {
+		return nil, err
+	}
 	s.prepared[key] = sd
 	return sd, nil
 }
@@ -238,13 +245,6 @@ func (s *pgSession) run(_ context.Context, r *round) error {
 	}
 	if len(sd.ParamOIDs) != len(r.args) {
 		return toolkeep.NewError(toolkeep.QueryFailed, "the database counts %d placeholders in the statement and the binding has %d", len(sd.ParamOIDs), len(r.args))
-	}
-	oids := slices.Clone(sd.ParamOIDs)
-	for _, f := range sd.Fields {
-		oids = append(oids, f.DataTypeOID)
-	}
-	if err := s.learn(oids); err != nil {
-		return s.broke(r, err)
 	}
 	s.wire.allow(r.out.hard)
 	values := make([][]byte, len(r.args))

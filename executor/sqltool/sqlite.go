@@ -298,7 +298,12 @@ func (s *liteSession) prepare(ctx context.Context, c any, text string, args []dr
 		return nil, err
 	}
 	st := &liteStatement{stmt: plain}
-	if asStored, types := unconverted(ctx, c, text, args); asStored != "" {
+	asStored, types, err := unconverted(ctx, c, text, args)
+	if err != nil {
+		plain.Close()
+		return nil, err
+	}
+	if asStored != "" {
 		if wrapped, err := conn.PrepareContext(context.Background(), asStored); err == nil {
 			plain.Close()
 			st = &liteStatement{stmt: wrapped, wrapped: true, types: types, schema: s.schema}
@@ -315,23 +320,26 @@ func (s *liteSession) prepare(ctx context.Context, c any, text string, args []dr
 // the types that they are declared with; "" for other statements. The driver makes times
 // of texts in columns declared DATE, DATETIME or TIMESTAMP, which loses how the text is
 // written and whether it names a zone. An expression has no declared type, so its values
-// arrive as they are stored.
-func unconverted(ctx context.Context, c any, text string, args []driver.NamedValue) (string, []string) {
+// arrive as they are stored. The error is one that a later try may not meet.
+func unconverted(ctx context.Context, c any, text string, args []driver.NamedValue) (string, []string, error) {
 	n, err := scan(sqliteDB, text)
 	if err != nil {
-		return "", nil
+		return "", nil, nil
 	}
 	body := text[:n.end] + "\n"
 	rows, err := c.(driver.QueryerContext).QueryContext(ctx, "SELECT * FROM ("+body+") LIMIT 0", args)
 	if err != nil {
-		return "", nil // not a query
+		if ctx.Err() != nil || passing(err) {
+			return "", nil, err
+		}
+		return "", nil, nil // not a query
 	}
 	defer rows.Close()
 	names, types := rows.Columns(), columnTypes(rows)
 	converts := func(t string) bool { return t == "DATE" || t == "DATETIME" || t == "TIMESTAMP" }
 	// The types of a compound query's parts may differ.
 	if !n.compound && !slices.ContainsFunc(types, converts) {
-		return "", nil
+		return "", nil, nil
 	}
 	inner, outer := make([]string, len(names)), make([]string, len(names))
 	seen := make(map[string]bool, len(names))
@@ -344,7 +352,21 @@ func unconverted(ctx context.Context, c any, text string, args []driver.NamedVal
 		inner[i] = "c" + strconv.Itoa(i)
 		outer[i] = "+" + inner[i] + ` AS "` + strings.ReplaceAll(name, `"`, `""`) + `"`
 	}
-	return "WITH toolkeep_rows (" + strings.Join(inner, ", ") + ") AS (" + body + ") SELECT " + strings.Join(outer, ", ") + " FROM toolkeep_rows", types
+	return "WITH toolkeep_rows (" + strings.Join(inner, ", ") + ") AS (" + body + ") SELECT " + strings.Join(outer, ", ") + " FROM toolkeep_rows", types, nil
+}
+
+// passing reports whether an error says nothing about the statement: the database is busy or locked, the call was
+// interrupted, or the file could not be read.
+func passing(err error) bool {
+	var e *sqlite.Error
+	if !errors.As(err, &e) {
+		return false
+	}
+	switch e.Code() & 0xff {
+	case sqliteBusy, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_IOERR:
+		return true
+	}
+	return false
 }
 
 // cutLast is strings.Cut at the last separator.
