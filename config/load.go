@@ -376,8 +376,16 @@ func (l *loader) merge(layers []*layer) *Config {
 	return c
 }
 
-// onlyHere reports whether only this machine can reach the addresses of REST, MCP and gRPC.
+// onlyHere reports whether only this machine can reach the addresses of REST, MCP and gRPC: they are loopback, and no
+// setting speaks of a reverse proxy, through which others come.
 func onlyHere(layers []*layer) bool {
+	for _, key := range []string{"http.hosts", "http.trusted_proxies", "http.public_url"} {
+		for _, y := range layers {
+			if g, ok := y.values[key]; ok && !reflect.ValueOf(g.value).IsZero() {
+				return false
+			}
+		}
+	}
 	for _, key := range []string{"http.addr", "grpc.addr"} {
 		addr := byName[key].def
 		for _, y := range layers {

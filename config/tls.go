@@ -85,7 +85,10 @@ func stampOf(path string) fileStamp {
 func (r *reloaded) load() (*tls.Certificate, error) {
 	r.stamp, r.looked = [2]fileStamp{stampOf(r.cert), stampOf(r.key)}, r.now()
 	pair, err := tls.LoadX509KeyPair(r.cert, r.key)
-	if err == nil && (r.pair == nil || valid(pair.Leaf, r.now()) == nil) {
+	if err == nil && r.pair != nil {
+		err = valid(pair.Leaf, r.now())
+	}
+	if err == nil {
 		r.pair = &pair
 	}
 	return &pair, err
@@ -98,7 +101,7 @@ func (r *reloaded) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		r.looked = now
 		if r.stamp != [2]fileStamp{stampOf(r.cert), stampOf(r.key)} {
 			if _, err := r.load(); err != nil {
-				r.stamp = [2]fileStamp{} // half written; look again
+				r.stamp = [2]fileStamp{} // half written, or not valid yet; look again
 			}
 		}
 	}
