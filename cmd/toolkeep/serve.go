@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"runtime/debug"
 	"strings"
@@ -88,6 +89,9 @@ ends the process at once.`,
 		Example: "  toolkeep serve --examples\n  toolkeep serve --data /var/lib/toolkeep --config /etc/toolkeep.yaml\n  toolkeep serve --set limits.agent_per_minute=1000",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			// A terminal that closes, or an operator who expects it to reload, must not end a
+			// server. Ignoring it instead would pass on to the programs that it starts.
+			signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 			c, err := a.load(cmd, &f)
 			if err != nil {
 				return err
