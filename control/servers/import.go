@@ -84,7 +84,7 @@ func (s *Servers) Import(ctx context.Context, p *toolkeep.Principal, name string
 	if err := s.put(ctx, doc, old.Revision); err != nil {
 		return nil, err
 	}
-	if replaces && spec.Transport != upstream.Stdio {
+	if replaces { // a program has no address
 		if err := s.c.Credentials.Logins.EndLogins(ctx, name, id.owner, spec.URL); err != nil {
 			s.c.Log.Warn("pending logins at an earlier address of an MCP server end by themselves", "server", name, "error", err)
 		}

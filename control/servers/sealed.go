@@ -139,7 +139,7 @@ func (c *Credentials) sealOne(name, v, before string) (string, error) {
 	}
 	// A password has no look of its own, so that all values are sealed and hidden.
 	scheme := upstream.KeptScheme
-	if looksSecret(name, v) {
+	if secretName.MatchString(name) {
 		scheme = upstream.SealedScheme
 	}
 	sealed, err := c.Sealer.Seal([]byte(strings.TrimPrefix(v, "text:")), upstream.SealedValue)
@@ -170,19 +170,6 @@ func withoutValues(spec *upstream.Spec) []byte {
 	return show.Body()
 }
 
-var (
-	secretName = regexp.MustCompile(`(?i)key|token|secret|passw|passphrase|(^|_)pass(_|$)|(^|_)pat(_|$)|pwd|auth|cred|cookie|session|signature|private|bearer|dsn|database_url|conn`)
-	opaqueWord = regexp.MustCompile(`[A-Za-z0-9+_=-]{20,}`)
-)
-
-// looksSecret tells whether a literal value of a server's environment or headers is
-// to be taken out of results and logs even where it is short or a common word: its name
-// says so, or it looks like a key, a long word of letters and digits. All other values
-// are taken out too unless they are ordinary.
-func looksSecret(name, value string) bool {
-	if secretName.MatchString(name) || strings.Contains(value, "://") && strings.Contains(value, "@") {
-		return true
-	}
-	word := opaqueWord.FindString(value)
-	return strings.ContainsAny(word, "0123456789") && strings.ContainsAny(strings.ToLower(word), "abcdefghijklmnopqrstuvwxyz")
-}
+// secretName fits the names of secrets. A value with such a name is taken out of results and logs even where it is short
+// or a common word.
+var secretName = regexp.MustCompile(`(?i)key|token|secret|passw|passphrase|(^|_)pass(_|$)|(^|_)pat(_|$)|pwd|auth|cred|cookie|session|signature|private|bearer|dsn|database_url|conn`)
