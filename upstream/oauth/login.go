@@ -108,6 +108,10 @@ func (l *Logins) EndLogins(ctx context.Context, server, owner, url string) error
 	items, _, err := l.c.Store.Documents(ctx, LoginKind)
 	for _, it := range items {
 		g, revision, ferr := l.find(ctx, it.ID)
+		if toolkeep.IsCode(ferr, toolkeep.RecordUnavailable) {
+			err = ferr
+			continue
+		}
 		if ferr != nil || g.Server != server || g.Address == url || owner != "" && g.Tenant != owner {
 			continue // what cannot be read cannot be finished either
 		}
@@ -299,10 +303,10 @@ func (l *Logins) find(ctx context.Context, id string) (login, int64, error) {
 	if errors.Is(err, toolkeep.ErrNotFound) {
 		return g, 0, errOver
 	}
-	var plain []byte
-	if err == nil {
-		plain, err = l.c.Sealer.Open(it.Body, loginPlace(id))
+	if err != nil {
+		return g, 0, storeFault(err, "the pending login cannot be read now; try again")
 	}
+	plain, err := l.c.Sealer.Open(it.Body, loginPlace(id))
 	if err == nil {
 		err = json.Unmarshal(plain, &g)
 	}
