@@ -28,7 +28,7 @@ var layers = map[string]int{
 // across lists allowed imports within one layer, with the reason.
 var across = map[string]string{
 	"mcp -> canon":    "messages are checked by the one parser",
-	"mcp -> egress":   "the clients' transports count what was sent",
+	"mcp -> egress":   "the clients' transports count what was sent, and names of headers are read once",
 	"schema -> canon": "schema reads documents with the one parser",
 	"redact -> canon": "redact cleans trees",
 }

@@ -6,6 +6,9 @@
 //
 // A forbidden address is E3505, and nothing was sent.
 //
+// The package also reads the words of HTTP that its users share: Retry-After, media types,
+// tokens, origins and dot segments (http.go).
+//
 // # Allow-lists
 //
 // A tool may reach such an address by listing it in its manifest under

@@ -62,8 +62,8 @@ need_mcptest() (
 	echo "$pins" >.installed
 )
 
-# A program of a module of its own, built once and again when what it is built from
-# changes: vaulttest, a real Vault for the tests of secret/vault, takes two to four
+# A program of a module of its own, built once, and again when its go.mod, go.sum or
+# main.go changes: vaulttest, a real Vault for the tests of secret/vault, takes two to four
 # minutes on two cores, kvtest, its KV plugin alone, half a minute. What they import is
 # compiled without optimisation, which takes two thirds of the time.
 need_built() ( # need_built NAME
