@@ -127,7 +127,7 @@ func (a *Access) Start(ctx context.Context) error {
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	a.cancel = cancel
 	a.done.Go(func() { a.follow(run, seq) })
-	a.done.Go(func() { a.trail.run(run) })
+	a.trail.done.Go(func() { a.trail.run(run) })
 	if a.oauth != nil {
 		go a.oauth.run(run)
 	}
@@ -145,6 +145,7 @@ func (a *Access) Stop() {
 	started := a.cancel != nil
 	a.mu.Unlock()
 	a.done.Wait()
+	a.trail.done.Wait()
 	if started && a.oauth != nil {
 		<-a.oauth.over
 	}

@@ -30,6 +30,7 @@ const eventFailed = "ai.agent.auth.failed"
 type trail struct {
 	a       *Access
 	records chan toolkeep.Event
+	done    sync.WaitGroup // of run, which outlives the follower of a closed store
 
 	mu     sync.Mutex
 	minute int64 // since 1970
