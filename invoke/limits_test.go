@@ -102,6 +102,29 @@ func TestNoRetryPastAPausableLimit(t *testing.T) {
 	}
 }
 
+// TestRetryOfACallThatMayAsk: what parks a call that asks its caller is no limit of its time.
+func TestRetryOfACallThatMayAsk(t *testing.T) {
+	for name, caller := range map[string]toolkeep.Caller{"asks": asker{}, "does not ask": nil} {
+		t.Run(name, func(t *testing.T) {
+			h := newHarness(t)
+			h.tool("fails", func(m *toolkeep.Manifest) { m.Retry.MaxAttempts = 2 })
+			h.executor.do = func(ctx context.Context, x *toolkeep.Execution) (*toolkeep.Output, error) {
+				if at, ok := toolkeep.Deadline(ctx); ok && time.Until(at) <= 0 {
+					t.Errorf("attempt %d has to end at %v", x.Attempt, at)
+				}
+				if x.Attempt == 1 {
+					return nil, toolkeep.NewError(toolkeep.UpstreamServerError, "HTTP 503").With("status", 503)
+				}
+				return &toolkeep.Output{Value: "ok", HasValue: true}, nil
+			}
+			res, err := h.pipeline.Invoke(t.Context(), alice, &toolkeep.Call{Tool: "std.fails", Caller: caller})
+			if err != nil || res.Error != nil || res.Attempts != 2 {
+				t.Errorf("%+v %v", res, err)
+			}
+		})
+	}
+}
+
 type asker struct{}
 
 func (asker) Progress(toolkeep.Progress) {}

@@ -154,6 +154,23 @@ func TestBatches(t *testing.T) {
 	}
 }
 
+// TestBatchOfCallsByID: the requests of a batch run beside each other, and a call by id changes none of them.
+func TestBatchOfCallsByID(t *testing.T) {
+	s := newSystem(t)
+	s.publish(manifest("demo.echo"))
+	s.start()
+	h := s.session("/mcp/search", "2025-03-26", "{}")
+	one := `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"call_tool","arguments":{"tool_id":"demo.echo","arguments":{"text":"hi"}}}}`
+	var batch []string
+	for id := range 8 {
+		batch = append(batch, fmt.Sprintf(one, id))
+	}
+	a := s.post("/mcp/search", "["+strings.Join(batch, ",")+"]", h...)
+	if a.status != 200 || strings.Count(a.body, `"content"`) != len(batch) || strings.Contains(a.body, `"isError":true`) {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+}
+
 func TestBrowsersOfAllowedOrigins(t *testing.T) {
 	s := newSystem(t)
 	s.publish(manifest("demo.echo"))
