@@ -25,4 +25,6 @@
 // Readers use immutable snapshots without a lock; Hold replaces them for a new value. A Cleaner takes a read lock
 // to find the snapshots of its scopes, but not while only values for everyone are held. All snapshots are searched
 // before anything is removed, so overlapping values of several scopes are removed as one.
+//
+// A stream is cleaned in windows that overlap, so that it needs no more memory than two of them; see Cleaner.Reader.
 package redact

@@ -12,8 +12,9 @@ import (
 // snapshot is an immutable set of forms to find. Recent values are separate, so that a new value among thousands is
 // cheap.
 type snapshot struct {
-	parts  [2]map[uint32][]form // by the first four bytes
-	bitmap [bitmapBits / 64]uint64
+	parts   [2]map[uint32][]form // by the first four bytes
+	bitmap  [bitmapBits / 64]uint64
+	longest int // bytes of the longest form
 }
 
 func (s *snapshot) empty() bool { return len(s.parts[0]) == 0 && len(s.parts[1]) == 0 }
@@ -69,6 +70,7 @@ func (s *snapshot) with(part int, values []*value) *snapshot {
 			next.parts[part][key] = append(next.parts[part][key], f)
 			bit := slot(key)
 			next.bitmap[bit/64] |= 1 << (bit % 64)
+			next.longest = max(next.longest, len(f.text))
 		}
 	}
 	return &next
@@ -173,14 +175,31 @@ func (s *snapshot) descend(text string, parent *decoded, layers int, spans []spa
 	return spans
 }
 
-// scan compares the forms at every position. v maps positions in text to the original; nil means that text is the
-// original. joined means that the line ends of text were removed.
+// scan compares the forms with a text, of a decoded one only around what was decoded: the rest stands in its parent.
+// joined means that the line ends of text were removed.
 func (s *snapshot) scan(text string, v *decoded, joined bool, spans []span) []span {
-	if len(text) < minLength {
+	if v == nil {
+		return s.compare(text, nil, false, span{0, len(text)}, spans)
+	}
+	for n := 0; n < len(v.pieces); {
+		p := v.pieces[n]
+		near := span{max(0, p.at-s.longest), p.at + p.size + 1}
+		for n++; n < len(v.pieces) && v.pieces[n].at-s.longest <= near.end; n++ {
+			near.end = v.pieces[n].at + v.pieces[n].size + 1
+		}
+		spans = s.compare(text, v, joined, near, spans)
+	}
+	return spans
+}
+
+// compare compares the forms at every position of a part of text. v maps positions in text to the original; nil means
+// that text is the original.
+func (s *snapshot) compare(text string, v *decoded, joined bool, at span, spans []span) []span {
+	if len(text)-at.start < minLength {
 		return spans
 	}
-	key := firstFour(text) << 8
-	for i := 0; i+3 < len(text); i++ {
+	key := firstFour(text[at.start:]) << 8
+	for i := at.start; i < at.end && i+3 < len(text); i++ {
 		key = key>>8 | uint32(text[i+3])<<24
 		bit := slot(key)
 		if s.bitmap[bit/64]&(1<<(bit%64)) == 0 {
