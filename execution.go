@@ -1,6 +1,9 @@
 package toolkeep
 
-import "context"
+import (
+	"context"
+	"io"
+)
 
 // Executor executes tools of one kind.
 type Executor interface {
@@ -45,7 +48,12 @@ type Execution struct {
 	// Execute, and waits until the process has room for them; its error, that of the
 	// context, ends the attempt. Nil counts nothing. An executor that does not call it has
 	// its result counted when it is whole.
-	Grow  func(bytes int64) error
+	Grow func(bytes int64) error
+	// Keep reads body to its end if the whole of a result of the type o.ContentType belongs into the blob store: a short
+	// body into o.Body, a long one into the store while it arrives, which o.Kept describes. Grow is told of what is held.
+	// It reports false and has read nothing if the executor must read the body itself. The error is that of reading the
+	// body, or of Grow. Nil keeps nothing.
+	Keep  func(o *Output, body io.Reader) (bool, error)
 	Clean Cleaner // removes the call's secrets from text
 }
 
@@ -63,12 +71,19 @@ type Cleaner interface {
 	Clean(s string) string
 }
 
+// Kept is a body that went to the blob store while it arrived, without the call's secrets.
+type Kept struct {
+	Blob Blob   // its ID is "" if it could not be stored; Bytes is known all the same
+	Head string // the beginning of a text, at least as much as a result shows of it
+}
+
 // Output is an executor's raw result. Value takes precedence; if it is unset, Body has
 // the bytes and ContentType their format.
 type Output struct {
 	Value       any // a JSON tree
 	HasValue    bool
 	Body        []byte
+	Kept        *Kept // the body, if Execution.Keep stored it
 	ContentType string
 	BytesSent   int64
 	BytesRecv   int64

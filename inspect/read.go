@@ -32,6 +32,10 @@ func (i *Inspector) read(r *result, o *toolkeep.Output) error {
 		r.sizeHint += int(min(max(o.BytesRecv, 0), maxHint))
 		return r.takeValue(o.Value)
 	}
+	if o.Kept != nil {
+		r.takeKept(o)
+		return nil
+	}
 	body := o.Body
 	if int64(len(body)) > i.hard {
 		return i.tooLarge(int64(len(body)))
@@ -225,6 +229,21 @@ func (r *result) takeText(text []byte) {
 	s, _ := r.goodText(string(text))
 	r.value, r.form = s, formText
 	r.out.ContentType = r.media + "; charset=utf-8"
+}
+
+// takeKept describes a body whose whole is in the blob store, and takes the beginning of a text.
+func (r *result) takeKept(o *toolkeep.Output) {
+	r.media, _ = parseType(o.ContentType)
+	if kindOf(r.media) == kindText {
+		head := []byte(o.Kept.Head)
+		if int64(len(head)) < o.Kept.Blob.Bytes {
+			head = head[:len(head)-begun(head)]
+		}
+		r.takeText(head)
+		return
+	}
+	r.form, r.out.ContentType = formBinary, r.media
+	r.value = map[string]any{"content_type": r.media, "bytes": json.Number(strconv.FormatInt(o.Kept.Blob.Bytes, 10))}
 }
 
 // takeBinary cleans the raw bytes, because escaped secrets would not be found in base64.

@@ -3,6 +3,7 @@ package invoke
 import (
 	"context"
 	"errors"
+	"io"
 
 	"github.com/toolkeep/toolkeep"
 )
@@ -27,14 +28,16 @@ func (p *Pipeline) execute(ctx context.Context, w *prepared, k *credentialSet, r
 		held.free() // what an earlier attempt read
 		x.Attempt, res.Attempts = attempt, attempt
 		x.Child = &child{p: p, parent: w}
-		out, err := p.attempt(ctx, ex, x, held)
+		out, err := p.attempt(ctx, ex, x, w, held)
 		if out != nil {
 			res.BytesSent += out.BytesSent
 			res.BytesRecv += out.BytesRecv
 			res.CostUSD += out.CostUSD
 		}
 		if err == nil {
-			held.note(max(out.BytesRecv, int64(len(out.Body))))
+			if out.Kept == nil {
+				held.note(max(out.BytesRecv, int64(len(out.Body))))
+			}
 			return out, nil
 		}
 		last = err
@@ -60,7 +63,7 @@ func (p *Pipeline) execute(ctx context.Context, w *prepared, k *credentialSet, r
 
 // attempt is one try within the attempt's own limit. A tool without one only has the
 // call's: two limits that end together would make E3502 or E3901 a matter of chance.
-func (p *Pipeline) attempt(ctx context.Context, ex toolkeep.Executor, x *toolkeep.Execution, held *resultMemory) (*toolkeep.Output, *toolkeep.Error) {
+func (p *Pipeline) attempt(ctx context.Context, ex toolkeep.Executor, x *toolkeep.Execution, w *prepared, held *resultMemory) (*toolkeep.Output, *toolkeep.Error) {
 	limit, own := x.Tool.Manifest.AttemptTimeout(), ctx
 	if limit < x.Tool.Manifest.Timeout() {
 		var cancel context.CancelFunc
@@ -68,6 +71,7 @@ func (p *Pipeline) attempt(ctx context.Context, ex toolkeep.Executor, x *toolkee
 		defer cancel()
 	}
 	x.Grow = func(bytes int64) error { return held.grow(own, bytes) }
+	x.Keep = func(o *toolkeep.Output, body io.Reader) (bool, error) { return p.keep(own, w, x.Grow, o, body) }
 	out, err := ex.Execute(own, x)
 	if err == nil {
 		return out, nil

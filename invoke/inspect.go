@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/inspect"
 )
 
 // inspect checks the output and stores what exceeds the size limit in the blob store.
@@ -19,16 +20,11 @@ func (p *Pipeline) inspect(ctx context.Context, w *prepared, out *toolkeep.Outpu
 	}
 	res.Output, res.Truncated = got.Output, got.Truncated
 	res.Warnings = append(res.Warnings, got.Warnings...)
-	if !got.Truncated && !got.Attached {
+	if !got.Truncated && !got.Attached && out.Kept == nil {
 		return nil
 	}
-	whole := toolkeep.Blob{Tenant: w.principal.Tenant, Subject: w.principal.Subject, ContentType: got.ContentType}
-	if w.tool.Manifest.PublicResult() && !w.personal() {
-		whole.Subject = "" // everyone who gets the cached result may fetch the whole
-	}
-	b, err := p.Blobs.Put(ctx, whole, bytes.NewReader(got.Whole))
-	if err != nil {
-		p.Log.Error("a cut or binary result could not be stored whole", "invocation_id", w.id, "error", err)
+	b, ok := p.stored(ctx, w, out, got)
+	if !ok {
 		message := "the result was cut and the whole of it could not be stored"
 		if !got.Truncated {
 			message = "the result is binary and its bytes could not be stored"
@@ -42,4 +38,20 @@ func (p *Pipeline) inspect(ctx context.Context, w *prepared, out *toolkeep.Outpu
 	}
 	res.Attachments = append(res.Attachments, toolkeep.Attachment{Kind: kind, URL: "/api/v1/blobs/" + b.ID, ContentType: b.ContentType, Bytes: b.Bytes})
 	return nil
+}
+
+// stored puts the whole result into the blob store, unless it went there while it arrived. It reports whether it is there.
+func (p *Pipeline) stored(ctx context.Context, w *prepared, out *toolkeep.Output, got *inspect.Inspected) (toolkeep.Blob, bool) {
+	if out.Kept != nil {
+		return out.Kept.Blob, out.Kept.Blob.ID != ""
+	}
+	whole := toolkeep.Blob{Tenant: w.principal.Tenant, Subject: w.principal.Subject, ContentType: got.ContentType}
+	if w.tool.Manifest.PublicResult() && !w.personal() {
+		whole.Subject = "" // everyone who gets the cached result may fetch the whole
+	}
+	b, err := p.Blobs.Put(ctx, whole, bytes.NewReader(got.Whole))
+	if err != nil {
+		p.Log.Error("a cut or binary result could not be stored whole", "invocation_id", w.id, "error", err)
+	}
+	return b, err == nil
 }

@@ -205,14 +205,33 @@ func (g *growing) Read(b []byte) (int, error) {
 	return n, err
 }
 
+// atMost gives errTooLarge once more than left bytes are read.
+type atMost struct {
+	io.Reader
+	left int64
+}
+
+func (m *atMost) Read(b []byte) (int, error) {
+	n, err := m.Reader.Read(b)
+	if m.left -= int64(n); m.left < 0 {
+		return n, errTooLarge
+	}
+	return n, err
+}
+
 // readAnswer reads at most limit+1 bytes of the decompressed body, and at most that
-// many from the wire.
-func readAnswer(resp *http.Response, limit int64, grow func(int64) error) (body []byte, wire int64, err error) {
+// many from the wire. If keep takes the body, it reads it and there is none here.
+func readAnswer(resp *http.Response, limit int64, grow func(int64) error, keep func(io.Reader) (bool, error)) (body []byte, wire int64, err error) {
 	u, err := unpack(resp, limit)
 	if err != nil {
 		return nil, 0, err
 	}
 	defer u.close()
+	if keep != nil {
+		if kept, err := keep(&atMost{u, limit}); kept || err != nil {
+			return nil, u.wire.n, err
+		}
+	}
 	var buf bytes.Buffer
 	if len(u.layers) == 0 {
 		// Preallocate by the announced length only up to 1 MiB.

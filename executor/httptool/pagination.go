@@ -259,7 +259,7 @@ func (t *pager) read(resp *http.Response) (tree any, wire int64, err *toolkeep.E
 	if resp.ContentLength > t.left {
 		return nil, 0, tooLarge(t.a.limit(), status)
 	}
-	body, wire, rerr := readAnswer(resp, t.left, t.a.x.Grow)
+	body, wire, rerr := readAnswer(resp, t.left, t.a.x.Grow, nil)
 	if rerr == errTooLarge || int64(len(body)) > t.left {
 		return nil, 0, tooLarge(t.a.limit(), status)
 	}

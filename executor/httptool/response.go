@@ -2,6 +2,7 @@ package httptool
 
 import (
 	"encoding/json"
+	"io"
 	"mime"
 	"net/http"
 	"net/url"
@@ -66,17 +67,22 @@ func (a *attempt) answer(r *request, resp *http.Response) (*toolkeep.Output, *to
 	if resp.ContentLength > limit {
 		return nil, tooLarge(limit, status)
 	}
-	body, wire, err := readAnswer(resp, limit, a.x.Grow)
-	out.BytesRecv = wire
+	out.Undescribed = a.binding.undescribed(out.ContentType)
+	var keep func(io.Reader) (bool, error)
+	if a.x.Keep != nil {
+		keep = func(r io.Reader) (bool, error) { return a.x.Keep(out, r) }
+	}
+	body, wire, err := readAnswer(resp, limit, a.x.Grow, keep)
+	if out.BytesRecv = wire; body != nil {
+		out.Body = body
+	}
 	switch {
-	case err == errTooLarge || int64(len(body)) > limit:
+	case err == errTooLarge || int64(len(out.Body)) > limit:
 		return nil, tooLarge(limit, status)
 	case err != nil:
 		return nil, a.unreadable(status, err)
-	case len(body) == 0:
-		out.HasValue = true
-	default:
-		out.Body, out.Undescribed = body, a.binding.undescribed(out.ContentType)
+	case len(out.Body) == 0 && out.Kept == nil:
+		out.HasValue, out.Undescribed = true, false
 	}
 	return out, nil
 }
@@ -207,7 +213,7 @@ func (a *attempt) errorBody(resp *http.Response) any {
 	if resp.Request != nil && resp.Request.Method == "HEAD" {
 		return nil
 	}
-	body, _, err := readAnswer(resp, maxErrorBody, nil)
+	body, _, err := readAnswer(resp, maxErrorBody, nil, nil)
 	if err != nil || len(body) == 0 {
 		return nil
 	}

@@ -1,0 +1,259 @@
+package invoke_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/iotest"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/invoke"
+	"github.com/toolkeep/toolkeep/redact"
+	"github.com/toolkeep/toolkeep/store/blob"
+)
+
+// answer makes the executor return a body, kept as it arrives if that is possible.
+func (h *harness) answer(contentType string, body func() io.Reader, keeps bool) {
+	h.executor.do = func(_ context.Context, x *toolkeep.Execution) (*toolkeep.Output, error) {
+		o := &toolkeep.Output{ContentType: contentType}
+		if keeps {
+			kept, err := x.Keep(o, body())
+			if kept || err != nil {
+				return o, err
+			}
+		}
+		var err error
+		o.Body, err = io.ReadAll(body())
+		return o, err
+	}
+}
+
+// whole reads the attachments of a result.
+func (h *harness) whole(res *toolkeep.Result) (all []string) {
+	h.t.Helper()
+	for _, a := range res.Attachments {
+		b, r, err := h.config.Blobs.(*blob.Dir).Open(h.t.Context(), path.Base(a.URL))
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		text, err := io.ReadAll(r)
+		if err := errors.Join(err, r.Close()); err != nil {
+			h.t.Fatal(err)
+		}
+		all = append(all, strings.Join([]string{a.Kind, a.ContentType, b.Tenant, b.Subject, b.ContentType, string(text)}, "|"))
+	}
+	return all
+}
+
+// stored returns the files of the blob store.
+func (h *harness) stored() (files []string) {
+	h.t.Helper()
+	err := filepath.WalkDir(filepath.Join(h.dir, "blobs"), func(name string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			files = append(files, name)
+		}
+		return err
+	})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return files
+}
+
+// TestKeptIsAsHeld: a body that is stored as it arrives gives the result that it gives when it is held.
+func TestKeptIsAsHeld(t *testing.T) {
+	const secret = "hunter2-hunter2"
+	h := newHarness(t)
+	defer h.redact.Hold(redact.AllTenants, secret)()
+	cut := func(m *toolkeep.Manifest) { m.Result = &toolkeep.ResultSpec{MaxOutputBytes: 100_001} }
+	public := func(m *toolkeep.Manifest) { m.Result = &toolkeep.ResultSpec{MaxOutputBytes: 100_001, Public: true} }
+	transform := func(m *toolkeep.Manifest) {
+		m.Result = &toolkeep.ResultSpec{MaxOutputBytes: 100_001, Transform: "length"}
+	}
+	binary := make([]byte, 900<<10)
+	for i, r := 0, rand.New(rand.NewPCG(1, 1)); i < len(binary); i++ {
+		binary[i] = byte(r.Uint32())
+	}
+	at := 640 << 10 // where the redactor's first window ends
+	copy(binary[at-7:], secret)
+	lines := strings.Repeat("a line of text with é in it\n", 40_000)
+	for name, x := range map[string]struct {
+		media, body string
+		tool        func(*toolkeep.Manifest)
+		stored      bool // as it arrives
+	}{
+		"binary":                {"application/octet-stream", string(binary), cut, true},
+		"image":                 {"image/png", string(binary), cut, true},
+		"short binary":          {"application/octet-stream", "\x00\x01" + secret, cut, false},
+		"binary of 200 KB":      {"application/octet-stream", string(binary[:200_000]), cut, false},
+		"empty":                 {"application/octet-stream", "", cut, false},
+		"text":                  {"text/plain", lines[:at-5] + secret + lines, cut, true},
+		"text, cut in a letter": {"text/plain; charset=UTF-8", strings.Repeat("é", 400_000), cut, true},
+		"text, not good":        {"text/plain", lines + "\xff\xfe\x00" + lines, cut, true},
+		"text, not good early":  {"text/plain", "\xff\x00" + lines, cut, true},
+		"text, broken at end":   {"text/plain", lines + "\xc3", cut, true},
+		"short text":            {"text/plain", lines[:50_000], cut, false},
+		"text of secrets":       {"text/plain", strings.Repeat(secret, 20_000), cut, true},
+		"UTF-16":                {"text/plain", "\xff\xfe" + strings.Repeat("a\x00", 200_000), cut, false},
+		"Latin-1":               {"text/plain; charset=iso-8859-1", strings.Repeat("\xe9", 200_000), cut, false},
+		"SVG":                   {"image/svg+xml", "<svg>" + lines, cut, true},
+		"YAML":                  {"application/yaml", lines, cut, true},
+		"JSON":                  {"application/json", `["` + strings.Repeat(`a","`, 100_000) + `"]`, cut, false},
+		"HTML":                  {"text/html", "<p>" + lines, cut, false},
+		"CSV":                   {"text/csv", strings.Repeat("a,b\n", 100_000), cut, false},
+		"no type":               {"", string(binary), cut, false},
+		"public":                {"application/octet-stream", string(binary), public, false},
+		"transformed":           {"text/plain", lines, transform, false},
+		"a type with a secret":  {"application/x-" + secret, string(binary), cut, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h.t = t
+			h.tool("body", x.tool)
+			body := func() io.Reader { return iotest.HalfReader(strings.NewReader(x.body)) }
+			var kept *toolkeep.Kept
+			var results [2]*toolkeep.Result
+			for i, keeps := range []bool{false, true} {
+				h.answer(x.media, body, keeps)
+				do := h.executor.do
+				h.executor.do = func(ctx context.Context, e *toolkeep.Execution) (*toolkeep.Output, error) {
+					o, err := do(ctx, e)
+					kept = o.Kept
+					return o, err
+				}
+				res, err := h.call(&toolkeep.Call{Tool: "std.body"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				results[i] = res
+			}
+			if (kept != nil) != x.stored {
+				t.Errorf("it was stored as it arrived: %v", kept != nil)
+			}
+			held, now := results[0], results[1]
+			if name == "text of secrets" {
+				// Redaction makes it one marker, which is a whole result; windows make it several.
+				if strings.Contains(string(now.Output)+strings.Join(h.whole(now), ""), "hunter2") {
+					t.Error("a part of a secret is there")
+				}
+				return
+			}
+			if !bytes.Equal(held.Output, now.Output) || held.Truncated != now.Truncated || !reflect.DeepEqual(held.Warnings, now.Warnings) {
+				t.Errorf("the results differ: %.200s, %v, %v\n%.200s, %v, %v", held.Output, held.Truncated, held.Warnings, now.Output, now.Truncated, now.Warnings)
+			}
+			if a, b := h.whole(held), h.whole(now); !reflect.DeepEqual(a, b) {
+				t.Errorf("what is stored differs: %.300q, %.300q", a, b)
+			}
+			if strings.Contains(strings.Join(h.whole(now), ""), secret) {
+				t.Error("the secret is stored")
+			}
+		})
+	}
+}
+
+// TestLargeBodiesTakeLittleMemory: eight large binaries are on their way at once, and none of them is held.
+func TestLargeBodiesTakeLittleMemory(t *testing.T) {
+	const each, n = 16 << 20, 8
+	h := newHarness(t, func(c *invoke.Config) { c.ResultMemory = 8 << 20 })
+	h.tool("large")
+	piece := bytes.Repeat([]byte("\x00\x01binary\xff"), 1024)
+	runtime.GC()
+	var before, during runtime.MemStats
+	runtime.ReadMemStats(&before)
+	var arrived sync.WaitGroup
+	arrived.Add(n)
+	measured := make(chan struct{})
+	h.answer("application/octet-stream", func() io.Reader {
+		left := each
+		return readerFunc(func(b []byte) (int, error) {
+			if left == 0 {
+				arrived.Done()
+				<-measured
+				return 0, io.EOF
+			}
+			k := copy(b, piece[:min(left, len(piece))])
+			left -= k
+			return k, nil
+		})
+	}, true)
+	ended := make(chan error, n)
+	for range n {
+		go func() {
+			res, err := h.pipeline.Invoke(context.Background(), alice, &toolkeep.Call{Tool: "std.large"})
+			if err == nil && (len(res.Attachments) != 1 || res.Attachments[0].Bytes != each) {
+				err = errors.New("the whole is missing")
+			}
+			ended <- err
+		}()
+	}
+	arrived.Wait()
+	runtime.GC()
+	runtime.ReadMemStats(&during)
+	close(measured)
+	for range n {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+	if took := int64(during.HeapAlloc) - int64(before.HeapAlloc); took > n*each/4 {
+		t.Errorf("%d results of %d bytes take %d bytes", n, each, took)
+	}
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
+
+// TestBrokenBodiesLeaveNothing: of a body that ends early nothing is stored, and the attempt fails as it does without.
+func TestBrokenBodiesLeaveNothing(t *testing.T) {
+	h := newHarness(t)
+	h.tool("body")
+	for _, size := range []int{10, 100_000, 3 << 20} {
+		for _, media := range []string{"application/octet-stream", "text/plain"} {
+			h.answer(media, func() io.Reader {
+				return io.MultiReader(bytes.NewReader(make([]byte, size)), iotest.ErrReader(toolkeep.NewError(toolkeep.ResultTooLarge, "too large")))
+			}, true)
+			res, err := h.call(&toolkeep.Call{Tool: "std.body"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantCode(t, res.Error, toolkeep.ResultTooLarge)
+		}
+	}
+	if files := h.stored(); len(files) > 0 {
+		t.Errorf("stored: %v", files)
+	}
+}
+
+// TestBodiesWithoutAStore: a body that cannot be stored is a result with a warning, as one that was held.
+func TestBodiesWithoutAStore(t *testing.T) {
+	h := newHarness(t)
+	h.tool("body")
+	dir := filepath.Join(h.dir, "blobs")
+	if err := errors.Join(os.RemoveAll(dir), os.WriteFile(dir, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	var results [2]*toolkeep.Result
+	for i, keeps := range []bool{false, true} {
+		h.answer("image/png", func() io.Reader { return bytes.NewReader(make([]byte, 3<<20)) }, keeps)
+		res, err := h.call(&toolkeep.Call{Tool: "std.body"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		results[i] = res
+	}
+	held, now := results[0], results[1]
+	if len(now.Warnings) != 1 || !reflect.DeepEqual(held.Warnings, now.Warnings) || !bytes.Equal(held.Output, now.Output) || len(now.Attachments) > 0 {
+		t.Errorf("held: %s, %v; kept: %s, %v", held.Output, held.Warnings, now.Output, now.Warnings)
+	}
+}
