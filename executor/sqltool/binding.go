@@ -33,6 +33,7 @@ type binding struct {
 	dialect    dialect
 	conn       connection
 	statements []statement
+	single     bool // it stands under statement and not in statements
 	all        bool // return the results of all statements, not only the last
 	write      bool
 	isolation  string
@@ -119,7 +120,7 @@ func parse(m *toolkeep.Manifest) (*binding, []toolkeep.Fault) {
 	}
 
 	b.checkEffects(r, m)
-	b.checkInsert(r)
+	b.checkInsert(r, m)
 	b.checkArgs(r, m)
 	checkAuth(r, m, b)
 	if m.Permissions != nil {
@@ -213,7 +214,7 @@ func (b *binding) readStatements(top *bindings.Object) {
 	if one == many {
 		top.Fault("statement", "required", "either statement or statements is required")
 	}
-	if one {
+	if b.single = one; one {
 		b.statements = []statement{b.readStatement(top)}
 	}
 	list := top.Objects("statements")
@@ -224,6 +225,14 @@ func (b *binding) readStatements(top *bindings.Object) {
 		b.statements = append(b.statements, b.readStatement(o))
 		o.Done()
 	}
+}
+
+// at is the pointer of a statement's members.
+func (b *binding) at(i int) string {
+	if b.single {
+		return bindings.At
+	}
+	return bindings.At + "/statements/" + strconv.Itoa(i)
 }
 
 func (b *binding) readStatement(o *bindings.Object) statement {
@@ -240,9 +249,13 @@ func (b *binding) readStatement(o *bindings.Object) statement {
 		o.Fault("statement", "size", "the statement has %d bytes; at most %d are accepted", len(st.text), maxText)
 		return st
 	}
-	text, missing := st.filled(nil)
-	if missing != "" {
+	text, missing, unused := st.filled(nil)
+	switch {
+	case missing != "":
 		o.Fault("statement", "insert", "the statement has {{.%s}}, which insert does not list", missing)
+		return st
+	case unused != "":
+		o.Fault("insert", "insert", "the statement has no {{.%s}}", unused)
 		return st
 	}
 	n, err := scan(b.dialect, text)
@@ -339,21 +352,15 @@ func (b *binding) checkArgs(r *bindings.Reader, m *toolkeep.Manifest) {
 	if xjson.Unmarshal(m.ParametersSchema, &schema) != nil || schema.Properties == nil {
 		return // reported by the schema check
 	}
-	at := func(s, p int) string {
-		if len(b.statements) == 1 && !strings.Contains(string(m.Execution.Binding), `"statements"`) {
-			return bindings.At + "/parameters/" + strconv.Itoa(p) + "/arg"
-		}
-		return bindings.At + "/statements/" + strconv.Itoa(s) + "/parameters/" + strconv.Itoa(p) + "/arg"
-	}
 	for i, st := range b.statements {
 		for j, p := range st.params {
 			if _, ok := schema.Properties[p.arg]; !ok && p.arg != "" {
-				r.Fault(at(i, j), "argument", "parameters_schema has no property %q", p.arg)
+				r.Fault(b.at(i)+"/parameters/"+strconv.Itoa(j)+"/arg", "argument", "parameters_schema has no property %q", p.arg)
 			}
 		}
 		for _, name := range st.insert {
 			if _, ok := schema.Properties[name]; !ok {
-				r.Fault(bindings.At+"/insert", "argument", "parameters_schema has no property %q", name)
+				r.Fault(b.at(i)+"/insert", "argument", "parameters_schema has no property %q", name)
 			}
 		}
 	}

@@ -56,6 +56,9 @@ func (b *bench) manifest(rest string, edit ...func(*toolkeep.Manifest)) *toolkee
 	if strings.Contains(rest, `"write":true`) {
 		m.SideEffects = "writes"
 	}
+	if strings.Contains(rest, `"insert":`) {
+		m.Risk = "high"
+	}
 	for _, f := range edit {
 		f(m)
 	}

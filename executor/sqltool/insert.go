@@ -29,28 +29,31 @@ func (b *binding) readInsert(o *bindings.Object) []string {
 	return names
 }
 
-// checkInsert allows inserted text only where the database enforces reading.
-func (b *binding) checkInsert(r *bindings.Reader) {
-	for _, st := range b.statements {
-		switch {
+// checkInsert allows inserted text only where the database enforces reading, in a tool of high risk.
+func (b *binding) checkInsert(r *bindings.Reader, m *toolkeep.Manifest) {
+	for i, st := range b.statements {
+		switch at := b.at(i) + "/insert"; {
 		case len(st.insert) == 0:
 		case b.write:
-			r.Fault(bindings.At+"/insert", "conflict", "a tool that writes inserts no text of its caller into a statement; use parameters")
+			r.Fault(at, "conflict", "a tool that writes inserts no text of its caller into a statement; use parameters")
 		case b.conn.superuser:
-			r.Fault(bindings.At+"/insert", "conflict", "with superuser: true the database does not hold the login to reading, so no text of a caller is inserted into a statement; use parameters")
+			r.Fault(at, "conflict", "with superuser: true the database does not hold the login to reading, so no text of a caller is inserted into a statement; use parameters")
+		case m.Risk != "high":
+			r.Fault("/risk", "conflict", "a tool that inserts text of its caller into a statement has risk: high")
 		}
 	}
 }
 
 // filled returns the statement with the texts of the arguments; nil stands for a name in
-// their places, for a check. missing is a name that insert does not list.
-func (s *statement) filled(texts map[string]string) (text, missing string) {
+// their places, for a check. missing is a name that insert does not list, and unused one that only insert has.
+func (s *statement) filled(texts map[string]string) (text, missing, unused string) {
 	if len(s.insert) == 0 {
-		return s.text, ""
+		return s.text, "", ""
 	}
+	used := make(map[string]bool, len(s.insert))
 	text = inserted.ReplaceAllStringFunc(s.text, func(place string) string {
 		name := inserted.FindStringSubmatch(place)[2]
-		if !slices.Contains(s.insert, name) {
+		if used[name] = true; !slices.Contains(s.insert, name) {
 			missing = name
 		}
 		if texts == nil {
@@ -58,7 +61,12 @@ func (s *statement) filled(texts map[string]string) (text, missing string) {
 		}
 		return texts[name]
 	})
-	return text, missing
+	for _, name := range s.insert {
+		if !used[name] {
+			unused = name
+		}
+	}
+	return text, missing, unused
 }
 
 // complete returns the statements of one call: those with inserted text are checked again
@@ -81,7 +89,7 @@ func (b *binding) complete(args map[string]any) ([]statement, *toolkeep.Error) {
 		if len(st.insert) == 0 {
 			continue
 		}
-		st.text, _ = st.filled(texts)
+		st.text, _, _ = st.filled(texts)
 		n, err := scan(b.dialect, st.text)
 		why := ""
 		switch {

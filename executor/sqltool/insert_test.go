@@ -1,6 +1,7 @@
 package sqltool
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -41,9 +42,19 @@ func TestInsertedText(t *testing.T) {
 				t.Errorf("%s was carried out", bad)
 			}
 		}
-		for _, faulty := range []string{free + write, `"statement":"SELECT {{.a}}","insert":["b"]`, `"statement":"SELECT 1","insert":[1]`} {
-			if len(b.e.Check(b.manifest(faulty))) == 0 {
-				t.Errorf("%s passes Check", faulty)
+		two := `"statements":[{"statement":"SELECT 1"},{` + free + `}]`
+		for _, c := range []struct{ binding, risk, pointer string }{
+			{free + write, "high", "/insert"},
+			{free, "low", "/risk"},
+			{two + write, "high", "/statements/1/insert"},
+			{`"statement":"SELECT {{.a}}","insert":["b"]`, "high", "/statement"},
+			{`"statement":"SELECT {{.a}}","insert":["a","b"]`, "high", "/insert"},
+			{`"statement":"SELECT 1","insert":["b"]`, "high", "/insert"},
+			{`"statement":"SELECT 1","insert":[1]`, "high", "/insert"},
+		} {
+			faults := b.e.Check(b.manifest(c.binding, func(m *toolkeep.Manifest) { m.Risk = c.risk }))
+			if !slices.ContainsFunc(faults, func(f toolkeep.Fault) bool { return strings.HasSuffix(f.Pointer, c.pointer) }) {
+				t.Errorf("%s, risk %s: %v", c.binding, c.risk, faults)
 			}
 		}
 		if n := count(); n != 1 {
