@@ -1,4 +1,4 @@
-package httptool_test
+package openapi_test
 
 import (
 	"bytes"

@@ -1,11 +1,13 @@
-package httptool_test
+package openapi_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
 	"io/fs"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -48,7 +50,7 @@ var isDocument = regexp.MustCompile(`(?m)^[ {]{0,4}["']?(openapi|swagger)["']?\s
 // which hold what the shared ones lack, and the shared ones where they are.
 func documents(t *testing.T) []string {
 	var list []string
-	for _, dir := range []string{"testdata/documents", "../../examples/bookshop", "../../../shared/data/openapi", "../../../shared/cases/openapi"} {
+	for _, dir := range []string{"testdata/documents", "../../../examples/bookshop", "../../../../shared/data/openapi", "../../../../shared/cases/openapi"} {
 		if _, err := os.Stat(dir); err != nil {
 			t.Logf("NOT TESTED: the documents of %s are missing", dir)
 			continue
@@ -79,6 +81,7 @@ type arrived struct {
 type wire struct {
 	executor *httptool.Executor
 	base     string
+	address  toolkeep.HostPort
 	got      <-chan arrived
 
 	documents, tools, requests int
@@ -95,13 +98,14 @@ func newWire(t *testing.T) *wire {
 		rw.WriteHeader(http.StatusNoContent)
 	}))
 	t.Cleanup(s.Close)
-	w.base = s.URL
+	at := s.Listener.Addr().(*net.TCPAddr)
+	w.base, w.address = s.URL, toolkeep.HostPort{Host: at.IP.String(), Port: at.Port}
 	w.got = got
 	return w
 }
 
 func (w *wire) document(t *testing.T, path string) {
-	plan, err := openapi.Read(t.Context(), openapi.Options{Location: path, Namespace: "test", Server: w.base})
+	plan, err := openapi.Given(t.Context(), path)
 	if err != nil {
 		t.Errorf("%s: %v", path, err)
 		return
@@ -127,10 +131,18 @@ func (w *wire) document(t *testing.T, path string) {
 		for _, f := range w.executor.Check(m) {
 			t.Errorf("%s %s %s: %+v", path, tool.Method, tool.Path, f)
 		}
+		w.here(m)
 		if err := w.operation(t, doc, m, tool); err != nil {
-			t.Errorf("%s: %s %s: %v", strings.TrimPrefix(path, "../../../shared/"), tool.Method, tool.Path, err)
+			t.Errorf("%s: %s %s: %v", strings.TrimPrefix(path, "../../../../shared/"), tool.Method, tool.Path, err)
 		}
 	}
+}
+
+// here leads a tool to the server of the test. Calls have no credentials.
+func (w *wire) here(m *toolkeep.Manifest) {
+	m.Execution.Binding = bytes.ReplaceAll(m.Execution.Binding, []byte(openapi.GivenServer), []byte(w.base))
+	m.Permissions = &toolkeep.Permissions{Network: []toolkeep.HostPort{w.address}}
+	m.Auth = nil
 }
 
 // interfaceOf is what the binding says of the tool's arguments.
