@@ -61,6 +61,7 @@ operation counts as new).`,
 	}
 	f := c.Flags()
 	f.StringVar(&o.Namespace, "namespace", "", "namespace of the tools; made from the document's title if absent")
+	f.StringVar(&o.Root, "root", "", "`folder` around the document's own, in which files named by $ref may be; the document's own if absent")
 	f.StringVar(&o.Server, "server", "", "base URL to call instead of the document's servers")
 	f.StringArrayVar(&secrets, "secret", nil, "secret of a security scheme, `SCHEME=REFERENCE`: secret://NAME, env://NAME, file:///PATH or vault://PATH#FIELD; repeatable")
 	f.StringToStringVar(&o.Schemes, "auth", nil, "what a security scheme is that the document does not define, `SCHEME=header:NAME`, query:NAME, cookie:NAME, bearer or basic; repeatable")

@@ -108,6 +108,56 @@ func TestReferencesStayInTheFolder(t *testing.T) {
 	}
 }
 
+// TestReferencesStayInTheRoot: with a root, references may leave the document's folder and not the root.
+func TestReferencesStayInTheRoot(t *testing.T) {
+	outer := writeFiles(t, []caseFile{{"secret.yaml", secretFile}, {"repo/common/p.yaml", secretFile}, {"repo/apis/api.yaml", ""}, {"elsewhere/api.yaml", ""}})
+	root, api := filepath.Join(outer, "repo"), filepath.Join(outer, "repo", "apis", "api.yaml")
+	for from, to := range map[string]string{"repo/common/out.yaml": "../../secret.yaml", "repo/common/up": outer, "alias": root, "repo/common/in.yaml": "p.yaml"} {
+		if err := os.Symlink(to, filepath.Join(outer, filepath.FromSlash(from))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const link, given = "--root DIR", "outside of the folder that --root names"
+	for ref, tt := range map[string]struct{ alone, rooted string }{
+		"../common/p.yaml#/p":                        {link, ""},
+		"../common/in.yaml#/p":                       {link, ""},
+		"%2e%2e/common/p.yaml#/p":                    {link, ""},
+		"../../repo/common/p.yaml#/p":                {link, given},
+		"../../secret.yaml#/p":                       {link, given},
+		"../common/out.yaml#/p":                      {link, given},
+		"../common/up/secret.yaml#/p":                {link, given},
+		"../common/nothing.yaml#/p":                  {link, "no such file"},
+		filepath.Join(root, "common/p.yaml") + "#/p": {link, given},
+	} {
+		if err := os.WriteFile(api, []byte(refDocument(ref)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		wantRefused(t, read(t, Options{Location: api}), "GET /x", tt.alone)
+		for _, dir := range []string{root, filepath.Join(outer, "alias"), root + "/apis/.."} {
+			plan := read(t, Options{Location: api, Root: dir})
+			if tt.rooted != "" {
+				wantRefused(t, plan, "GET /x", tt.rooted)
+				if strings.Contains(fmt.Sprint(plan), "hunter2") {
+					t.Errorf("%s: the plan tells of what is outside", ref)
+				}
+			} else if len(plan.Tools) != 1 {
+				t.Errorf("%s in %s: %+v", ref, dir, plan.Refused)
+			}
+		}
+	}
+	for _, o := range []Options{
+		{Location: filepath.Join(outer, "elsewhere", "api.yaml"), Root: root},
+		{Location: api, Root: filepath.Join(outer, "nothing")},
+		{Location: "https://example.com/api.yaml", Root: root, Client: http.DefaultClient},
+		{Location: "api.yaml", Document: []byte(header + "paths: {}"), Root: root},
+	} {
+		_, err := Read(t.Context(), o)
+		if e := toolkeep.AsError(err); e == nil || e.Code != toolkeep.ImportFailed || !strings.Contains(e.Message, "--root") {
+			t.Errorf("%s in %s: %v", o.Location, o.Root, err)
+		}
+	}
+}
+
 // site serves files by path and records requests.
 type site struct {
 	*httptest.Server

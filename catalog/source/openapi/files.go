@@ -82,8 +82,8 @@ func openFiles(ctx context.Context, o Options) (*files, *file, error) {
 		loc, data, reason = web.open(ctx, o.Location, limit)
 		fs.src = web
 	default:
-		dir := &folder{}
-		loc, data, reason = dir.open(o.Location, limit)
+		dir := &folder{given: o.Root != ""}
+		loc, data, reason = dir.open(o.Location, o.Root, limit)
 		fs.src = dir
 	}
 	if reason != "" {
@@ -195,20 +195,39 @@ func (alone) read(context.Context, string, int64) ([]byte, string) {
 func (alone) name(loc string) string { return loc }
 func (alone) close()                 {}
 
-// folder is the folder of a document on disk. os.Root keeps every path inside, regardless of
-// symbolic links.
-type folder struct{ root *os.Root }
+// folder is the folder of a document on disk, or a given one around it. os.Root keeps every path
+// inside, regardless of symbolic links.
+type folder struct {
+	root  *os.Root
+	given bool
+}
 
-func (d *folder) open(location string, limit int64) (loc string, data []byte, reason string) {
+// outside ends the sentence about a file that is not in the folder.
+func (d *folder) outside() string {
+	if d.given {
+		return "leads outside of the folder that --root names"
+	}
+	return "leads outside of the document's folder; --root DIR allows files of a folder around it"
+}
+
+func (d *folder) open(location, root string, limit int64) (loc string, data []byte, reason string) {
 	p, reason := filePath(location)
 	if reason != "" {
 		return "", nil, reason
 	}
-	root, err := os.OpenRoot(filepath.Dir(p))
-	if err != nil {
-		return "", nil, "its folder cannot be opened: " + plainReason(err)
+	which := "the folder that --root names"
+	if loc = filepath.Base(p); !d.given {
+		root, which = filepath.Dir(p), "its folder"
 	}
-	d.root = root
+	var err error
+	if d.root, err = os.OpenRoot(root); err != nil {
+		return "", nil, which + " cannot be opened: " + plainReason(err)
+	}
+	if d.given {
+		if loc = within(root, p); loc == "" {
+			return "", nil, "it is not in " + which
+		}
+	}
 	// The user named the document itself, so it may be a symbolic link out of its folder; files it
 	// refers to may not.
 	info, err := os.Stat(p)
@@ -224,7 +243,27 @@ func (d *folder) open(location string, limit int64) (loc string, data []byte, re
 	}
 	defer f.Close()
 	data, reason = readAll(f, limit)
-	return filepath.ToSlash(filepath.Base(p)), data, reason
+	return filepath.ToSlash(loc), data, reason
+}
+
+// within returns the path of a file in the folder root, "" if its folder is not in it. Links to
+// either folder are followed.
+func within(root, file string) string {
+	var folders [2]string
+	for i, dir := range []string{root, filepath.Dir(file)} {
+		abs, err := filepath.Abs(dir)
+		if err != nil {
+			return ""
+		}
+		if folders[i], err = filepath.EvalSymlinks(abs); err != nil {
+			return ""
+		}
+	}
+	rel, err := filepath.Rel(folders[0], folders[1])
+	if err != nil || !filepath.IsLocal(rel) {
+		return ""
+	}
+	return filepath.Join(rel, filepath.Base(file))
 }
 
 func filePath(location string) (string, string) {
@@ -240,7 +279,7 @@ func filePath(location string) (string, string) {
 
 func (d *folder) resolve(base, ref string) (string, string) {
 	if u, err := url.Parse(ref); err == nil && (len(u.Scheme) > 1 || u.Host != "") {
-		return "", fmt.Sprintf("the reference %q leads to a URL; a document on disk may refer only to files of its own folder", toolkeep.Clip(ref, 200))
+		return "", fmt.Sprintf("the reference %q leads to a URL; a document on disk may refer only to files", toolkeep.Clip(ref, 200))
 	}
 	if strings.ContainsAny(ref, "\x00\\") {
 		return "", fmt.Sprintf("the reference %q is not a relative path", toolkeep.Clip(ref, 200))
@@ -260,7 +299,7 @@ func (d *folder) resolve(base, ref string) (string, string) {
 		}
 	}
 	if loc == "" {
-		return "", fmt.Sprintf("the reference %q leads outside of the document's folder", toolkeep.Clip(ref, 200))
+		return "", fmt.Sprintf("the reference %q %s", toolkeep.Clip(ref, 200), d.outside())
 	}
 	return loc, ""
 }
@@ -281,14 +320,14 @@ func (d *folder) read(_ context.Context, loc string, limit int64) ([]byte, strin
 	p := filepath.FromSlash(loc)
 	info, err := d.root.Stat(p)
 	if err != nil {
-		return nil, loc + ": " + plainReason(err)
+		return nil, loc + ": " + d.reason(err)
 	}
 	if !info.Mode().IsRegular() {
 		return nil, loc + " is not a regular file"
 	}
 	f, err := d.root.Open(p)
 	if err != nil {
-		return nil, loc + ": " + plainReason(err)
+		return nil, loc + ": " + d.reason(err)
 	}
 	defer f.Close()
 	data, reason := readAll(f, limit)
@@ -296,6 +335,15 @@ func (d *folder) read(_ context.Context, loc string, limit int64) ([]byte, strin
 		reason = loc + ": " + reason
 	}
 	return data, reason
+}
+
+// reason is plainReason, and tells of a link out of the folder.
+func (d *folder) reason(err error) string {
+	var pe *fs.PathError
+	if errors.As(err, &pe) && strings.Contains(pe.Err.Error(), "escapes") {
+		return "it " + d.outside()
+	}
+	return plainReason(err)
 }
 
 func (d *folder) name(loc string) string { return loc }
@@ -326,10 +374,6 @@ func plainReason(err error) string {
 		return "it took too long"
 	case errors.Is(err, context.Canceled):
 		return "it was cancelled"
-	}
-	var pe *fs.PathError
-	if errors.As(err, &pe) && strings.Contains(pe.Err.Error(), "escapes") {
-		return "it leads outside of the document's folder"
 	}
 	return "it could not be read"
 }

@@ -38,8 +38,11 @@ const (
 // Options say what to read and how. Only Location is required.
 type Options struct {
 	// Location is a path, a file:// URL or an http(s):// URL. References are followed only inside
-	// the folder of the path, or on the host of the URL.
+	// the folder of the path (or Root), or on the host of the URL.
 	Location string
+	// Root is the folder that files named by references must be in; default the document's own
+	// folder. The document must be in it too. Links out of it are refused. It is for paths alone.
+	Root string
 	// Document is the document itself, if it should not be read; Location is then its name. It may
 	// not refer to other files.
 	Document []byte
@@ -187,6 +190,9 @@ func (d *document) planSafely(op *operation) (tool *PlannedTool, reason string) 
 func (o Options) check() error {
 	if o.Location == "" {
 		return importError("no document was named; give a path or a URL")
+	}
+	if o.Root != "" && (o.Document != nil || isURL(o.Location)) {
+		return importError("--root names a folder, and the document is no file on disk")
 	}
 	if err := source.CheckNamespace(o.Namespace); err != nil {
 		return err
