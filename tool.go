@@ -130,8 +130,8 @@ type Manifest struct {
 
 // ResultSpec says how a result is checked and transformed.
 type ResultSpec struct {
-	Strict          *bool    `json:"strict,omitempty"` // default true
-	Coerce          bool     `json:"coerce,omitempty"`
+	Strict          *bool    `json:"strict,omitempty"`           // default true
+	Coerce          *bool    `json:"coerce,omitempty"`           // default false
 	Transform       string   `json:"transform,omitempty"`        // jq program over the raw result
 	MaxOutputBytes  int64    `json:"max_output_bytes,omitempty"` // default 2,000,000
 	Public          bool     `json:"public,omitempty"`
@@ -246,6 +246,11 @@ type SourceSpec struct {
 // StrictResult reports whether a result that violates the result schema fails.
 func (m *Manifest) StrictResult() bool {
 	return m.Result == nil || m.Result.Strict == nil || *m.Result.Strict
+}
+
+// CoerceResult reports whether texts of a result become the numbers and booleans that its schema asks for.
+func (m *Manifest) CoerceResult() bool {
+	return m.Result != nil && m.Result.Coerce != nil && *m.Result.Coerce
 }
 
 // MaxOutputBytes returns the size above which the output is cut; default 2,000,000.

@@ -32,6 +32,7 @@ type Config struct {
 	Log         *slog.Logger     // default slog.Default()
 	MaxActive   int              // active versions of one tool; default 5
 	RemoveAfter time.Duration    // from deprecation to the earliest removal; default 90 days
+	Defaults    Defaults         // of what manifests leave out
 	// Home is the only tenant whose administrators may publish and change tools of all tenants; "" allows those of
 	// every tenant.
 	Home string
@@ -47,6 +48,7 @@ type Catalog struct {
 	maxActive   int
 	removeAfter time.Duration
 	home        string
+	defaults    Defaults
 
 	current atomic.Pointer[Snapshot]
 	ranges  ranges
@@ -67,7 +69,7 @@ type Catalog struct {
 func New(cfg Config) *Catalog {
 	c := &Catalog{
 		store: cfg.Store, load: cfg.Load, checkers: cfg.Checkers,
-		now: cfg.Clock, log: cfg.Log, maxActive: cfg.MaxActive, removeAfter: cfg.RemoveAfter, home: cfg.Home,
+		now: cfg.Clock, log: cfg.Log, maxActive: cfg.MaxActive, removeAfter: cfg.RemoveAfter, home: cfg.Home, defaults: cfg.Defaults,
 	}
 	if c.now == nil {
 		c.now = time.Now
@@ -81,7 +83,7 @@ func New(cfg Config) *Catalog {
 	if c.removeAfter <= 0 {
 		c.removeAfter = 90 * 24 * time.Hour
 	}
-	c.current.Store(emptySnapshot())
+	c.current.Store(emptySnapshot(c.defaults))
 	return c
 }
 
@@ -145,7 +147,7 @@ func (c *Catalog) Start(ctx context.Context) error {
 
 // first returns the snapshot of what Load returns.
 func (c *Catalog) first(ctx context.Context) (*Snapshot, error) {
-	s := emptySnapshot()
+	s := emptySnapshot(c.defaults)
 	if c.load == nil {
 		return s, nil
 	}

@@ -40,7 +40,9 @@ var manifestSchema = sync.OnceValues(func() (*schema.Schema, error) {
 //
 // Errors: E3008, whose details.errors is a []toolkeep.Fault with all faults, ordered by JSON Pointer, within
 // toolkeep.BoundFaults.
-func ParseManifest(raw []byte) (*toolkeep.Tool, error) {
+func ParseManifest(raw []byte) (*toolkeep.Tool, error) { return Defaults{}.parse(raw) }
+
+func (d Defaults) parse(raw []byte) (*toolkeep.Tool, error) {
 	if len(raw) > MaxManifestBytes {
 		return nil, invalid("", "", []toolkeep.Fault{{Rule: "size", Message: fmt.Sprintf("the manifest has %d bytes; at most %d are read", len(raw), MaxManifestBytes)}})
 	}
@@ -64,7 +66,7 @@ func ParseManifest(raw []byte) (*toolkeep.Tool, error) {
 	if len(faults) > 0 {
 		return nil, invalid(id, version, faults)
 	}
-	m, err := DecodeManifest(canonical)
+	m, err := d.decode(canonical)
 	if err != nil {
 		return nil, invalid(id, version, []toolkeep.Fault{parseFault(err)}).Because(err)
 	}
@@ -78,13 +80,15 @@ func parseTree(raw []byte) (any, error) {
 // DecodeManifest decodes the RFC 8785 form of a manifest that was checked before (Tool.Raw) and fills in the
 // defaults. It does not check again. Schemas and other raw values share raw's memory, which must not change any
 // more.
-func DecodeManifest(raw []byte) (*toolkeep.Manifest, error) {
+func DecodeManifest(raw []byte) (*toolkeep.Manifest, error) { return Defaults{}.decode(raw) }
+
+func (d Defaults) decode(raw []byte) (*toolkeep.Manifest, error) {
 	m := new(toolkeep.Manifest)
 	if err := json.Unmarshal(raw, m, json.WithUnmarshalers(exactNumbers)); err != nil {
 		return nil, err
 	}
 	shareRaw(m, raw)
-	fillDefaults(m)
+	d.fill(m)
 	return m, nil
 }
 
@@ -148,59 +152,6 @@ var exactNumbers = json.UnmarshalFromFunc(func(dec *jsontext.Decoder, v *any) er
 	*v = stdjson.Number(string(n))
 	return nil
 })
-
-func fillDefaults(m *toolkeep.Manifest) {
-	orElse(&m.Category, "utility")
-	orElse(&m.Complexity, "low")
-	orElse(&m.SideEffects, "writes")
-	orElse(&m.Risk, "low")
-
-	x := &m.Execution
-	orElse(&x.TimeoutMS, 30_000)
-	orElse(&x.CPUMillicores, 500)
-	orElse(&x.MemoryMB, 1024)
-
-	if m.Result == nil {
-		m.Result = new(toolkeep.ResultSpec)
-	}
-	m.Result.StrictAsked = m.Result.Strict != nil && *m.Result.Strict
-	orElse(&m.Result.Strict, new(x.Kind != "mcp")) // MCP servers break their own schemas, and the call was made
-	orElse(&m.Result.MaxOutputBytes, 2_000_000)
-
-	if m.Retry == nil {
-		m.Retry = new(toolkeep.RetrySpec)
-	}
-	orElse(&m.Retry.Policy, "exponential")
-	orElse(&m.Retry.MaxAttempts, 3)
-	orElse(&m.Retry.BaseDelayMS, new(int64(1000)))
-	orElse(&m.Retry.MaxDelayMS, new(int64(32_000)))
-	orElse(&m.Retry.Jitter, "full")
-
-	if m.Cache == nil {
-		m.Cache = new(toolkeep.CacheSpec)
-	}
-	orElse(&m.Cache.Policy, "none")
-	orElse(&m.Cache.TTLSeconds, 300)
-
-	if m.RateLimit != nil {
-		orElse(&m.RateLimit.Algorithm, "token_bucket")
-	}
-	if m.Cost != nil {
-		orElse(&m.Cost.Model, "fixed")
-	}
-	if m.Permissions != nil {
-		for i := range m.Permissions.Filesystem {
-			orElse(&m.Permissions.Filesystem[i].Mode, "ro")
-		}
-	}
-}
-
-func orElse[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
-}
 
 // invalid makes E3008 with the faults ordered by pointer.
 func invalid(id, version string, faults []toolkeep.Fault) *toolkeep.Error {

@@ -225,7 +225,7 @@ func (c *Catalog) parseAll(ctx context.Context, manifests [][]byte, tenant strin
 		if err := ctx.Err(); err != nil {
 			return nil, toolkeep.AsError(err)
 		}
-		t, err := ParseManifest(raw)
+		t, err := c.defaults.parse(raw)
 		if err != nil {
 			var e *toolkeep.Error
 			if !errors.As(err, &e) || e.Code != toolkeep.InvalidManifest {
@@ -337,7 +337,7 @@ func (pl *plan) add(tools []*toolkeep.Tool) error {
 	pl.results = make([]Published, len(tools))
 	coming := make([]incoming, len(tools))
 	for i, t := range tools {
-		v, err := readVersion(toolkeep.Version{Tool: t})
+		v, err := pl.c.defaults.readVersion(toolkeep.Version{Tool: t})
 		if err != nil { // ParseManifest has checked the version
 			return toolkeep.AsError(err)
 		}

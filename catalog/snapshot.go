@@ -24,9 +24,11 @@ type Snapshot struct {
 	order  []*toolKey // sorted by id, then tenant
 	count  int        // versions
 	edited []*entry   // tools changed since
+
+	defaults Defaults // of what manifests leave out
 }
 
-func emptySnapshot() *Snapshot { return &Snapshot{hash: maphash.MakeSeed()} }
+func emptySnapshot(d Defaults) *Snapshot { return &Snapshot{hash: maphash.MakeSeed(), defaults: d} }
 
 // Seq returns the number of the last catalogue change in the snapshot.
 func (s *Snapshot) Seq() int64 { return s.seq }
@@ -109,7 +111,7 @@ func (s *Snapshot) taken(tenant, id string) (owner string, yes bool) {
 
 // next builds the snapshot after changes. It skips and reports unreadable versions.
 func (s *Snapshot) next(changes []toolkeep.Committed, report func(id, version string, err error)) *Snapshot {
-	n := &Snapshot{seq: s.seq, after: s.seq, hash: s.hash, shards: s.shards, order: s.order, count: s.count}
+	n := &Snapshot{seq: s.seq, after: s.seq, hash: s.hash, defaults: s.defaults, shards: s.shards, order: s.order, count: s.count}
 	edits := map[toolKey][]*version{}
 	for _, c := range changes {
 		if c.Seq <= s.seq {
@@ -139,7 +141,7 @@ func (s *Snapshot) edit(edits map[toolKey][]*version, k toolKey) []*version {
 }
 
 func (s *Snapshot) publish(edits map[toolKey][]*version, v toolkeep.Version, report func(string, string, error)) {
-	add, err := readVersion(v)
+	add, err := s.defaults.readVersion(v)
 	if err != nil {
 		report(v.Tool.ID, v.Tool.Version, err)
 		return
@@ -213,13 +215,13 @@ func mergeKeys(a, b []*toolKey) []*toolKey {
 
 // readVersion makes a version from a store's record. If the typed manifest is missing or lacks its defaults, it is
 // decoded from Raw.
-func readVersion(v toolkeep.Version) (*version, error) {
+func (d Defaults) readVersion(v toolkeep.Version) (*version, error) {
 	sem, err := semver.StrictNewVersion(v.Tool.Version)
 	if err != nil {
 		return nil, err
 	}
 	if v.Tool.Manifest == nil || v.Tool.Manifest.SideEffects == "" {
-		m, err := DecodeManifest(v.Tool.Raw)
+		m, err := d.decode(v.Tool.Raw)
 		if err != nil {
 			return nil, err
 		}

@@ -34,6 +34,7 @@ type Config struct {
 	Log      Log
 	Limits   Limits
 	Calls    Calls
+	Tools    Tools
 	Cache    Cache
 	Catalog  Catalog
 	Store    Store
@@ -168,6 +169,7 @@ type Limits struct {
 	AgentPerMinute     int `key:"limits.agent_per_minute" env:"L03_RATE_LIMITER_PER_AGENT_RPM" default:"100" development:"10000" min:"-1" max:"100000000" help:"requests of one agent a minute; -1 is no limit, 0 the default"`
 	AgentToolPerMinute int `key:"limits.agent_tool_per_minute" env:"L03_RATE_LIMITER_PER_TOOL_RPM" default:"10" development:"1000" min:"-1" max:"100000000" help:"calls of one agent on one tool a minute; -1 is no limit, 0 the default"`
 	GlobalPerMinute    int `key:"limits.global_per_minute" env:"L03_RATE_LIMITER_GLOBAL_RPM" default:"10000" development:"1000000" min:"-1" max:"100000000" help:"requests of all agents together a minute; -1 is no limit, 0 the default"`
+	Burst              int `key:"limits.burst" default:"0" max:"100000000" help:"how many of them may come at once: requests of an agent, calls of an agent on a tool, and calls of a tool whose rate_limit is a token bucket without burst; 0 is those of a minute"`
 	AgentConcurrent    int `key:"limits.agent_concurrent" default:"4" development:"64" min:"-1" max:"100000" help:"calls of one agent at once; -1 is no limit, 0 the default"`
 }
 
@@ -181,6 +183,24 @@ type Calls struct {
 	Lease          time.Duration `key:"calls.lease" default:"10s" min:"3s" max:"1h" help:"a worker that does not renew its lease for this long counts as dead; leases are renewed after a third of it"`
 	MaxResult      int64         `key:"calls.max_result" kind:"size" default:"100MB" min:"1KiB" max:"4GiB" help:"largest raw result of a tool; past it the call fails (E3710)"`
 	ResultMemory   int64         `key:"calls.result_memory" kind:"size" default:"0" max:"1TiB" help:"memory that all results take together while they are read and checked; a call over it waits, and is refused with E3811 if its time ends before it was sent. A result takes about three times its bytes. 0 is a quarter of the memory that the process may use (GOMEMLIMIT, the cgroup or the machine)"`
+}
+
+// Tools has what holds for tools whose manifests leave it out.
+type Tools struct {
+	Timeout  time.Duration `key:"tools.timeout" default:"30s" min:"1ms" max:"1d" help:"time limit of a call of a tool whose manifest names no execution.timeout_ms; calls.sync_limit bounds synchronous calls too"`
+	Retry    ToolRetry
+	Strict   bool     `key:"tools.strict" default:"true" help:"fail a call whose result breaks its tool's result schema, if the manifest names no result.strict; false warns; tools of kind mcp always only warn then"`
+	Coerce   bool     `key:"tools.coerce" default:"false" help:"turn texts of results into the numbers and booleans that the result schema asks for, if the manifest names no result.coerce"`
+	CoerceTo []string `key:"tools.coerce_to" default:"number,integer,boolean" help:"types that texts of results are turned into, for every tool that has it done; whole texts only"`
+}
+
+// ToolRetry has the members of retry in a manifest.
+type ToolRetry struct {
+	MaxAttempts int           `key:"tools.retry.max_attempts" default:"3" min:"1" max:"10" help:"attempts of a call, the first included, if the manifest names no retry.max_attempts; a call that may have changed something is not repeated"`
+	BaseDelay   time.Duration `key:"tools.retry.base_delay" default:"1s" max:"1d" help:"pause after the first attempt, doubled after each further one, if the manifest names no retry.base_delay_ms"`
+	MaxDelay    time.Duration `key:"tools.retry.max_delay" default:"32s" max:"1d" help:"longest pause, if the manifest names no retry.max_delay_ms"`
+	Jitter      string        `key:"tools.retry.jitter" default:"full" choices:"none,full,equal,decorrelated,spread" help:"how the pauses vary, if the manifest names no retry.jitter: none, full, equal, decorrelated or spread"`
+	StatusCodes []string      `key:"tools.retry.status_codes" help:"HTTP status codes after which a call is repeated besides those that pass by themselves, if the manifest names no retry.retryable_status_codes"`
 }
 
 // Cache configures the result cache.

@@ -92,6 +92,7 @@ func TestDefaults(t *testing.T) {
 		Log:     Log{Level: slog.LevelInfo, Format: "json", Buffer: 1 << 20},
 		Limits:  Limits{AgentPerMinute: 10_000, AgentToolPerMinute: 1000, GlobalPerMinute: 1_000_000, AgentConcurrent: 64},
 		Calls:   Calls{SyncLimit: 30 * time.Second, WaitLimit: 24 * time.Hour, ResultLifetime: 24 * time.Hour, Workers: 8, Poll: 100 * time.Millisecond, Lease: 10 * time.Second, MaxResult: 100_000_000},
+		Tools:   Tools{Timeout: 30 * time.Second, Strict: true, CoerceTo: []string{"number", "integer", "boolean"}, Retry: ToolRetry{MaxAttempts: 3, BaseDelay: time.Second, MaxDelay: 32 * time.Second, Jitter: "full"}},
 		Cache:   Cache{Enabled: true, TTL: 5 * time.Minute, Entries: 10_000, Bytes: 100 << 20},
 		Catalog: Catalog{StaleFor: 5 * time.Minute, KeepActive: 5, RemovalAfter: 90 * 24 * time.Hour},
 		Store:   Store{MaxConns: 16, Synchronous: "NORMAL", GroupDelay: 500 * time.Microsecond, WALBytes: 64 << 20, KeepCalls: 30 * 24 * time.Hour, KeepEvents: 90 * 24 * time.Hour, KeepFeed: 7 * 24 * time.Hour},
@@ -260,12 +261,10 @@ func TestUnsupported(t *testing.T) {
 		"L03_L01_ENDPOINT=grpc://l01:50051":                                     "L01 data layer is not in this build",
 		"L03_PERMISSION_MANAGER_MODE=rbac+abac":                                 `access.mode is "rbac+abac", which is not in this build; use rbac`,
 		"L03_EXECUTOR_ISOLATION_TECHNOLOGY=gvisor":                              "sandboxes are not in this build",
-		"L03_EXECUTOR_DEFAULT_RESOURCE_LIMITS_TIMEOUT_SECONDS=60":               "set execution.timeout_ms",
-		"L03_EXTERNAL_ADAPTER_RATE_LIMITING_ALGORITHM=leaky_bucket":             "rate limiting by leaky_bucket is not in this build; use token_bucket",
+		"L03_EXTERNAL_ADAPTER_RATE_LIMITING_ALGORITHM=leaky_bucket":             "rate limiting of agents by leaky_bucket is not in this build; use token_bucket",
 		"L03_DOCUMENT_BRIDGE_VERSION_PINNING_PIN_STORAGE=redis":                 "storage redis is not in this build; use checkpoint or local",
 		"L03_STATE_BRIDGE_CHECKPOINTING_MICRO_CHECKPOINTS_STORAGE=redis":        "storage redis is not in this build",
 		"L03_CIRCUIT_BREAKER_HALF_OPEN_STRATEGY=half":                           "half is not one of canary, all_or_nothing",
-		"L03_RESULT_VALIDATOR_STRICT_MODE=false":                                "result.strict",
 		"TOOLKEEP_CONTEXT_URL=http://sessions.example":                          "context.url must be https where the service is not on this machine",
 		"TOOLKEEP_CONTEXT_URL=https://me@sessions.example":                      "context.url must be an http or https URL without user",
 		"TOOLKEEP_REDIS_URL=http://127.0.0.1":                                   "redis.url must begin with",
@@ -315,11 +314,13 @@ L03_TOOL_REGISTRY_LOG_LEVEL=DEBUG L03_PERMISSION_MANAGER_LOG_LEVEL=INFO L03_HTTP
 const platformFile = `
 registry:
   postgresql_connection_string: ""
+  ollama_base_url: http://localhost:11434
+  embedding_model: mistral:7b
   embedding_dimensions: 768
   semantic_search_threshold: 0.7
   version_retention_policy: {max_versions_per_tool: 6, deprecation_warning_days: 91}
 executor:
-  default_resource_limits: {cpu_millicore_limit: 500, memory_mb_limit: 1024, timeout_seconds: 30}
+  default_resource_limits: {cpu_millicore_limit: 500, memory_mb_limit: 1024, timeout_seconds: 31}
   concurrent_tools_per_agent: 5
   sandbox_warm_pool: {enabled: false, pool_size: 10}
 permission_checker:
@@ -328,7 +329,7 @@ permission_checker:
 external_adapter:
   vault: {address: "https://vault:8200", auth_method: kubernetes, secret_path_prefix: secret/tools}
   rate_limiting: {algorithm: token_bucket, default_requests_per_minute: 60, burst_size: 10}
-  retry: {max_attempts: 3, base_delay_ms: 1000, max_delay_ms: 60000, jitter: full, retryable_status_codes: [429, 500, 502, 503, 504]}
+  retry: {max_attempts: 4, base_delay_ms: 1001, max_delay_ms: 60000, jitter: equal, retryable_status_codes: [429, 500, 502, 503, 504]}
 circuit_breaker:
   notification_channel: "circuit:state:changes"
   default_config:
@@ -342,10 +343,10 @@ circuit_breaker:
     permitted_number_of_calls_in_half_open_state: 10
   half_open_strategy: canary
 result_validator:
-  strict_mode: true
+  strict_mode: false
   type_coercion:
     enabled: true
-    rules: [{from_type: string, to_type: number, coercion_function: parseFloat}]
+    rules: [{from_type: string, to_type: number, coercion_function: parseFloat}, {from_type: string, to_type: date, coercion_function: new Date}]
   sanitization: {enabled: true, patterns: []}
 document_bridge:
   mcp_server: {pm2_process_name: doc-bridge-mcp, startup_timeout_ms: 5000, request_timeout_ms: 30000, max_retries: 3}
@@ -367,6 +368,14 @@ func TestSchemasOfTheDocument(t *testing.T) {
 	if c.Limits.AgentPerMinute != 60 || c.Limits.AgentConcurrent != 5 || c.Catalog.KeepActive != 6 || c.Catalog.RemovalAfter != 91*24*time.Hour ||
 		c.Vault.Address != "https://vault:8200" || c.Vault.Auth != "kubernetes" || c.Vault.Prefix != "secret/tools" {
 		t.Errorf("%+v", c)
+	}
+	if s := c.Search; s.EmbeddingsURL != "http://localhost:11434/v1" || s.EmbeddingsModel != "mistral:7b" || s.EmbeddingsDimensions != 768 || s.Threshold != 0.7 {
+		t.Errorf("%+v", s)
+	}
+	want := Tools{Timeout: 31 * time.Second, Coerce: true, CoerceTo: []string{"number"}, Retry: ToolRetry{MaxAttempts: 4, BaseDelay: 1001 * time.Millisecond,
+		MaxDelay: time.Minute, Jitter: "equal", StatusCodes: []string{"429", "500", "502", "503", "504"}}}
+	if !reflect.DeepEqual(c.Tools, want) || c.Limits.Burst != 10 {
+		t.Errorf("%+v, burst %d", c.Tools, c.Limits.Burst)
 	}
 	for _, want := range []string{"circuit_breaker.half_open_strategy has no effect", "executor.sandbox_warm_pool.pool_size has no effect"} {
 		if !slices.ContainsFunc(c.Notes, func(n string) bool { return strings.Contains(n, want) }) {

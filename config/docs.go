@@ -22,7 +22,7 @@ func WriteDocs(w io.Writer) error {
 		switch {
 		case s.port:
 			help = "the port of " + s.means
-		case s.means != "":
+		case s.means != "" && help == "":
 			help = "the same as " + s.means + map[time.Duration]string{time.Millisecond: ", in milliseconds", time.Second: ", in seconds", 24 * time.Hour: ", in days"}[s.unit]
 		}
 		line(b, s.key, s.env, defaults(s), help)

@@ -58,6 +58,13 @@ type layer struct {
 	source string
 	values map[string]given // by the name of the row, of a component's level, or roles
 	ports  map[string]given // by the key of the address they belong to
+	later  []chosen
+}
+
+// chosen is a value whose row depends on other settings.
+type chosen struct {
+	row *setting
+	given
 }
 
 func (y *layer) given(name string, v any) given { return given{v, name, y.source + " " + name} }
@@ -211,7 +218,16 @@ func (l *loader) take(y *layer, row *setting, name string, raw any) {
 			return
 		}
 		y.ports[row.means] = y.given(name, v)
+	case row.choose != nil:
+		y.later = append(y.later, chosen{row, y.given(name, v)})
 	case row.means != "":
+		if row.convert != nil {
+			var why string
+			if v, why = row.convert(v); why != "" {
+				l.bad(y, row, name, "unsupported", ": "+why)
+				return
+			}
+		}
 		if row.unit != 0 {
 			n := v.(int64)
 			if n < 0 || n > int64(100*365*24*time.Hour/row.unit) {
@@ -353,6 +369,7 @@ func (l *loader) merge(layers []*layer) *Config {
 			environment = g.value.(string)
 		}
 	}
+	l.choose(layers)
 	l.defaults(c.given, environment, environment == "" && onlyHere(layers))
 	for _, y := range layers {
 		maps.Copy(c.given, y.values)
@@ -374,6 +391,26 @@ func (l *loader) merge(layers []*layer) *Config {
 		}
 	}
 	return c
+}
+
+// choose sets the rows of values that depend on whether an embedding service is set.
+func (l *loader) choose(layers []*layer) {
+	remote := false
+	for _, y := range layers {
+		if g, ok := y.values["search.embeddings_url"]; ok {
+			remote = !empty(g.value)
+		}
+	}
+	for _, y := range layers {
+		for _, g := range y.later {
+			switch key, why := g.row.choose(g.value, remote); {
+			case why != "":
+				l.bad(y, g.row, g.name, "unsupported", ": "+why)
+			case key != "":
+				l.set(y, byName[key], g.name, g.value)
+			}
+		}
+	}
 }
 
 // onlyHere reports whether only this machine can reach the addresses of REST, MCP and gRPC: they are loopback, and no

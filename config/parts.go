@@ -2,14 +2,17 @@ package config
 
 import (
 	"crypto/tls"
+	"fmt"
 	"net"
 	"net/netip"
 	"net/url"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access"
+	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/datadir"
 	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/discover/assembly"
@@ -99,9 +102,34 @@ func (c *Config) VectorDSN() string {
 	return c.Store.DSN
 }
 
+// ToolDefaults hold for what tools' manifests leave out.
+func (c *Config) ToolDefaults() catalog.Defaults {
+	t := c.Tools
+	base, longest := t.Retry.BaseDelay.Milliseconds(), t.Retry.MaxDelay.Milliseconds()
+	d := catalog.Defaults{Timeout: t.Timeout, CacheTTL: c.Cache.TTL, Lenient: !t.Strict, Coerce: t.Coerce,
+		Retry: toolkeep.RetrySpec{MaxAttempts: t.Retry.MaxAttempts, BaseDelayMS: &base, MaxDelayMS: &longest, Jitter: t.Retry.Jitter}}
+	d.Retry.RetryableStatusCodes, _ = t.Retry.statuses() // checked by Validate
+	return d
+}
+
+// statuses reads tools.retry.status_codes; why says what is wrong with one.
+func (r ToolRetry) statuses() (codes []int, why string) {
+	for _, text := range r.StatusCodes {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 100 || n > 599 {
+			return nil, fmt.Sprintf("%s is not an HTTP status code from 100 to 599", quote(text))
+		}
+		codes = append(codes, n)
+	}
+	return codes, ""
+}
+
+// Targets are the types that texts in results become; none if there are none.
+func (t Tools) Targets() []string { return append([]string{}, t.CoerceTo...) }
+
 // Rates are the limits of calls.
 func (l Limits) Rates() limit.Config {
-	return limit.Config{PerAgentRPM: l.AgentPerMinute, PerToolRPM: l.AgentToolPerMinute, GlobalRPM: l.GlobalPerMinute, Concurrent: l.AgentConcurrent}
+	return limit.Config{PerAgentRPM: l.AgentPerMinute, PerToolRPM: l.AgentToolPerMinute, GlobalRPM: l.GlobalPerMinute, Concurrent: l.AgentConcurrent, Burst: l.Burst}
 }
 
 // SecretDirs are the folders of file:// references.

@@ -13,7 +13,7 @@ import (
 //
 // Rows with a path have a field of Config. Rows with means are aliases of such a row.
 // The others have no effect: they are accepted for compatibility with the source
-// documents, unless refuse returns a reason.
+// documents, unless refuse returns a reason, and name the part that this build lacks.
 type setting struct {
 	key     string // dotted name in the file and for flags; "" for none
 	env     string // name in the environment, also accepted in the file
@@ -30,6 +30,13 @@ type setting struct {
 	means string        // key of the row that this is an alias of
 	unit  time.Duration // unit of the number, if that row is a duration
 	port  bool          // the number replaces the port of that row's address
+	// convert makes that row's value of this one's, or says why it cannot.
+	convert func(v any) (any, string)
+	// choose, if set, decides instead of means once all sources are read: remote says that search.embeddings_url is
+	// set. An empty key sets nothing.
+	choose func(v any, remote bool) (key, why string)
+
+	needs part // what this build lacks, of rows without effect
 
 	refuse func(v any) string // why this build refuses the value; "" accepts it
 	quiet  bool               // has no effect and needs no note

@@ -11,6 +11,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access"
+	"github.com/toolkeep/toolkeep/schema"
 )
 
 // Validate reports every fault at once, as E3008 with details.errors.
@@ -53,6 +54,12 @@ func (c *Config) faults() []toolkeep.Fault {
 	f.search(c)
 	f.context(c)
 	f.redis(c)
+	if _, why := c.Tools.Retry.statuses(); why != "" {
+		f.add("tools.retry.status_codes", "format", "tools.retry.status_codes: "+why)
+	}
+	if _, ok := schema.NewTargets(c.Tools.CoerceTo); !ok {
+		f.add("tools.coerce_to", "format", fmt.Sprintf("tools.coerce_to is %s; there are %s", strings.Join(c.Tools.CoerceTo, ", "), strings.Join(schema.TargetNames, ", ")))
+	}
 	if c.Calls.WaitLimit < c.Calls.SyncLimit {
 		f.add("calls.wait_limit", "minimum", "calls.wait_limit is shorter than calls.sync_limit")
 	}

@@ -34,12 +34,16 @@ type Config struct {
 	HardBytes int64
 	// Schemas caches compiled result schemas; default a private cache with schema.DefaultCacheSize entries.
 	Schemas *schema.Cache
+	// CoerceTo has the types, of schema.TargetNames, that texts become in results of tools that coerce; nil is all of
+	// them, empty none.
+	CoerceTo []string
 }
 
 // Inspector inspects results. It is safe for concurrent use.
 type Inspector struct {
 	hard     int64
 	schemas  *schema.Cache
+	targets  schema.Targets
 	programs *otter.Cache[string, *shelf]
 }
 
@@ -51,8 +55,16 @@ func New(c Config) *Inspector {
 	if c.Schemas == nil {
 		c.Schemas = schema.NewCache(0)
 	}
+	if c.CoerceTo == nil {
+		c.CoerceTo = schema.TargetNames
+	}
+	targets, ok := schema.NewTargets(c.CoerceTo)
+	if !ok {
+		panic(fmt.Sprintf("inspect: CoerceTo is %q; there are %q", c.CoerceTo, schema.TargetNames))
+	}
 	return &Inspector{
 		hard:     c.HardBytes,
+		targets:  targets,
 		schemas:  c.Schemas,
 		programs: otter.Must(&otter.Options[string, *shelf]{MaximumSize: maxPrograms}),
 	}
@@ -234,9 +246,9 @@ func (i *Inspector) check(r *result, s *schema.Schema) error {
 	if s == nil {
 		return nil
 	}
-	coerce := r.tool.Result != nil && r.tool.Result.Coerce
+	coerce := r.tool.CoerceResult()
 	if coerce {
-		r.value = s.Coerce(context.Background(), r.value)
+		r.value = s.CoerceTo(context.Background(), r.value, i.targets)
 	}
 	faults := s.Validate(context.Background(), r.value)
 	if len(faults) == 0 {

@@ -57,7 +57,8 @@ func (c treeCleaner) CleanValue(v any) any {
 	return v
 }
 
-func no() *bool { f := false; return &f }
+func no() *bool  { return new(false) }
+func yes() *bool { return new(true) }
 
 func TestRead(t *testing.T) {
 	i := inspect.New(inspect.Config{})
@@ -290,11 +291,11 @@ func TestSchema(t *testing.T) {
 	}{
 		{"valid", `{"n":1}`, `{"n":1}`, nil, "", ""},
 		{"strict by default", `{"n":"1"}`, ``, nil, toolkeep.ResultSchemaViolation, ""},
-		{"missing", `{}`, ``, &toolkeep.ResultSpec{Coerce: true}, toolkeep.ResultSchemaViolation, ""},
+		{"missing", `{}`, ``, &toolkeep.ResultSpec{Coerce: yes()}, toolkeep.ResultSchemaViolation, ""},
 		{"not strict", `{"n":"1"}`, `{"n":"1"}`, &toolkeep.ResultSpec{Strict: no()}, "", toolkeep.ResultSchemaViolation},
-		{"coerced", `{"n":"1","b":"false"}`, `{"b":false,"n":1}`, &toolkeep.ResultSpec{Coerce: true}, "", ""},
-		{"not to be coerced", `{"n":"one"}`, ``, &toolkeep.ResultSpec{Coerce: true}, toolkeep.ResultCoercionFailed, ""},
-		{"not to be coerced, not strict", `{"n":"one"}`, `{"n":"one"}`, &toolkeep.ResultSpec{Coerce: true, Strict: no()}, "", toolkeep.ResultCoercionFailed},
+		{"coerced", `{"n":"1","b":"false"}`, `{"b":false,"n":1}`, &toolkeep.ResultSpec{Coerce: yes()}, "", ""},
+		{"not to be coerced", `{"n":"one"}`, ``, &toolkeep.ResultSpec{Coerce: yes()}, toolkeep.ResultCoercionFailed, ""},
+		{"not to be coerced, not strict", `{"n":"one"}`, `{"n":"one"}`, &toolkeep.ResultSpec{Coerce: yes(), Strict: no()}, "", toolkeep.ResultCoercionFailed},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			o := value(t, c.in)
@@ -410,7 +411,7 @@ func TestTruncate(t *testing.T) {
 func TestConcurrentUseOfOneTree(t *testing.T) {
 	i := inspect.New(inspect.Config{})
 	o := value(t, `{"n":"1","s":"hunter22","l":[{"k":1}]}`)
-	spec := &toolkeep.ResultSpec{Coerce: true, Transform: `.l += [2]`, SensitiveFields: []string{"/l/0"}}
+	spec := &toolkeep.ResultSpec{Coerce: yes(), Transform: `.l += [2]`, SensitiveFields: []string{"/l/0"}}
 	target := tool(spec, `{"properties":{"n":{"type":"integer"}}}`)
 	var wg sync.WaitGroup
 	for range 8 {

@@ -14,6 +14,9 @@ type Config struct {
 	PerToolRPM  int // calls a minute per agent and tool; default 10
 	GlobalRPM   int // requests a minute in total; default 10,000
 	Concurrent  int // concurrent calls per agent; default 4
+	// Burst is how many calls at once the buckets of an agent, of an agent on one tool, and of a tool whose token
+	// bucket names no burst admit; 0 is those of a minute.
+	Burst int
 	// Buckets bounds the agents, the pairs of agent and tool, and the tools that are
 	// tracked, each; default 100,000. Above it the fullest bucket is dropped; a new one
 	// is refused (E3801) only if every bucket holds a running call.
@@ -37,7 +40,7 @@ const slotWait = time.Second
 type Limits struct {
 	agentRate, pairRate, globalRate rate
 
-	agentRPM, pairRPM, globalRPM, concurrent int
+	agentRPM, pairRPM, globalRPM, concurrent, burst int
 
 	hash   hasher
 	agents *table[agent, *agent]
@@ -86,8 +89,9 @@ func New(c Config) *Limits {
 		hash:       newHasher(),
 		clock:      c.Clock,
 	}
-	l.agentRate = newRate(l.agentRPM, 0)
-	l.pairRate = newRate(l.pairRPM, 0)
+	l.burst = min(max(c.Burst, 0), maxCount)
+	l.agentRate = newRate(l.agentRPM, l.burst)
+	l.pairRate = newRate(l.pairRPM, l.burst)
 	l.globalRate = newRate(l.globalRPM, 0)
 	size := c.Buckets
 	if size <= 0 {
@@ -217,6 +221,9 @@ func (l *Limits) walk(p *toolkeep.Principal, t *toolkeep.Tool, child, take bool)
 	}
 	if t.Manifest.RateLimit != nil {
 		spec = *t.Manifest.RateLimit
+		if spec.Burst == 0 && (spec.Algorithm == tokenBucket || spec.Algorithm == "") {
+			spec.Burst = l.burst
+		}
 		held.toolKey = l.toolKey(t, &spec)
 		s, b, ok := open(l.tools, held.toolKey, take, now)
 		defer s.mu.Unlock()
@@ -335,7 +342,7 @@ func (l *Limits) Status(p *toolkeep.Principal) (limit, remaining int, reset time
 	s, a, _ := open(l.agents, l.agentKey(p), false, now)
 	defer s.mu.Unlock()
 	if a == nil {
-		return l.agentRPM, l.agentRPM, 0
+		return l.agentRPM, l.agentRate.remaining(0, now), 0
 	}
 	return l.agentRPM, l.agentRate.remaining(a.tat, now), time.Duration(max(0, a.tat-now))
 }

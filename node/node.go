@@ -293,7 +293,7 @@ func (n *Node) buildCatalog(context.Context) error {
 		}
 	}
 	n.catalog = catalog.New(catalog.Config{Store: n.store, Load: n.store.Versions, Checkers: checkers, Clock: n.options.Clock,
-		Log: n.logger("tool_registry"), MaxActive: n.config.Catalog.KeepActive, RemoveAfter: n.config.Catalog.RemovalAfter, Home: access.HomeTenant})
+		Log: n.logger("tool_registry"), MaxActive: n.config.Catalog.KeepActive, RemoveAfter: n.config.Catalog.RemovalAfter, Defaults: n.config.ToolDefaults(), Home: access.HomeTenant})
 	n.fresh = &catalog.Fresh{Catalog: n.catalog}
 	return nil
 }
@@ -328,7 +328,7 @@ func (n *Node) buildPipeline(context.Context) (err error) {
 	n.pipeline, err = invoke.New(invoke.Config{
 		Catalog: n.fresh, Access: n.access, Limits: n.limits, Results: n.recall, Secrets: n.secrets, Sealer: n.sealer, Blobs: n.blobs,
 		Store: n.store, Invocations: n.store.Invocations(), Executors: n.kinds, Schemas: schemas, Overlays: n.contexts,
-		Inspector: inspect.New(inspect.Config{HardBytes: c.Calls.MaxResult, Schemas: schemas}), Redact: n.redact,
+		Inspector: inspect.New(inspect.Config{HardBytes: c.Calls.MaxResult, Schemas: schemas, CoerceTo: c.Tools.Targets()}), Redact: n.redact,
 		Observer: observer{&telemetry.Observer{Metrics: n.metrics, Log: n.log}},
 		Node:     n.name, SyncLimit: c.Calls.SyncLimit, WaitLimit: c.Calls.WaitLimit, ResultLife: c.Calls.ResultLifetime,
 		Lease: c.Calls.Lease, HardBytes: c.Calls.MaxResult, KeyBytes: c.HTTP.MaxKey, ResultMemory: resultMemory(c.Calls.ResultMemory),

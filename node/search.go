@@ -37,7 +37,7 @@ func (n *Node) Usage() *usage.Usage { return n.usage }
 
 // buildIndex makes the search index, which compares meanings where an embedding service
 // is configured or a model is installed.
-func (n *Node) buildIndex(context.Context) error {
+func (n *Node) buildIndex(ctx context.Context) error {
 	c := n.config.Search
 	n.model = &minilm.Lazy{Dir: minilm.In(cmp.Or(c.ModelsDir, filepath.Join(n.config.Data, datadir.Models)))}
 	ic := discover.Config{Weights: c.Weights(), Threshold: c.Threshold, Usage: n.usage, Log: n.logger("search")}
@@ -48,6 +48,15 @@ func (n *Node) buildIndex(context.Context) error {
 		service, err := n.embeddingService(c.EmbeddingsModel, c.EmbeddingsDimensions)
 		if err != nil {
 			return err
+		}
+		// A key in a store of secrets cannot be read yet; a search tells the fault then.
+		if readable(c.EmbeddingsKey) {
+			ctx, cancel := context.WithTimeout(ctx, dimensionsWait)
+			err = service.CheckDimensions(ctx)
+			cancel()
+			if err != nil {
+				return err
+			}
 		}
 		ic.Embedder = service
 	case there:
@@ -67,6 +76,15 @@ func (n *Node) buildIndex(context.Context) error {
 	}
 	n.index = discover.New(ic)
 	return nil
+}
+
+// dimensionsWait bounds how long the start waits for the embedding service.
+const dimensionsWait = 2 * time.Second
+
+// readable reports whether a reference, or none, can be read before the stores of secrets
+// are there.
+func readable(reference string) bool {
+	return reference == "" || strings.HasPrefix(reference, "env://") || strings.HasPrefix(reference, "file://")
 }
 
 // vectors is what keeps the vectors of tools.
@@ -149,7 +167,7 @@ func (n *Node) buildSearch(ctx context.Context) error {
 			return fmt.Errorf("the secret of the shared cache of searches: %w", err)
 		}
 		// Stores of secrets are not there yet; health says it then.
-		if p := n.config.Redis.Password; p == "" || strings.HasPrefix(p, "env://") || strings.HasPrefix(p, "file://") {
+		if readable(n.config.Redis.Password) {
 			if err = elsewhere(ctx, n.redis, n.config.Redis.Timeout); err != nil {
 				return err
 			}

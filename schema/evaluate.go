@@ -38,6 +38,8 @@ type run struct {
 	edits  map[edit]edited // of coercion in branches
 	scope  *scope          // nil unless the schema has dynamic references
 
+	to Targets // of coercion
+
 	// chain are the schemas in evaluation that lie on a cycle, each with the number of its value.
 	chain  []link
 	value  int // number of the value in evaluation
@@ -61,7 +63,7 @@ type link struct {
 type tooMuch struct{ reason string }
 
 func (s *Schema) newRun(ctx context.Context, parts int) *run {
-	r := &run{schema: s, ctx: ctx, left: baseSteps + stepsPerPart*parts, poll: 1 << 14}
+	r := &run{schema: s, ctx: ctx, to: Targets{coercedKind}, left: baseSteps + stepsPerPart*parts, poll: 1 << 14}
 	if s.resources != nil {
 		r.scope = &scope{}
 	}

@@ -26,7 +26,7 @@ type edited struct {
 func (r *run) apply(n *node, v any, fill bool) (out any, changed bool) {
 	r.spend(1)
 	if s, ok := v.(string); ok && n.coerce != 0 {
-		v, changed = coerce(s, n.coerce)
+		v, changed = coerce(s, r.to.of(n.coerce))
 	}
 	if number, ok := v.(json.Number); ok && n.whole {
 		if w, ok := canon.Whole(number); ok {

@@ -137,6 +137,26 @@ func TestCoerceAnyValue(t *testing.T) {
 	}
 }
 
+func TestCoerceToSomeTypes(t *testing.T) {
+	s := compile(t, `{"properties":{"n":{"type":"number"},"i":{"type":"integer"},"b":{"type":"boolean"},"l":{"items":{"type":["integer","boolean"]}}}}`)
+	in := parse(t, `{"n":"1","i":"2","b":"true","l":["3","false"]}`)
+	for want, names := range map[string][]string{
+		`{"b":"true","i":"2","l":["3","false"],"n":"1"}`: {},
+		`{"b":"true","i":"2","l":["3","false"],"n":1}`:   {"number"},
+		`{"b":"true","i":2,"l":[3,"false"],"n":"1"}`:     {"integer"},
+		`{"b":true,"i":"2","l":["3",false],"n":"1"}`:     {"boolean"},
+		`{"b":true,"i":2,"l":[3,false],"n":1}`:           schema.TargetNames,
+	} {
+		to, ok := schema.NewTargets(names)
+		if got := string(canon.Append(nil, s.CoerceTo(context.Background(), in, to))); !ok || got != want {
+			t.Errorf("%q: %s, want %s", names, got, want)
+		}
+	}
+	if _, ok := schema.NewTargets([]string{"date"}); ok {
+		t.Error("there is a target date")
+	}
+}
+
 func TestPrepareIsSafeForConcurrentUse(t *testing.T) {
 	s := compile(t, callSchema)
 	args := parse(t, callArguments).(map[string]any)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -374,9 +375,50 @@ func (s *Schema) Prepare(ctx context.Context, args map[string]any) (prepared map
 	return prepared, r.faults(prepared, false)
 }
 
+// Targets is a set of the types that Coerce converts strings to.
+type Targets struct{ kinds kinds }
+
+// TargetNames are the types that a Targets can have.
+var TargetNames = []string{"number", "integer", "boolean"}
+
+// NewTargets returns the set of the named types; ok is false if a name is none of TargetNames.
+func NewTargets(names []string) (t Targets, ok bool) {
+	for _, name := range names {
+		if !slices.Contains(TargetNames, name) {
+			return Targets{}, false
+		}
+		switch name {
+		case "number":
+			t.kinds |= kindNumber
+		case "integer":
+			t.kinds |= kindInteger
+		case "boolean":
+			t.kinds |= kindBoolean
+		}
+	}
+	return t, true
+}
+
+// of returns those of a place's types that strings are converted to. A number is an integer too, which then is no
+// target of its own.
+func (t Targets) of(place kinds) kinds {
+	switch {
+	case place&kindNumber == 0:
+		return place & t.kinds
+	case t.kinds&kindNumber == 0:
+		return place & t.kinds &^ kindInteger
+	}
+	return place & (t.kinds | kindInteger)
+}
+
 // Coerce is the first half of Prepare, for any value and without defaults: it returns v with strings converted to
 // the numbers and booleans that the schema asks for, copied where something changed. It does not validate.
 func (s *Schema) Coerce(ctx context.Context, v any) (coerced any) {
+	return s.CoerceTo(ctx, v, Targets{coercedKind})
+}
+
+// CoerceTo is Coerce for places whose type is one of to.
+func (s *Schema) CoerceTo(ctx context.Context, v any, to Targets) (coerced any) {
 	parts, faults := checkNumbers(v)
 	if s.plan == nil || faults != nil {
 		return v
@@ -384,7 +426,9 @@ func (s *Schema) Coerce(ctx context.Context, v any) (coerced any) {
 	var stopped []toolkeep.Fault
 	coerced = v // result at a limit; Validate then reports it
 	defer recoverLimits(&stopped)
-	coerced, _ = s.newRun(ctx, parts).apply(s.plan, v, false)
+	r := s.newRun(ctx, parts)
+	r.to = to
+	coerced, _ = r.apply(s.plan, v, false)
 	return coerced
 }
 

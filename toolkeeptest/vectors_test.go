@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -50,7 +51,7 @@ func (e *embedding) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	e.mu.Lock()
 	held, gone := e.held[ask.Model], e.gone[ask.Model]
-	if !gone {
+	if !gone && !slices.Equal(ask.Input, []string{"-"}) { // which a start asks with for the dimensions
 		e.texts[ask.Model] += len(ask.Input)
 	}
 	e.mu.Unlock()

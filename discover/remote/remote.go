@@ -88,6 +88,21 @@ func (e *Embedder) Embed(ctx context.Context, texts []string) ([][]float32, erro
 	return out, nil
 }
 
+// CheckDimensions embeds one text. E3008 if the model's vectors have another size than
+// Config says; a service that does not answer, or with something else, is told when it
+// is used.
+func (e *Embedder) CheckDimensions(ctx context.Context) error {
+	_, err := e.some(ctx, []string{"-"})
+	if err == nil {
+		return nil
+	}
+	if n, differs := toolkeep.AsError(err).Details["dimensions"]; differs {
+		return toolkeep.NewError(toolkeep.InvalidManifest, "the model %s at %s has vectors of %v numbers, and search.embeddings_dimensions (registry.embedding_dimensions) is %d; set it to %v, or name another model",
+			e.c.Model, e.c.URL, n, e.c.Dimensions, n)
+	}
+	return nil
+}
+
 func (e *Embedder) some(ctx context.Context, texts []string) ([][]float32, error) {
 	ask := struct {
 		Model string   `json:"model"`
@@ -191,7 +206,7 @@ func (e *Embedder) read(raw []byte, n int) ([][]float32, error) {
 		case d.Index < 0 || d.Index >= n || out[d.Index] != nil:
 			return nil, e.bad("a vector with the index %d, for %d texts", d.Index, n)
 		case len(d.Embedding) != e.c.Dimensions:
-			return nil, e.bad("a vector of %d numbers; %d are configured", len(d.Embedding), e.c.Dimensions)
+			return nil, e.bad("a vector of %d numbers; %d are configured", len(d.Embedding), e.c.Dimensions).With("dimensions", len(d.Embedding))
 		}
 		if !unit(d.Embedding) {
 			return nil, e.bad("a vector without a direction")

@@ -1,0 +1,147 @@
+package config
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// sign is something in the tree that comes with a part: a folder or file, or a word in its Go sources, tests and
+// generated files excepted. A word that begins with - goes with the part.
+type sign struct{ path, word string }
+
+// signs are those of the parts that rows may say are missing. A row about a part of which one stands is not true any
+// more: give it an effect.
+var signs = map[part][]sign{
+	agentAlgorithms:  {{"limit", "AgentAlgorithm"}, {"config", `key:"limits.algorithm`}},
+	breakers:         {{"breaker", ""}, unhonoured("breaker"), {"invoke", "toolkeep.CircuitBreakerOpen"}, {"config", `key:"breaker`}},
+	capabilityTokens: {{"access", "toolkeep.TokenRevoked"}, {"config", `key:"tokens.`}},
+	catalogOutside:   {{"config", `key:"catalog.entries`}},
+	checkpoints:      {{"checkpoint", ""}, unhonoured("checkpoint"), {"invoke", "toolkeep.CheckpointFailed"}, {"config", `key:"checkpoints.`}},
+	documents:        {{"document", ""}, {"documents", ""}, unhonoured("document_dependencies"), {"invoke", "toolkeep.DocumentUnavailable"}, {"config", `key:"documents.`}},
+	patterns:         {{"config", `key:"tools.patterns`}},
+	permissionCache:  {{"access", "store/redis"}, {"config", `key:"access.cache`}},
+	policies:         {{"policy", ""}, {"access/policy", ""}, {"config", `choices:"rbac,`}},
+	remoteStore:      {{"store/remote", ""}, {"config", `key:"store.url`}},
+	sandboxes:        {{"sandbox", ""}, unhonoured("execution/sandbox"), {"config", `key:"sandbox`}},
+	sharedLimits:     {{"limit", "redis"}, {"node", "redis.Counter"}, {"node", "redis.Limits"}},
+	sharedResults:    {{"resultcache", "redis"}, {"node", "redis.Results"}},
+	supervision:      {{"supervise", ""}, {"supervision", ""}, {"config", `key:"supervision.`}},
+}
+
+// unhonoured is the sign that the catalogue does not warn of a manifest's field any more.
+func unhonoured(pointer string) sign {
+	return sign{"catalog/unhonoured.go", `-{pointer: "/` + pointer + `"`}
+}
+
+// stands reports whether the tree has the sign.
+func stands(t *testing.T, s sign) bool {
+	t.Helper()
+	root := filepath.Join("..", s.path)
+	if _, err := os.Stat(root); err != nil {
+		return false
+	}
+	if s.word == "" {
+		return true
+	}
+	word, goes := strings.CutPrefix(s.word, "-")
+	found := false
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || found || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || strings.HasSuffix(path, "_gen.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		found = strings.Contains(string(text), word)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found != goes
+}
+
+// A row without effect names the part that it needs, and this build lacks that part.
+func TestNoEffectOnlyWithoutThePart(t *testing.T) {
+	used := map[part]bool{}
+	for i := range foreignSettings {
+		s := &foreignSettings[i]
+		if s.means != "" {
+			if s.needs != "" || byName[s.means] == nil || byName[s.means].path == nil {
+				t.Errorf("%s is an alias of %s and needs %q", s.name(), s.means, s.needs)
+			}
+			continue
+		}
+		if len(signs[s.needs]) == 0 {
+			t.Errorf("%s has no effect and names no missing part; what it is about stands, so make it an alias", s.name())
+		}
+		used[s.needs] = true
+	}
+	for p, all := range signs {
+		if !used[p] {
+			t.Errorf("no row needs %q", p)
+		}
+		for _, s := range all {
+			if stands(t, s) {
+				t.Errorf("%s %s is in the tree, and rows say: %s", s.path, s.word, p)
+			}
+		}
+	}
+	// What does stand is found in the same ways.
+	for _, s := range []sign{{"discover/remote", ""}, {"invoke", "RetryableStatusCodes"}, unhonoured("retry"), {"config", `key:"redis.url`}} {
+		if !stands(t, s) {
+			t.Errorf("%s %s is not found", s.path, s.word)
+		}
+	}
+}
+
+func TestAliasesThatChoose(t *testing.T) {
+	const url = "search: {embeddings_url: 'http://127.0.0.1:1/v1'}\n"
+	both := load(t, Sources{File: file(t, "registry: {embedding_model: m, embedding_dimensions: 8}\n"), Environ: []string{"TOOLKEEP_SEARCH_EMBEDDINGS_URL=http://127.0.0.1:1/v1"}})
+	if both.Search.EmbeddingsModel != "m" || both.Search.EmbeddingsDimensions != 8 || both.Search.Model != "auto" {
+		t.Errorf("%+v", both.Search)
+	}
+	own := load(t, Sources{File: file(t, "registry: {embedding_model: all-MiniLM-L6-v2, embedding_dimensions: 384, ollama_base_url: ''}\n")})
+	if own.Search.Model != "all-MiniLM-L6-v2" || own.Search.EmbeddingsModel != "" || own.Search.EmbeddingsDimensions != 0 {
+		t.Errorf("%+v", own.Search)
+	}
+	if !slices.Equal(builtModels, byName["search.model"].choices) {
+		t.Errorf("%q", builtModels)
+	}
+	for give, want := range map[string]string{
+		"registry: {embedding_model: mistral:7b}\n":                                                                      `"mistral:7b" is a model of an embedding service, and none is set; set search.embeddings_url`,
+		"registry: {embedding_dimensions: 768}\n":                                                                        "it is 768, and vectors of the built-in model have 384 numbers",
+		"registry: {embedding_dimensions: many}\n":                                                                       "is not a whole number",
+		"registry: {semantic_search_threshold: 2}\n":                                                                     "search.threshold is 2, above the most of 1",
+		url + "registry: {ollama_base_url: 'http://127.0.0.1:2'}\n":                                                      "contradicts",
+		"registry: {embedding_model: none}\nsearch: {model: auto}\n":                                                     "contradicts search.model",
+		"external_adapter: {retry: {retryable_status_codes: [429, 700]}}\n":                                              `"700" is not an HTTP status code`,
+		"external_adapter: {retry: {max_attempts: 11}}\n":                                                                "tools.retry.max_attempts is 11, above the most of 10",
+		"external_adapter: {retry: {jitter: some}}\n":                                                                    `tools.retry.jitter is "some"`,
+		"external_adapter: {rate_limiting: {burst_size: -1}}\n":                                                          "limits.burst is -1",
+		"executor: {default_resource_limits: {timeout_seconds: 90000}}\n":                                                "tools.timeout is 25h0m0s, above the most of 24h0m0s",
+		"tools: {coerce_to: [date]}\n":                                                                                   "tools.coerce_to is date; there are number, integer, boolean",
+		"result_validator: {type_coercion: {rules: 5}}\n":                                                                "no list of rules",
+		"result_validator: {type_coercion: {rules: [number]}}\n":                                                         "there is no rule from",
+		"result_validator: {type_coercion: {rules: [{from_type: a, to_type: b}]}}\n":                                     `there is no rule from "a" to "b" by ""; there are string to number by parseFloat`,
+		"result_validator: {type_coercion: {rules: [{from_type: string, to_type: boolean, coercion_function: eval}]}}\n": `by "eval"`,
+	} {
+		refused(t, Sources{File: file(t, give)}, want)
+	}
+	for give, want := range map[string][]string{
+		"[]": {}, `[{"from_type":"string","to_type":"boolean"}]`: {"boolean"},
+		`[{"from_type":"string","to_type":"integer","coercion_function":"parseInt"},{"from_type":"string","to_type":"number"}]`: {"integer", "number"},
+	} {
+		c := load(t, Sources{Environ: []string{"L03_RESULT_VALIDATOR_TYPE_COERCION_RULES=" + give}})
+		if got := c.Tools.Targets(); !slices.Equal(got, want) || got == nil {
+			t.Errorf("%s: %q", give, got)
+		}
+	}
+	if d := load(t, Sources{}).ToolDefaults(); d.Timeout != 30*time.Second || d.Lenient || d.Coerce || d.Retry.MaxAttempts != 3 || *d.Retry.BaseDelayMS != 1000 ||
+		*d.Retry.MaxDelayMS != 32_000 || d.Retry.Jitter != "full" || d.Retry.RetryableStatusCodes != nil || d.CacheTTL != 5*time.Minute {
+		t.Errorf("the defaults are not those of the manifest's schema: %+v", d)
+	}
+}
