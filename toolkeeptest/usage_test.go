@@ -275,7 +275,17 @@ func TestPersonsBehindOneKey(t *testing.T) {
 		_, body := k.Do("GET", "/api/v1/tools/admin/analytics?groupBy=user", "")
 		return strings.Contains(body, `"key":"ann"`) && strings.Contains(body, `"key":"ben"`)
 	})
-	if _, body := ann.do("GET", "/api/v1/invocations?tool_id=chat.post", ""); !strings.Contains(body, `"agent_id":"proxy","user_id":"ann"`) {
+	_, list := ann.do("GET", "/api/v1/invocations?tool_id=chat.post", "")
+	if !strings.Contains(list, `"agent_id":"proxy","user_id":"ann"`) {
+		t.Error(list)
+	}
+	_, after, _ = strings.Cut(list, `"invocation_id":"`)
+	id, _, _ := strings.Cut(after, `"`)
+	if r, err := l03v1.NewToolExecutionClient(conn).GetInvocation(ctx, &l03v1.GetInvocationRequest{InvocationId: id}); err != nil || r.UserId != "ann" {
+		t.Errorf("%v %v", r, err)
+	}
+	if _, body := k.Do("POST", "/mcp/search", fmt.Sprintf(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"get_invocation","arguments":{"invocation_id":%q}}}`, id),
+		"Authorization", "Bearer "+key, "X-User-ID", "ann", "Content-Type", "application/json", "Accept", "application/json, text/event-stream"); !strings.Contains(body, `"agent_id":"proxy","user_id":"ann"`) {
 		t.Error(body)
 	}
 	if status, body := k.Do("DELETE", "/api/v1/tools/admin/analytics/users/ann", ""); status != 200 || !strings.Contains(body, `"known":true`) {

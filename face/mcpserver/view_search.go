@@ -476,6 +476,8 @@ func appendInvocation(b []byte, v *toolkeep.Invocation, r *toolkeep.Result) []by
 	b = canon.AppendString(append(b, `,"state":`...), string(v.State))
 	b = canon.AppendString(append(b, `,"tool_id":`...), v.ToolID)
 	b = appendText(b, `,"tool_version":`, v.Version)
+	b = canon.AppendString(append(b, `,"agent_id":`...), v.Subject)
+	b = appendText(b, `,"user_id":`, v.OnBehalf)
 	if v.Progress != (toolkeep.Progress{}) && !v.State.Ended() {
 		b = appendInt(b, `,"progress_percent":`, int64(v.Progress.Percent))
 		b = appendText(b, `,"current_phase":`, v.Progress.Phase)

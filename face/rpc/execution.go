@@ -238,6 +238,7 @@ func (x *execution) GetInvocation(ctx context.Context, msg *l03v1.GetInvocationR
 		return nil, err
 	}
 	a := answer(x.s.c.Calls.Result(v), v.Key, v.Traceparent)
+	a.msg.UserId = valid(v.OnBehalf)
 	if a.trailer != nil {
 		_ = grpc.SetTrailer(ctx, a.trailer)
 	}

@@ -759,6 +759,7 @@ type ToolInvocationResult struct {
 	Traceparent     string                                  `protobuf:"bytes,27,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	Signature       string                                  `protobuf:"bytes,28,opt,name=signature,proto3" json:"signature,omitempty"` // HMAC-SHA256 of the result
 	SignatureKeyId  string                                  `protobuf:"bytes,29,opt,name=signature_key_id,json=signatureKeyId,proto3" json:"signature_key_id,omitempty"`
+	UserId          string                                  `protobuf:"bytes,30,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"` // GetInvocation: the person that the agent acted for
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -908,6 +909,13 @@ func (x *ToolInvocationResult) GetSignature() string {
 func (x *ToolInvocationResult) GetSignatureKeyId() string {
 	if x != nil {
 		return x.SignatureKeyId
+	}
+	return ""
+}
+
+func (x *ToolInvocationResult) GetUserId() string {
+	if x != nil {
+		return x.UserId
 	}
 	return ""
 }
@@ -3103,7 +3111,7 @@ const file_agentic_l03_v1_l03_proto_rawDesc = "" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
 	"\x04mode\x18\x02 \x01(\tR\x04mode\x1aP\n" +
 	"\x10FilesystemPolicy\x12<\n" +
-	"\x06mounts\x18\x01 \x03(\v2$.agentic.l03.v1.SandboxContext.MountR\x06mounts\"\x85\x0f\n" +
+	"\x06mounts\x18\x01 \x03(\v2$.agentic.l03.v1.SandboxContext.MountR\x06mounts\"\x9e\x0f\n" +
 	"\x14ToolInvocationResult\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12C\n" +
@@ -3123,7 +3131,8 @@ const file_agentic_l03_v1_l03_proto_rawDesc = "" +
 	"\rcurrent_phase\x18\x1a \x01(\tR\fcurrentPhase\x12 \n" +
 	"\vtraceparent\x18\x1b \x01(\tR\vtraceparent\x12\x1c\n" +
 	"\tsignature\x18\x1c \x01(\tR\tsignature\x12(\n" +
-	"\x10signature_key_id\x18\x1d \x01(\tR\x0esignatureKeyId\x1a:\n" +
+	"\x10signature_key_id\x18\x1d \x01(\tR\x0esignatureKeyId\x12\x17\n" +
+	"\auser_id\x18\x1e \x01(\tR\x06userId\x1a:\n" +
 	"\fOutputsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a\x81\a\n" +
