@@ -101,22 +101,16 @@ func (e *Executor) Kind() string { return "builtin" }
 
 // Check requires a binding with the name of a function and no other member.
 func (e *Executor) Check(m *toolkeep.Manifest) []toolkeep.Fault {
-	const at = bindings.At
-	tree, err := canon.ParseObject(m.Execution.Binding, canon.Limits{})
-	if err != nil {
-		return []toolkeep.Fault{{Pointer: at, Rule: "json", Message: "the binding is not a JSON object: " + toolkeep.AsError(err).Message}}
+	var r bindings.Reader
+	o, ok := r.Read(m)
+	if !ok {
+		return r.Faults
 	}
-	var faults []toolkeep.Fault
-	for _, key := range slices.Sorted(maps.Keys(tree)) {
-		if key != "name" {
-			faults = append(faults, toolkeep.Fault{Pointer: at + canon.Pointer(key), Rule: "unknown", Message: key + " is not a known field"})
-		}
+	if name := o.Text("name", false); e.functions[name] == nil {
+		o.Fault("name", "enum", "name must be one of %s", strings.Join(slices.Sorted(maps.Keys(e.functions)), ", "))
 	}
-	if name, _ := tree["name"].(string); e.functions[name] == nil {
-		known := strings.Join(slices.Sorted(maps.Keys(e.functions)), ", ")
-		faults = append(faults, toolkeep.Fault{Pointer: at + "/name", Rule: "enum", Message: "name must be one of " + known})
-	}
-	return faults
+	o.Done()
+	return r.Faults
 }
 
 // Execute runs the function. Arguments that only the function can check, such as a time

@@ -51,7 +51,6 @@ type binding struct {
 const (
 	maxPath    = 4096
 	maxElement = 255
-	maxBinding = 64 << 10
 
 	defaultContent = 1 << 20  // bytes that one call reads or writes
 	mostContent    = 64 << 20 //
@@ -62,42 +61,32 @@ const (
 	defaultMode    = 0o600
 )
 
-const at = bindings.At
-
-// pointerTo returns the JSON Pointer of a member.
-func pointerTo(name string) string { return canon.Pointer(name) }
-
-type faults []toolkeep.Fault
-
-func (f *faults) add(pointer, rule, message string) {
-	*f = append(*f, toolkeep.Fault{Pointer: pointer, Rule: rule, Message: message})
-}
-
 // parse reads a manifest's binding and folders.
 func parse(m *toolkeep.Manifest) (*binding, []toolkeep.Fault) {
-	var f faults
-	tree, err := canon.ParseObject(m.Execution.Binding, canon.Limits{Bytes: maxBinding})
-	if err != nil {
-		f.add(at, "json", "the binding is not a JSON object: "+toolkeep.AsError(err).Message)
-		return nil, f
+	var r bindings.Reader
+	o, ok := r.Read(m)
+	if !ok {
+		return nil, r.Faults
 	}
 	b := &binding{maxFile: defaultFile, newMode: defaultMode}
-	b.operation(&f, tree)
-	b.folders(&f, m, tree)
+	b.operation(o)
+	b.folders(o, m)
 	if b.op != "" {
-		b.members(&f, tree)
-		b.mapping(&f, m, tree)
+		b.members(o)
+		b.mapping(o, m)
+		o.Done()
 	}
 	if len(m.Auth) > 0 {
-		f.add("/auth", "file", "a tool of kind file sends nothing and accepts no credentials; leave auth out")
+		r.Fault("/auth", "file", "a tool of kind file sends nothing and accepts no credentials; leave auth out")
 	}
-	return b, f
+	return b, r.Faults
 }
 
-func (b *binding) operation(f *faults, tree map[string]any) {
-	op, _ := tree["operation"].(string)
+func (b *binding) operation(o *bindings.Object) {
+	v, _ := o.Member("operation")
+	op, _ := v.(string)
 	if inputs[op] == nil {
-		f.add(at+"/operation", "enum", "operation must be one of "+strings.Join(slices.Sorted(maps.Keys(inputs)), ", "))
+		o.Fault("operation", "enum", "operation must be one of %s", strings.Join(slices.Sorted(maps.Keys(inputs)), ", "))
 		return
 	}
 	b.op = op
@@ -106,131 +95,104 @@ func (b *binding) operation(f *faults, tree map[string]any) {
 // writes reports whether the operation changes files.
 func (b *binding) writes() bool { return b.op == opWrite || b.op == opDelete }
 
-func (b *binding) folders(f *faults, m *toolkeep.Manifest, tree map[string]any) {
+func (b *binding) folders(o *bindings.Object, m *toolkeep.Manifest) {
 	const list = "/permissions/filesystem"
+	r := o.Reader
 	if m.Permissions == nil || len(m.Permissions.Filesystem) == 0 {
-		f.add(list, "required", "a tool of kind file must list the folders that it uses under permissions.filesystem")
+		r.Fault(list, "required", "a tool of kind file must list the folders that it uses under permissions.filesystem")
 		return
 	}
 	for i, p := range m.Permissions.Filesystem {
 		if why := checkRoot(p.Path, false); why != "" {
-			f.add(list+"/"+strconv.Itoa(i)+"/path", "format", why)
+			r.Fault(list+"/"+strconv.Itoa(i)+"/path", "format", "%s", why)
 		}
 		b.roots = append(b.roots, Root{Path: p.Path, Write: p.Mode == "rw"})
 	}
-	for i, r := range b.roots {
+	for i, root := range b.roots {
 		for _, outer := range b.roots {
-			if !r.Write && outer.Write && path.IsAbs(r.Path) == path.IsAbs(outer.Path) && within(path.Join("/", r.Path), path.Join("/", outer.Path)) {
-				f.add(list+"/"+strconv.Itoa(i), "mode", outer.Path+" is rw, and that holds for all below it; "+r.Path+" cannot be ro")
+			if !root.Write && outer.Write && path.IsAbs(root.Path) == path.IsAbs(outer.Path) && within(path.Join("/", root.Path), path.Join("/", outer.Path)) {
+				r.Fault(list+"/"+strconv.Itoa(i), "mode", "%s is rw, and that holds for all below it; %s cannot be ro", outer.Path, root.Path)
 			}
 		}
 	}
 	b.root = b.roots[0].Path
-	if v, ok := tree["root"]; ok {
+	if v, ok := o.Member("root"); ok {
 		b.root, _ = v.(string)
 	}
 	i := slices.IndexFunc(b.roots, func(r Root) bool { return r.Path == b.root })
 	switch {
 	case i < 0:
-		f.add(at+"/root", "enum", "root must be a path of permissions.filesystem")
+		o.Fault("root", "enum", "root must be a path of permissions.filesystem")
 	case b.writes() && !slices.ContainsFunc(b.roots, func(r Root) bool { return r.Write }):
-		f.add(list, "mode", b.op+" needs a folder with the mode rw")
+		r.Fault(list, "mode", "%s needs a folder with the mode rw", b.op)
 	}
 	if b.writes() && m.SideEffects != "writes" {
-		f.add("/side_effects", "const", b.op+" changes files; side_effects must be writes")
+		r.Fault("/side_effects", "const", "%s changes files; side_effects must be writes", b.op)
 	}
 }
 
-// members reads the remaining members of the binding.
-func (b *binding) members(f *faults, tree map[string]any) {
-	for _, key := range slices.Sorted(maps.Keys(tree)) {
-		here, v := at+pointerTo(key), tree[key]
-		whole := func(least, most int64) int64 {
-			n, ok := integer(v)
-			if !ok || n < least || n > most {
-				f.add(here, "range", key+" must be a whole number from "+strconv.FormatInt(least, 10)+" to "+strconv.FormatInt(most, 10))
-				return least
-			}
-			return n
-		}
-		switch {
-		case key == "operation", key == "root", key == "arguments", key == "fixed":
-		case key == "max_bytes" && (b.op == opRead || b.op == opWrite):
-			b.max = whole(1, mostContent)
-		case key == "max_entries" && b.op == opList:
-			b.max = whole(1, mostPage)
-		case key == "max_file_bytes" && b.op == opWrite:
-			b.maxFile = whole(1, mostFile)
-		case key == "make_dirs" && b.op == opWrite:
-			var ok bool
-			if b.makeDirs, ok = v.(bool); !ok {
-				f.add(here, "type", "make_dirs must be true or false")
-			}
-		case key == "new_mode" && b.op == opWrite:
+// members reads what the operation has besides its inputs.
+func (b *binding) members(o *bindings.Object) {
+	switch b.op {
+	case opRead:
+		b.max = o.Count("max_bytes", defaultContent, mostContent)
+	case opList:
+		b.max = o.Count("max_entries", mostPage, mostPage)
+	case opWrite:
+		b.max = o.Count("max_bytes", defaultContent, mostContent)
+		b.maxFile = o.Count("max_file_bytes", defaultFile, mostFile)
+		b.makeDirs = o.Flag("make_dirs")
+		if v, ok := o.Member("new_mode"); ok {
 			text, _ := v.(string)
 			n, err := strconv.ParseUint(text, 8, 32)
 			if err != nil || n > 0o777 || n&0o600 != 0o600 {
-				f.add(here, "format", `new_mode must be permissions in octal that let the owner read and write, such as "0640"`)
+				o.Fault("new_mode", "format", `new_mode must be permissions in octal that let the owner read and write, such as "0640"`)
 			}
 			b.newMode = uint32(n)
-		default:
-			f.add(here, "unknown", key+" is not a known field")
-		}
-	}
-	if b.max == 0 {
-		b.max = defaultContent
-		if b.op == opList {
-			b.max = mostPage
 		}
 	}
 }
 
 // mapping reads arguments and fixed, and checks them against the schema.
-func (b *binding) mapping(f *faults, m *toolkeep.Manifest, tree map[string]any) {
+func (b *binding) mapping(o *bindings.Object, m *toolkeep.Manifest) {
 	known := inputs[b.op]
 	b.names, b.fixed = map[string]string{}, map[string]any{}
-	each := func(member string, do func(input, here string, v any)) {
-		v, ok := tree[member]
+	each := func(member string, do func(o *bindings.Object, input string, v any)) {
+		sub, ok := o.Sub(member)
 		if !ok {
 			return
 		}
-		object, ok := v.(map[string]any)
-		if !ok {
-			f.add(at+"/"+member, "type", member+" must be an object")
-			return
-		}
-		for _, input := range slices.Sorted(maps.Keys(object)) {
-			here := at + "/" + member + pointerTo(input)
+		for _, input := range sub.Names() {
 			if _, ok := known[input]; !ok {
-				f.add(here, "enum", b.op+" takes "+strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+				sub.Fault(input, "enum", "%s takes %s", b.op, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 				continue
 			}
-			do(input, here, object[input])
+			do(sub, input, sub.Tree[input])
 		}
 	}
-	each("arguments", func(input, here string, v any) {
+	each("arguments", func(o *bindings.Object, input string, v any) {
 		name, _ := v.(string)
 		if name == "" {
-			f.add(here, "type", "an argument is named by a text")
+			o.Fault(input, "type", "an argument is named by a text")
 		}
 		b.names[input] = name
 	})
-	each("fixed", func(input, here string, v any) {
+	each("fixed", func(o *bindings.Object, input string, v any) {
 		_, isText := v.(string)
 		_, isNumber := integer(v)
 		if numbers[input] && !isNumber || !numbers[input] && !isText {
-			f.add(here, "type", input+" has another type")
+			o.Fault(input, "type", "%s has another type", input)
 		}
 		if b.names[input] != "" {
-			f.add(here, "conflict", input+" is fixed and cannot be an argument too")
+			o.Fault(input, "conflict", "%s is fixed and cannot be an argument too", input)
 		}
 		b.fixed[input] = v
 	})
-	b.compare(f, m, known)
+	b.compare(o.Reader, m, known)
 }
 
 // compare requires the named and the required arguments in the schema.
-func (b *binding) compare(f *faults, m *toolkeep.Manifest, known map[string]bool) {
+func (b *binding) compare(r *bindings.Reader, m *toolkeep.Manifest, known map[string]bool) {
 	schema, err := canon.ParseObject(m.ParametersSchema, canon.Limits{Bytes: 4 << 20})
 	if err != nil {
 		return // reported by the schema's own check
@@ -241,15 +203,12 @@ func (b *binding) compare(f *faults, m *toolkeep.Manifest, known map[string]bool
 		if _, fixed := b.fixed[input]; fixed || !mapped && !known[input] {
 			continue
 		}
+		here := bindings.At + "/arguments" + canon.Pointer(input)
 		if !mapped {
-			name = input
+			name, here = input, "/parameters_schema/properties"
 		}
 		if _, ok := properties[name]; !ok && name != "" {
-			here := at + "/arguments" + pointerTo(input)
-			if !mapped {
-				here = "/parameters_schema/properties"
-			}
-			f.add(here, "argument", b.op+" needs "+input+", and parameters_schema has no property "+strconv.Quote(name))
+			r.Fault(here, "argument", "%s needs %s, and parameters_schema has no property %q", b.op, input, name)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
 )
 
 // Root is a folder and everything below it.
@@ -267,7 +268,7 @@ func badArgument(code toolkeep.Code, arg, rule, format string, args ...any) *too
 	e := toolkeep.NewError(code, format, args...)
 	pointer := ""
 	if arg != "" {
-		pointer = pointerTo(arg)
+		pointer = canon.Pointer(arg)
 	}
 	e.NothingSent = true
 	return e.With("errors", []toolkeep.Fault{{Pointer: pointer, Rule: rule, Message: e.Message}})

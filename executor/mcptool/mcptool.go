@@ -3,9 +3,7 @@ package mcptool
 import (
 	"context"
 	"errors"
-	"maps"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -21,7 +19,6 @@ const (
 	maxDepth        = 1000      // nesting of a result
 	maxElements     = 2_000_000 // values of a result
 	maxToolName     = 512       // bytes
-	maxBinding      = 4 << 10   // bytes
 )
 
 // Upstream calls the MCP servers; *upstream.Servers implements it. Its errors are those
@@ -56,30 +53,22 @@ var serverName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
 // Check requires a binding with exactly a server and a tool, and no credentials, which
 // belong to the server's configuration.
 func (e *Executor) Check(m *toolkeep.Manifest) []toolkeep.Fault {
-	const at = bindings.At
-	tree, err := canon.ParseObject(m.Execution.Binding, canon.Limits{Bytes: maxBinding})
-	if err != nil {
-		return []toolkeep.Fault{{Pointer: at, Rule: "json", Message: "the binding is not a JSON object: " + toolkeep.AsError(err).Message}}
+	var r bindings.Reader
+	o, ok := r.Read(m)
+	if !ok {
+		return r.Faults
 	}
-	var faults []toolkeep.Fault
-	add := func(pointer, rule, message string) {
-		faults = append(faults, toolkeep.Fault{Pointer: pointer, Rule: rule, Message: message})
+	if name := o.Text("server", false); !serverName.MatchString(name) {
+		o.Fault("server", "pattern", "server must be the name of an MCP server, %s", serverName)
 	}
-	for _, key := range slices.Sorted(maps.Keys(tree)) {
-		if key != "server" && key != "tool" {
-			add(at+canon.Pointer(key), "unknown", key+" is not a known field")
-		}
+	if name := o.Text("tool", false); name == "" || len(name) > maxToolName {
+		o.Fault("tool", "length", "tool must be the server's own name of the tool, 1 to %d bytes", maxToolName)
 	}
-	if name, _ := tree["server"].(string); !serverName.MatchString(name) {
-		add(at+"/server", "pattern", "server must be the name of an MCP server, "+serverName.String())
-	}
-	if name, _ := tree["tool"].(string); name == "" || len(name) > maxToolName {
-		add(at+"/tool", "length", "tool must be the server's own name of the tool, 1 to "+strconv.Itoa(maxToolName)+" bytes")
-	}
+	o.Done()
 	if len(m.Auth) > 0 {
-		add("/auth", "mcp", "the credentials of an MCP server belong in the server's own configuration; leave auth out")
+		r.Fault("/auth", "mcp", "the credentials of an MCP server belong in the server's own configuration; leave auth out")
 	}
-	return faults
+	return r.Faults
 }
 
 // Execute sends one tools/call.
