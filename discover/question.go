@@ -1,6 +1,7 @@
 package discover
 
 import (
+	"strconv"
 	"strings"
 	"unicode"
 
@@ -19,6 +20,28 @@ func CheckQuery(text string) error {
 		return toolkeep.NewError(toolkeep.InvalidEncoding, "the query contains the control character %U; leave it out", r)
 	}
 	return nil
+}
+
+// NoneFound is the answer to a search that found nothing: every face refuses it, so that the caller
+// learns what to ask instead. A list that a query narrows is empty instead. retrieval is the id by
+// which feedback names the search, "" for none. E3101.
+func NoneFound(ask Query, r Report, retrieval string) *toolkeep.Error {
+	where := ""
+	if ask.Category != "" {
+		where = " within the category " + strconv.Quote(toolkeep.ClipBytes(ask.Category, 100)) + "; leave the category out"
+	}
+	why := ""
+	if r.Degraded != "" && !r.WordsAlone { // a tool may be found in a minute
+		why = ". " + r.Degraded
+	}
+	e := toolkeep.NewError(toolkeep.NoToolMatches, "no tool that you may see matches the query%s; use fewer or other words, name the thing and what to do with it, or list the tools of a category%s", where, why)
+	if r.Degraded != "" {
+		e = e.With("degraded", r.Degraded)
+	}
+	if retrieval != "" {
+		e = e.With("retrieval_id", retrieval)
+	}
+	return e
 }
 
 // PlainQuery replaces control characters by spaces, for text not written as a query, such as a

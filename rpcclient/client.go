@@ -271,7 +271,7 @@ func (c *Client) List(ctx context.Context, q *l03v1.ListToolsRequest) ([]*l03v1.
 	return res.GetTools(), int(res.GetTotalCount()), nil
 }
 
-// Search finds tools by words, best first; limit 0 is the server's default.
+// Search finds tools by words, best first; limit 0 is the server's default. E3101 if none is found.
 func (c *Client) Search(ctx context.Context, query string, limit int) ([]*l03v1.QueryByCapabilityResponse_Match, error) {
 	return c.Query(ctx, &l03v1.QueryByCapabilityRequest{Query: query, MaxTools: uint32(max(limit, 0))})
 }

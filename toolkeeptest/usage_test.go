@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/proto/l03v1"
 	"github.com/toolkeep/toolkeep/toolkeeptest"
 )
@@ -53,6 +54,19 @@ func (u user) do(method, path, body string) (int, string) {
 func (u user) search(query string) (f found, ids []string) {
 	u.t.Helper()
 	status, body := u.do("GET", "/api/v1/tools/retrieval/search?explain=true&"+query, "")
+	if status == 404 { // nothing was found; feedback can name that search too
+		var none struct {
+			Code    toolkeep.Code `json:"code"`
+			Details struct {
+				RetrievalID string `json:"retrieval_id"`
+			} `json:"details"`
+		}
+		if err := json.Unmarshal([]byte(body), &none); err != nil || none.Code != toolkeep.NoToolMatches {
+			u.t.Fatalf("%v %s", err, body)
+		}
+		f.Data.Metadata.RetrievalID = none.Details.RetrievalID
+		return f, nil
+	}
 	if status != 200 || json.Unmarshal([]byte(body), &f) != nil {
 		u.t.Fatalf("%d %s", status, body)
 	}

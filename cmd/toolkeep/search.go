@@ -78,11 +78,7 @@ func (a *app) search(cmd *cobra.Command, words string, s *searchWish) error {
 		if degraded := found.Data.Metadata.Degraded; s.explain && degraded != "" {
 			fmt.Fprintln(a.stderr, "toolkeep:", degraded)
 		}
-		switch {
-		case len(found.Data.Index) == 0:
-			fmt.Fprintln(a.stderr, "toolkeep: no tool that you may see matches these words; `toolkeep tools` lists all")
-			return nil
-		case s.explain:
+		if s.explain {
 			return found.explain(w)
 		}
 		return found.print(w)

@@ -175,6 +175,11 @@ func findTools(ctx context.Context, x *exchange, _ *mcp.Message, arguments, _, d
 	found, report := x.s.c.Search.Find(ctx, ask, func(t *toolkeep.Tool) bool {
 		return (category == "" || t.Manifest.Category == category) && x.sees(t)
 	})
+	retrieval := x.retrieved(ask, found, report, start)
+	if len(found) == 0 {
+		ask.Category = category
+		return x.ownFailure(dst, discover.NoneFound(ask, report, retrieval)), nil
+	}
 	b := []byte(`{"tools":[`)
 	ids := make([]string, 0, len(found))
 	for i, f := range found {
@@ -196,13 +201,10 @@ func findTools(ctx context.Context, x *exchange, _ *mcp.Message, arguments, _, d
 		b = append(b, '}')
 	}
 	b = append(b, ']')
-	if len(found) == 0 {
-		b = append(b, `,"hint":"Nothing matched. Use other words, name the thing and what to do with it, or leave the category out."`...)
-	}
 	if !report.WordsAlone && report.Degraded != "" { // a better tool may be found in a minute
 		b = canon.AppendString(append(b, `,"degraded":`...), report.Degraded)
 	}
-	dst = x.ownResult(dst, append(b, '}'), x.retrieved(ask, found, report, start))
+	dst = x.ownResult(dst, append(b, '}'), retrieval)
 	x.foundTools(ids)
 	return dst, nil
 }

@@ -158,12 +158,16 @@ func (d degraded) Find(ctx context.Context, q discover.Query, visible func(*tool
 func TestListSaysWhatIsMissing(t *testing.T) {
 	for _, why := range []string{"", "1 of 2 tools wait", "the embedding model does not answer"} {
 		s := newSystem(t)
+		s.publish(manifest("demo.echo", ""))
 		want := ""
 		if why != "" {
 			s.Search, want = degraded{s.Search, strings.Contains(why, "wait"), why}, `"`+why+`"`
 		}
 		s.start()
 		if a := s.post("/mcp/search", own("", "find_tools", `{"query":"echo"}`)); a.result(t, "structuredContent", "degraded") != want || a.result(t, "isError") != "" {
+			t.Errorf("%q: %s", why, a.body)
+		}
+		if a := s.post("/mcp/search", own("", "find_tools", `{"query":"zzzz"}`)); a.result(t, "isError") != "true" || !strings.Contains(a.result(t, "content"), why) {
 			t.Errorf("%q: %s", why, a.body)
 		}
 	}
@@ -202,10 +206,10 @@ func TestViewSearch(t *testing.T) {
 	if got := a.result(t, "structuredContent", "tools"); !strings.Contains(got, `"tool_id":"weather.current","name":"weather__current","title":"Current weather","description":"The weather of a city now.","parameters":"text: string, n?: integer","side_effects":"reads"`) || strings.Contains(got, "mail") {
 		t.Errorf("%s", a.body)
 	}
-	if a = s.post("/mcp/search", own("", "find_tools", `{"query":"weather","category":"mail"}`)); a.result(t, "structuredContent", "tools") != "[]" || a.result(t, "structuredContent", "hint") == "" {
+	if a = s.post("/mcp/search", own("", "find_tools", `{"query":"weather","category":"mail"}`)); !strings.Contains(a.body, "E3101") || !strings.Contains(a.body, "leave the category out") || a.result(t, "isError") != "true" {
 		t.Errorf("%s", a.body)
 	}
-	if a = s.post("/mcp/search", own("", "find_tools", `{"query":"weather"}`), "Authorization: Bearer narrow"); a.result(t, "structuredContent", "tools") != "[]" {
+	if a = s.post("/mcp/search", own("", "find_tools", `{"query":"weather"}`), "Authorization: Bearer narrow"); !strings.Contains(a.body, "E3101") || a.result(t, "isError") != "true" {
 		t.Errorf("%s", a.body)
 	}
 	a = s.post("/mcp/search", own("", "describe_tool", `{"tool_id":"weather__current"}`))

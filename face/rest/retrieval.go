@@ -124,6 +124,10 @@ func (a *API) search(ctx context.Context, p *toolkeep.Principal, in *searchInput
 	ask := discover.Query{Text: in.Q, Limit: limit, Strategy: strategy, Category: in.Category, Session: as.Session, Audience: as.Audience}
 	found, report := a.c.Search.Find(ctx, ask, visible)
 	took := time.Since(start)
+	retrieval := usage.Record(a.c.Retrievals, p, usage.Of(ask, found, report, took), "rest", in.UserAgent)
+	if len(found) == 0 {
+		return nil, discover.NoneFound(ask, report, retrieval)
+	}
 
 	out := &searchOutput{}
 	out.Body.Status = "success"
@@ -141,7 +145,7 @@ func (a *API) search(ctx context.Context, p *toolkeep.Principal, in *searchInput
 	d.Metadata = SearchMetadata{
 		RetrievalStrategy: string(report.Strategy), Degraded: report.Degraded, RetrievalTimeMs: took.Milliseconds(),
 		TotalToolsAvailable: a.countTools(p, ask, visible), ToolsRetrieved: len(found), CacheHit: report.CacheHit,
-		RetrievalID: usage.Record(a.c.Retrievals, p, usage.Of(ask, found, report, took), "rest", in.UserAgent),
+		RetrievalID: retrieval,
 	}
 	if in.Explain {
 		weights := ScoreWeights(report.Weights)

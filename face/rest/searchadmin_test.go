@@ -110,7 +110,7 @@ type keeper struct {
 
 func (k *keeper) Find(_ context.Context, q discover.Query, _ func(*toolkeep.Tool) bool) ([]discover.Match, discover.Report) {
 	k.asked = append(k.asked, q)
-	return nil, discover.Report{Strategy: discover.Hybrid, CacheHit: true}
+	return []discover.Match{{Tool: demoTool()}}, discover.Report{Strategy: discover.Hybrid, CacheHit: true}
 }
 
 // TestSearchNamesItsAudience: with everything that decides what may be found.

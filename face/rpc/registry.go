@@ -134,7 +134,7 @@ func filterOf(msg *l03v1.ListToolsRequest) (catalog.Filter, error) {
 
 // search returns the ids of the tools that the query finds.
 func (g *registry) search(ctx context.Context, p *toolkeep.Principal, q discover.Query) ([]string, error) {
-	found, _, err := g.find(ctx, p, q)
+	found, _, _, err := g.find(ctx, p, q)
 	if err != nil {
 		return nil, err
 	}
@@ -162,25 +162,24 @@ func summaryOf(t catalog.Summary) *l03v1.ToolSummary {
 		Versions: t.Versions, LatestVersion: t.LatestVersion, Tags: t.Tags, RequiresApproval: t.RequiresApproval}
 }
 
-// find searches the tools the caller sees. E3104, E3301, E3311.
-func (g *registry) find(ctx context.Context, p *toolkeep.Principal, q discover.Query) ([]discover.Match, discover.Report, error) {
+// find searches the tools the caller sees, and returns the id by which feedback names the search. E3104, E3301, E3311.
+func (g *registry) find(ctx context.Context, p *toolkeep.Principal, q discover.Query) (found []discover.Match, report discover.Report, retrieval string, err error) {
 	if g.s.c.Search == nil {
-		return nil, discover.Report{}, errNoSearch()
+		return nil, report, "", errNoSearch()
 	}
 	if strings.TrimSpace(q.Text) == "" {
-		return nil, discover.Report{}, toolkeep.NewError(toolkeep.InvalidParameters, "the query is empty: say in words what the tool should do")
+		return nil, report, "", toolkeep.NewError(toolkeep.InvalidParameters, "the query is empty: say in words what the tool should do")
 	}
 	if err := checkQuery(q.Text); err != nil {
-		return nil, discover.Report{}, err
+		return nil, report, "", err
 	}
 	q.Session.Tenant, q.Session.Subject = p.Tenant, p.Person()
 	if g.s.c.Audience != nil {
 		q.Audience = g.s.c.Audience(p)
 	}
 	start := time.Now()
-	found, report := g.s.c.Search.Find(ctx, q, g.s.visible(p))
-	g.s.retrieved(ctx, p, q, found, report, start)
-	return found, report, nil
+	found, report = g.s.c.Search.Find(ctx, q, g.s.visible(p))
+	return found, report, g.s.retrieved(ctx, p, q, found, report, start), nil
 }
 
 // checkQuery refuses what no face takes for a question. E3301, E3311.
@@ -194,10 +193,9 @@ func checkQuery(text string) error {
 // strategies maps the contract's strategy names to those of search.
 var strategies = map[string]discover.Strategy{"": "", "hybrid": discover.Hybrid, "semantic": discover.Semantic, "keyword": discover.Keyword, "category": discover.Category, "session": discover.InSession}
 
-// QueryByCapability finds tools by purpose, best first; the answer may be empty. strategy is hybrid
-// (the default), semantic, keyword, category (hybrid within the category, which is then required)
+// QueryByCapability finds tools by purpose, best first. strategy is hybrid (the default), semantic, keyword, category (hybrid within the category, which is then required)
 // or session; session_id names the conversation. Each explanation says what matched and the parts
-// of the score. E3104, E3301, E3311, E3312.
+// of the score. E3101 if none is found, E3104, E3301, E3311, E3312.
 func (g *registry) QueryByCapability(ctx context.Context, msg *l03v1.QueryByCapabilityRequest) (*l03v1.QueryByCapabilityResponse, error) {
 	p, err := g.s.admitPlain(ctx, msg)
 	if err != nil {
@@ -221,9 +219,13 @@ func (g *registry) QueryByCapability(ctx context.Context, msg *l03v1.QueryByCapa
 	if err != nil {
 		return nil, err
 	}
-	found, report, err := g.find(ctx, p, discover.Query{Text: msg.GetQuery(), Limit: limit, Strategy: strategy, Category: msg.GetCategory(), Session: discover.Session{ID: session}})
+	ask := discover.Query{Text: msg.GetQuery(), Limit: limit, Strategy: strategy, Category: msg.GetCategory(), Session: discover.Session{ID: session}}
+	found, report, retrieval, err := g.find(ctx, p, ask)
 	if err != nil {
 		return nil, err
+	}
+	if len(found) == 0 {
+		return nil, discover.NoneFound(ask, report, retrieval)
 	}
 	out := &l03v1.QueryByCapabilityResponse{}
 	for _, m := range found {

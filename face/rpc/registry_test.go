@@ -104,6 +104,7 @@ func TestRegistry(t *testing.T) {
 		{Query: "x", MaxTools: 51}:         toolkeep.InvalidParameters,
 		{Query: "x", Strategy: "guess"}:    toolkeep.InvalidParameters,
 		{Query: "x", Strategy: "category"}: toolkeep.MalformedRequest,
+		{Query: "x", Category: "no-such"}:  toolkeep.NoToolMatches,
 		{Query: "a\x00b"}:                  toolkeep.InvalidEncoding,
 		{Query: "a\x1bb"}:                  toolkeep.InvalidEncoding,
 		{Query: "x", SessionId: strings.Repeat("s", 5000)}: toolkeep.InvalidParameters,

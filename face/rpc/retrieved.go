@@ -23,12 +23,14 @@ type Retrievals interface {
 // retrievalHeader carries the search id that feedback refers to.
 const retrievalHeader = "x-retrieval-id"
 
-// retrieved records a search that began at start and puts its id into the answer's header.
-func (s *Server) retrieved(ctx context.Context, p *toolkeep.Principal, q discover.Query, found []discover.Match, r discover.Report, start time.Time) {
-	if id := s.record(ctx, p, usage.Of(q, found, r, time.Since(start))); id != "" {
+// retrieved records a search that began at start and returns its id, which the answer's header has too.
+func (s *Server) retrieved(ctx context.Context, p *toolkeep.Principal, q discover.Query, found []discover.Match, r discover.Report, start time.Time) string {
+	id := s.record(ctx, p, usage.Of(q, found, r, time.Since(start)))
+	if id != "" {
 		// SetHeader fails only after the answer was sent, and it was not.
 		_ = grpc.SetHeader(ctx, metadata.Pairs(retrievalHeader, id))
 	}
+	return id
 }
 
 func (s *Server) record(ctx context.Context, p *toolkeep.Principal, r usage.Retrieval) string {

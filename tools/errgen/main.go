@@ -28,22 +28,29 @@ type row struct {
 }
 
 func run() error {
-	raw, err := os.ReadFile("contracts/errors.csv")
+	rows, err := readRows()
 	if err != nil {
 		return err
-	}
-	recs, err := csv.NewReader(bytes.NewReader(raw)).ReadAll()
-	if err != nil {
-		return err
-	}
-	var rows []row
-	for _, r := range recs[1:] {
-		rows = append(rows, row{r[0], r[1], r[2], r[3], r[4], r[5], r[6], r[7], r[8], r[9]})
 	}
 	if err := writeGo(rows); err != nil {
 		return err
 	}
 	return writeDocs(rows)
+}
+
+func readRows() (rows []row, err error) {
+	raw, err := os.ReadFile("contracts/errors.csv")
+	if err != nil {
+		return nil, err
+	}
+	recs, err := csv.NewReader(bytes.NewReader(raw)).ReadAll()
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range recs[1:] {
+		rows = append(rows, row{r[0], r[1], r[2], r[3], r[4], r[5], r[6], r[7], r[8], r[9]})
+	}
+	return rows, nil
 }
 
 // goName converts rate_limit_exceeded to RateLimitExceeded.
