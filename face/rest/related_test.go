@@ -152,7 +152,11 @@ func TestManifestWithRelationshipsAndAnalytics(t *testing.T) {
 	if !strings.Contains(string(d.Manifest), `"relationships":{"dependencies":["demo.load"],"pairings":[{"sequence":"after","tool_id":"demo.sign"}]}`) || strings.Contains(string(d.Manifest), "fallback") {
 		t.Errorf("%s", d.Manifest)
 	}
-	if d, body = read("?includeRelationships=false&includeExamples=false&includeAnalytics=true"); d.Relationships != nil || len(d.Examples) != 0 || d.Analytics == nil || d.Analytics.TotalExecutions != 12 || len(d.Analytics.ErrorPatterns) != 1 {
+	if d, body = read("?includeRelationships=false&includeExamples=false&includeAnalytics=true"); d.Relationships != nil || len(d.Examples) != 0 || d.Analytics == nil || d.Analytics.TotalExecutions != 12 || len(d.Analytics.ErrorPatterns) != 1 ||
+		strings.Contains(string(d.Manifest), `"relationships"`) || strings.Contains(string(d.Manifest), `"examples"`) || !strings.Contains(string(d.Manifest), `"parameters_schema"`) {
+		t.Errorf("%s", body)
+	}
+	if d, body = read("?includeExamples=false"); d.Relationships == nil || !strings.Contains(string(d.Manifest), `"relationships"`) || strings.Contains(string(d.Manifest), `"examples"`) {
 		t.Errorf("%s", body)
 	}
 	// Whoever sees all gets the manifest as it was published.
@@ -164,7 +168,11 @@ func TestManifestWithRelationshipsAndAnalytics(t *testing.T) {
 	// The search shows the same.
 	s = relatedSystem(t)
 	w = s.do(t, "GET", "/api/v1/tools/retrieval/search?q=hash+a+text", "", "X-Session-ID: s-1")
-	if strings.Contains(w.Body.String(), "veiled") || !strings.Contains(w.Body.String(), `"commonPairings":[{"toolId":"demo.sign"`) {
+	if strings.Contains(w.Body.String(), "veiled") || !strings.Contains(w.Body.String(), `"commonPairings":[{"toolId":"demo.sign"`) || !strings.Contains(w.Body.String(), `"scenario"`) {
+		t.Errorf("%s", w.Body)
+	}
+	w = s.do(t, "GET", "/api/v1/tools/retrieval/search?q=hash+a+text&includeExamples=false", "")
+	if strings.Contains(w.Body.String(), `"scenario"`) || !strings.Contains(w.Body.String(), `"commonPairings":[{"toolId":"demo.sign"`) {
 		t.Errorf("%s", w.Body)
 	}
 }

@@ -27,7 +27,7 @@ type searchInput struct {
 	Category        string `query:"category" maxLength:"64" doc:"only tools of this category"`
 	Strategy        string `query:"strategy" enum:"hybrid,semantic,keyword,category,session" doc:"how to search; default hybrid: words, meaning and usage. semantic compares meanings alone and gives a varied answer, keyword compares words alone; category is hybrid within the category that is sent with it; session is for conversations: tools that were called in it or go with those count heavily, even if the question does not speak of them"`
 	Explain         bool   `query:"explain" doc:"show the parts of each score"`
-	IncludeExamples bool   `query:"includeExamples" default:"true"`
+	IncludeExamples bool   `query:"includeExamples" default:"true" doc:"false leaves them out, also of the manifests"`
 }
 
 // IndexEntry is one line of the lightweight index.
@@ -139,7 +139,7 @@ func (a *API) search(ctx context.Context, p *toolkeep.Principal, in *searchInput
 			parts := ScoreParts(m.Parts)
 			d.LightweightIndex[i].Explanation = &parts
 		}
-		d.DetailedTools[i] = a.detailed(p, m.Tool, in.IncludeExamples)
+		d.DetailedTools[i] = a.detailed(p, m.Tool, in.IncludeExamples, true)
 		d.DetailedTools[i].Relationships = a.relationships(m.Tool, as)
 	}
 	d.Metadata = SearchMetadata{
@@ -187,9 +187,15 @@ func parameterNames(schema []byte) (required, optional []string) {
 	return append(required, s.Required...), optional
 }
 
-func (a *API) detailed(p *toolkeep.Principal, t *toolkeep.Tool, examples bool) DetailedTool {
+// detailed is a tool with its manifest, which has examples and relationships only where the answer
+// has them.
+func (a *API) detailed(p *toolkeep.Principal, t *toolkeep.Tool, examples, relationships bool) DetailedTool {
 	d := DetailedTool{ToolID: t.ID, Version: t.Version, Manifest: a.shownManifest(p, t), Examples: []object{}}
+	if !relationships {
+		d.Manifest = without(d.Manifest, "relationships")
+	}
 	if !examples {
+		d.Manifest = without(d.Manifest, "examples")
 		return d
 	}
 	for _, e := range t.Manifest.Examples {
@@ -200,12 +206,26 @@ func (a *API) detailed(p *toolkeep.Principal, t *toolkeep.Tool, examples bool) D
 	return d
 }
 
+// without leaves a member out of a manifest.
+func without(manifest object, member string) object {
+	var all map[string]jsontext.Value
+	if strict.Unmarshal(manifest, &all) != nil || all[member] == nil {
+		return manifest
+	}
+	delete(all, member)
+	raw, err := strict.Marshal(all, strict.Deterministic(true))
+	if err != nil {
+		return manifest // impossible: it was made from valid values
+	}
+	return raw
+}
+
 type manifestInput struct {
 	SessionHeader
 	ToolID               string `path:"toolId" maxLength:"4096"`
 	Version              string `query:"version" maxLength:"256" doc:"exact version or range; absent is the latest"`
-	IncludeExamples      bool   `query:"includeExamples" default:"true"`
-	IncludeRelationships bool   `query:"includeRelationships" default:"true" doc:"tools that go with it, from its manifest and from what your tenant called"`
+	IncludeExamples      bool   `query:"includeExamples" default:"true" doc:"false leaves them out, also of the manifest"`
+	IncludeRelationships bool   `query:"includeRelationships" default:"true" doc:"tools that go with it, from its manifest and from what your tenant called; false leaves them out, also of the manifest"`
 	IncludeAnalytics     bool   `query:"includeAnalytics" doc:"how the tool performed for your tenant; default false"`
 }
 
@@ -222,7 +242,7 @@ func (a *API) manifest(_ context.Context, p *toolkeep.Principal, in *manifestInp
 		return nil, err
 	}
 	out := &manifestOutput{}
-	d := a.detailed(p, v.Tool, in.IncludeExamples)
+	d := a.detailed(p, v.Tool, in.IncludeExamples, in.IncludeRelationships)
 	if in.IncludeRelationships {
 		d.Relationships = a.relationships(v.Tool, a.asker(p, in.SessionHeader))
 	}
