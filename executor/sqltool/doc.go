@@ -42,7 +42,8 @@
 // keywords and parts of a statement cannot be parameters.
 //
 // insert lists arguments whose texts stand in the statement as {{.name}}, or {{array
-// .name}} for a list, as they are. Only a tool that reads may have them, without superuser:
+// .name}} for a list, as they are; {{if .name}} to {{end}} is left out where the argument is
+// empty. Only a tool that reads may have them, without superuser:
 // the database enforces reading for whatever they say.
 //
 // # Reading

@@ -12,9 +12,13 @@ import (
 // Inserted text: a statement may hold {{.name}} where an argument's text stands as it is,
 // as a name of a table, a part of the statement or the whole of it. Only a tool that reads
 // may have it, with a login that the database holds to reading; the database enforces that
-// for whatever the text says. {{array .name}} is a list with commas between.
+// for whatever the text says. {{array .name}} is a list with commas between; what stands
+// between {{if .name}} and {{end}} is left out where the argument is empty.
 
-var inserted = regexp.MustCompile(`\{\{\s*(array\s+)?\.([A-Za-z_][A-Za-z0-9_]*)\s*\}\}`)
+var (
+	inserted = regexp.MustCompile(`\{\{\s*(array\s+)?\.([A-Za-z_][A-Za-z0-9_]*)\s*\}\}`)
+	optional = regexp.MustCompile(`(?s)\{\{\s*if\s+\.([A-Za-z_][A-Za-z0-9_]*)\s*\}\}(.*?)\{\{\s*end\s*\}\}`)
+)
 
 func (b *binding) readInsert(o *bindings.Object) []string {
 	var names []string
@@ -51,7 +55,17 @@ func (s *statement) filled(texts map[string]string) (text, missing, unused strin
 		return s.text, "", ""
 	}
 	used := make(map[string]bool, len(s.insert))
-	text = inserted.ReplaceAllStringFunc(s.text, func(place string) string {
+	text = optional.ReplaceAllStringFunc(s.text, func(part string) string {
+		m := optional.FindStringSubmatch(part)
+		if used[m[1]] = true; !slices.Contains(s.insert, m[1]) {
+			missing = m[1]
+		}
+		if texts != nil && texts[m[1]] == "" {
+			return ""
+		}
+		return m[2]
+	})
+	text = inserted.ReplaceAllStringFunc(text, func(place string) string {
 		name := inserted.FindStringSubmatch(place)[2]
 		if used[name] = true; !slices.Contains(s.insert, name) {
 			missing = name
