@@ -165,6 +165,17 @@ func myReadOnly(t *testing.T, b *bench, admin *sql.DB, _ *mariatest.Server) {
 			t.Errorf("%s: %v", statement, err)
 		}
 	}
+	// A plan carries nothing out, and there is none of what is no query.
+	planned := map[string]bool{"SELECT": true, "INSERT": true, "UPDATE": true, "DELETE": true, "REPLACE": true}
+	for _, statement := range one {
+		verb, _, _ := strings.Cut(statement, " ")
+		if out, err := b.call(t.Context(), query("EXPLAIN FORMAT=JSON "+statement), "{}"); err == nil && !planned[verb] {
+			t.Errorf("the plan of %s: %s", statement, jsonOf(out))
+		}
+	}
+	if out := b.must(query("EXPLAIN FORMAT=JSON SELECT * FROM victim"), "{}"); !strings.Contains(jsonOf(out), "query_block") {
+		t.Error(jsonOf(out))
+	}
 	for _, l := range [][]string{
 		{"SELECT 1", "COMMIT", "INSERT INTO victim VALUES (2)"},
 		{"SET SESSION TRANSACTION READ WRITE", "START TRANSACTION", "INSERT INTO victim VALUES (2)"},
