@@ -226,13 +226,14 @@ func (p *planner) tool(name string, t map[string]any) {
 
 // manifest builds one tool's manifest, or returns why it cannot.
 func (p *planner) manifest(name string, t map[string]any) (m map[string]any, from *sql.Target, why string) {
+	t = withStatement(t)
 	kind, _ := t["kind"].(string)
 	dialect, ok := toolKinds[kind]
 	switch {
 	case t == nil:
 		return nil, nil, "it is not a mapping of settings such as kind, source and statement"
 	case !ok:
-		return nil, nil, fmt.Sprintf("tools of kind %q are not supported here; postgres-sql, mysql-sql and sqlite-sql are, and their -execute-sql", kind)
+		return nil, nil, fmt.Sprintf("tools of kind %q are not supported here; postgres-sql, mysql-sql and sqlite-sql are, their -execute-sql, and the kinds of Toolbox's prebuilt files for these databases", kind)
 	}
 	sourceName, _ := t["source"].(string)
 	src, ok := p.config.sources[sourceName]
@@ -321,10 +322,12 @@ func listed(names []any) string {
 	return strings.Join(texts, ", ")
 }
 
-// Actions of a template that are supported: a parameter, and a list with commas.
+// Actions of a template that are supported: a parameter, a list with commas, and a part that
+// stands where a parameter is not empty.
 var (
 	action   = regexp.MustCompile(`\{\{.*?\}\}`)
-	inserted = regexp.MustCompile(`^\{\{\s*(?:array\s+)?\.([A-Za-z_][A-Za-z0-9_]*)\s*\}\}$`)
+	inserted = regexp.MustCompile(`^\{\{\s*(?:(array|if)\s+)?\.([A-Za-z_][A-Za-z0-9_]*)\s*\}\}$`)
+	ended    = regexp.MustCompile(`^\{\{\s*end\s*\}\}$`)
 )
 
 // inserts adds the templateParameters to the schema of the arguments and returns their names.
@@ -346,15 +349,29 @@ func inserts(v any, statement, dialect string, schema map[string]any) ([]any, st
 		names = append(names, name)
 	}
 	slices.SortFunc(names, func(a, b any) int { return strings.Compare(a.(string), b.(string)) })
-	required, _ := schema["required"].([]any)
-	schema["required"] = append(required, names...)
-	for _, a := range action.FindAllString(statement, -1) {
-		m := inserted.FindStringSubmatch(a)
-		if m == nil || !slices.Contains(names, any(m[1])) {
-			return nil, fmt.Sprintf("its statement has %s; of templates {{.name}} and {{array .name}} of a templateParameter are supported", toolkeep.Clip(a, 100))
+	for _, name := range names {
+		if properties[name.(string)].(map[string]any)["default"] == nil { // text of nobody cannot stand in a statement
+			required, _ := schema["required"].([]any)
+			schema["required"] = append(required, name)
 		}
 	}
+	open := false // within if and end, which do not nest
+	for _, a := range action.FindAllString(statement, -1) {
+		m, end := inserted.FindStringSubmatch(a), ended.MatchString(a)
+		begin := m != nil && m[1] == "if"
+		if begin && open || end && !open || !end && (m == nil || !slices.Contains(names, any(m[2]))) {
+			return nil, unsupported(a)
+		}
+		open = open && !end || begin
+	}
+	if open {
+		return nil, unsupported("{{if}} without {{end}}")
+	}
 	return names, ""
+}
+
+func unsupported(action string) string {
+	return fmt.Sprintf("its statement has %s; of templates {{.name}}, {{array .name}} and {{if .name}}…{{end}}, one not within another, of a templateParameter are supported", toolkeep.Clip(action, 100))
 }
 
 func (p *planner) assemble(name, sourceName, description, statement string, from *sql.Target, params []any, schema map[string]any, write bool) map[string]any {

@@ -73,7 +73,7 @@ tools:
     description: Some columns.
     templateParameters: [{name: names, type: array, description: columns, items: {name: n, type: string, description: one}}]
     statement: "SELECT {{array .names}} FROM hotels"
-  branch: {kind: postgres-sql, source: pg, description: B., statement: "SELECT {{if .a}}1{{end}}", templateParameters: [{name: a, type: string, description: a}]}
+  branch: {kind: postgres-sql, source: pg, description: B., statement: "SELECT {{range .a}}1{{end}}", templateParameters: [{name: a, type: string, description: a}]}
   number: {kind: postgres-sql, source: pg, description: N., statement: "SELECT 1 LIMIT {{.n}}", templateParameters: [{name: n, type: integer, description: n}]}
   free: {kind: postgres-execute-sql, source: pg, description: Anything.}
   other: {kind: bigquery-sql, source: pg, description: Another., statement: SELECT 1}
@@ -101,7 +101,7 @@ func TestRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused := map[string]string{
-		"branch": "{{if", "number": "is of type integer", "other": "bigquery-sql", "in-the-cloud": "cloud-sql-postgres", "nowhere": `"gone"`,
+		"branch": "{{range", "number": "is of type integer", "other": "bigquery-sql", "in-the-cloud": "cloud-sql-postgres", "nowhere": `"gone"`,
 		"mismatch": "needs a source of kind mysql", "me": "auth services", "odd": `"decimal"`,
 	}
 	if len(plan.Refused) != len(refused) || plan.Items != len(plan.Tools)+len(plan.Refused) {
