@@ -135,13 +135,19 @@ func (d *document) parameter(op *operation, o *object, sec *security) (*param, s
 		reason = "its name cannot be the name of a " + p.in
 	}
 	if reason != "" {
-		if p.required {
-			return nil, fmt.Sprintf("the required parameter %q cannot be sent: %s", toolkeep.Clip(p.name, 80), reason)
-		}
-		d.warn("%s: the optional parameter %s is left out: %s", op.label(), toolkeep.Clip(p.name, 80), reason)
-		return nil, ""
+		return nil, d.leaveOut(op, p, reason)
 	}
 	return p, ""
+}
+
+// leaveOut warns that a parameter which cannot be sent is no argument. It returns the reason to refuse
+// the operation if the parameter is required.
+func (d *document) leaveOut(op *operation, p *param, reason string) string {
+	if p.required {
+		return fmt.Sprintf("the required parameter %q cannot be sent: %s", toolkeep.Clip(p.name, 80), reason)
+	}
+	d.warn("%s: the optional parameter %s is left out: %s", op.label(), toolkeep.Clip(p.name, 80), reason)
+	return ""
 }
 
 var stylesOf = map[string][]string{

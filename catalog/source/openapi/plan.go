@@ -137,11 +137,7 @@ func (d *document) makeParameters(p *parts) string {
 	root := &def{}
 	props := map[string]any{}
 	required, linked := []any{}, map[*def]bool{}
-	add := func(arg string, schema any, need bool, about func(map[string]any)) string {
-		one := d.convert(schema, request)
-		if one.err != "" {
-			return one.err
-		}
+	add := func(one *def, arg string, need bool, about func(map[string]any)) {
 		for _, l := range one.refs {
 			if !linked[l.to] {
 				linked[l.to] = true
@@ -154,18 +150,38 @@ func (d *document) makeParameters(p *parts) string {
 		if need {
 			required = append(required, arg)
 		}
-		return ""
 	}
+	var kept []*param
 	for _, q := range p.params {
-		if reason := add(q.arg, q.schema, q.required, func(f map[string]any) { d.aboutParam(q, f) }); reason != "" {
-			return fmt.Sprintf("parameter %q: %s", toolkeep.Clip(q.name, 80), reason)
+		one := d.convert(q.schema, request)
+		if one.err != "" {
+			return fmt.Sprintf("parameter %q: %s", toolkeep.Clip(q.name, 80), one.err)
+		}
+		if reason := unsendable(q, one.frag); reason != "" {
+			if reason = d.leaveOut(p.op, q, reason); reason != "" {
+				return reason
+			}
+			continue
+		}
+		kept = append(kept, q)
+		add(one, q.arg, q.required, func(f map[string]any) { d.aboutParam(q, f) })
+	}
+	p.params = kept
+	if p.body != nil {
+		one := d.convert(p.body.anySchema(), request)
+		switch {
+		case one.err != "":
+			return "body: " + one.err
+		case (&prospect{maxLookNodes}).kinds(one.frag, 0) != 0:
+			add(one, p.arg, p.body.required, func(f map[string]any) { setDescription(f, p.body.description) })
+		case p.body.required:
+			return "no value satisfies the schema of its body"
+		default:
+			d.warn("%s: its optional body is left out: no value satisfies its schema", p.op.label())
+			p.body = nil
 		}
 	}
 	if p.body != nil {
-		about := func(f map[string]any) { setDescription(f, p.body.description) }
-		if reason := add(p.arg, p.body.anySchema(), p.body.required, about); reason != "" {
-			return "body: " + reason
-		}
 		if p.body.typeArg != "" {
 			props[p.body.typeArg] = p.body.typeSchema()
 		}

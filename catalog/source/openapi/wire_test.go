@@ -361,6 +361,11 @@ func (c *call) absent(p node, path string) string {
 	if in == "path" && !strings.Contains(path, "{"+name+"}") {
 		return "the path does not name it"
 	}
+	if list := shapeOf(p.get("schema"), 0); list.kind(0) == "array" && p.text("style") != "deepObject" && p.doc.version != "2.0" {
+		if of := shapeOf(list.items, 0).kind(0); of == "array" || of == "object" {
+			return "a list of lists or objects, which its style cannot hold"
+		}
+	}
 	root := c.op.doc.root
 	for _, schemes := range []node{root.in("components").in("securitySchemes"), root.in("securityDefinitions")} {
 		for _, k := range schemes.keys() {
