@@ -31,7 +31,7 @@ type Call struct {
 	Priority        Priority // "" is normal
 	RequireApproval bool
 	SkipCache       bool
-	CacheTTL        time.Duration // 0 means the tool's own
+	CacheTTL        time.Duration // 0 means the tool's own; at most MaxCacheTTL
 
 	Session     string
 	Plan, Task  string // the caller's plan and task ids, only recorded
@@ -48,6 +48,9 @@ type Call struct {
 	Connected bool
 	Caller    Caller // nil without a connected client
 }
+
+// MaxCacheTTL bounds every lifetime of a cached answer: of calls, manifests and settings.
+const MaxCacheTTL = 24 * time.Hour
 
 // Caller reaches the connected client while the call runs. Progress never blocks; the
 // latest value wins. Optional abilities are the interfaces below.

@@ -206,7 +206,7 @@ type ToolRetry struct {
 // Cache configures the result cache.
 type Cache struct {
 	Enabled bool          `key:"cache.enabled" env:"L03_TOOL_CACHE_ENABLED" default:"true" help:"keep results of tools that allow it"`
-	TTL     time.Duration `key:"cache.ttl" default:"300s" development:"60s" min:"1s" max:"365d" help:"how long a result is kept where the tool's manifest names no time"`
+	TTL     time.Duration `key:"cache.ttl" default:"300s" development:"60s" min:"1s" max:"1d" help:"how long a result is kept where the tool's manifest names no time"`
 	Entries int           `key:"cache.entries" env:"L03_TOOL_CACHE_MAX_ENTRIES" default:"10000" min:"1" max:"100000000" help:"most results kept"`
 	Bytes   int64         `key:"cache.bytes" env:"L03_TOOL_CACHE_MAX_SIZE_BYTES" kind:"size" default:"100MiB" min:"1KiB" max:"1TiB" help:"most bytes of results kept"`
 }
@@ -285,7 +285,7 @@ type SearchCache struct {
 	Bytes         int64         `key:"search.cache.bytes" kind:"size" default:"100MiB" min:"64KiB" max:"1TiB" help:"most bytes of them"`
 	TTL           time.Duration `key:"search.cache.ttl" default:"5m" min:"1s" max:"1d" help:"how long they are kept there"`
 	SharedEntries int           `key:"search.cache.shared_entries" default:"20000" min:"1" max:"100000000" help:"most results kept in Redis, if redis.url is set; one takes 1 KiB or so and 100 KiB at most, all together 2 GB"`
-	SharedTTL     time.Duration `key:"search.cache.shared_ttl" default:"1h" min:"1s" max:"7d" help:"how long they are kept there"`
+	SharedTTL     time.Duration `key:"search.cache.shared_ttl" default:"1h" min:"1s" max:"1d" help:"how long they are kept there"`
 	Wait          time.Duration `key:"search.cache.wait" default:"50ms" min:"1ms" max:"5s" help:"how long a search waits for Redis, once to read and once to write; after a failure Redis is left alone for a second"`
 }
 

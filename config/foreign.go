@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon/yaml"
 	"github.com/toolkeep/toolkeep/discover/minilm"
 )
@@ -24,7 +25,7 @@ var foreignSettings = foreign([]setting{
 		needs: catalogOutside, help: "the catalogue is always held in memory"},
 	{env: "L03_TOOL_REGISTRY_CACHE_TTL_SECONDS", kind: whole, means: "catalog.stale_for", unit: time.Second},
 	{env: "L03_TOOL_REGISTRY_CACHE_MAX_SIZE_ENTRIES", kind: whole, least: 1, needs: catalogOutside, help: "the catalogue is held whole, whatever its size"},
-	{env: "L03_PERMISSION_MANAGER_CACHE_TTL_SECONDS", kind: whole, needs: permissionCache},
+	{env: "L03_PERMISSION_MANAGER_CACHE_TTL_SECONDS", kind: whole, most: daySeconds, needs: permissionCache},
 	{env: "L03_TOOL_CACHE_BACKEND", def: "memory", quiet: true, needs: sharedResults, refuse: only("memory", "cache backend %v is not in this build; use memory, where results of tools are kept (redis.url is for results of searches)"), help: "only memory, where results of tools are kept; redis.url is for results of searches"},
 	{env: "L03_TOOL_CACHE_TTL_SECONDS", kind: whole, means: "cache.ttl", unit: time.Second},
 	{env: "L03_L01_ENDPOINT", refuse: never("a remote L01 data layer is not in this build; the server keeps its own store, leave the setting out"), needs: remoteStore, help: "refused unless empty: the server keeps its own store"},
@@ -60,7 +61,7 @@ var foreignSettings = foreign([]setting{
 	{key: "permission_checker.opa_endpoint", refuse: never("OPA is not in this build; roles decide (access.roles_file), leave the setting out"), needs: policies, help: "refused unless empty: roles decide"},
 	{key: "permission_checker.permission_cache.enabled", kind: boolean, needs: permissionCache},
 	{key: "permission_checker.permission_cache.redis_connection_string", secret: true, needs: permissionCache, refuse: redisOnly, help: redisHelp},
-	{key: "permission_checker.permission_cache.ttl_seconds", kind: whole, needs: permissionCache},
+	{key: "permission_checker.permission_cache.ttl_seconds", kind: whole, most: daySeconds, needs: permissionCache},
 	{key: "permission_checker.permission_cache.invalidation_channel", needs: permissionCache},
 
 	// Platform 3.3.4 external adapter
@@ -104,8 +105,8 @@ var foreignSettings = foreign([]setting{
 	{key: "document_bridge.mcp_server.max_retries", kind: whole, needs: documents},
 	{key: "document_bridge.cache.enabled", kind: boolean, needs: documents},
 	{key: "document_bridge.cache.redis_connection_string", secret: true, needs: documents, refuse: redisOnly, help: redisHelp},
-	{key: "document_bridge.cache.hot_cache_ttl_seconds", kind: whole, needs: documents},
-	{key: "document_bridge.cache.metadata_cache_ttl_seconds", kind: whole, needs: documents},
+	{key: "document_bridge.cache.hot_cache_ttl_seconds", kind: whole, most: daySeconds, needs: documents},
+	{key: "document_bridge.cache.metadata_cache_ttl_seconds", kind: whole, most: daySeconds, needs: documents},
 	{key: "document_bridge.cache.invalidation_channel", needs: documents},
 	{key: "document_bridge.version_pinning.enabled", kind: boolean, needs: documents},
 	{key: "document_bridge.version_pinning.pin_storage", refuse: storage("checkpoint", "local"), needs: documents},
@@ -119,7 +120,7 @@ var foreignSettings = foreign([]setting{
 	{key: "state_bridge.checkpointing.micro_checkpoints.enabled", kind: boolean, needs: checkpoints},
 	{key: "state_bridge.checkpointing.micro_checkpoints.interval_seconds", kind: whole, needs: checkpoints},
 	{key: "state_bridge.checkpointing.micro_checkpoints.storage", refuse: storage(), needs: checkpoints, help: "refused unless empty: " + string(checkpoints)},
-	{key: "state_bridge.checkpointing.micro_checkpoints.ttl_seconds", kind: whole, needs: checkpoints},
+	{key: "state_bridge.checkpointing.micro_checkpoints.ttl_seconds", kind: whole, most: daySeconds, needs: checkpoints},
 	{key: "state_bridge.checkpointing.macro_checkpoints.enabled", kind: boolean, needs: checkpoints},
 	{key: "state_bridge.checkpointing.macro_checkpoints.storage", refuse: storage(), needs: checkpoints, help: "refused unless empty: " + string(checkpoints)},
 	{key: "state_bridge.checkpointing.macro_checkpoints.retention_days", kind: whole, needs: checkpoints},
@@ -155,6 +156,9 @@ const (
 	sharedResults    part = "results of tools are kept in each process"
 	supervision      part = "L08 supervision is not in this build"
 )
+
+// daySeconds bounds what lives for a time (TTL), as everywhere.
+const daySeconds = int64(toolkeep.MaxCacheTTL / time.Second)
 
 const redisHelp = "refused unless empty: Redis is for results of searches alone (redis.url)"
 

@@ -145,3 +145,28 @@ func TestAliasesThatChoose(t *testing.T) {
 		t.Errorf("the defaults are not those of the manifest's schema: %+v", d)
 	}
 }
+
+// Every setting with TTL in its name takes a day at most.
+func TestTTLs(t *testing.T) {
+	for i := range settings {
+		s := &settings[i]
+		if !strings.Contains(strings.ToUpper(s.name()), "TTL") {
+			continue
+		}
+		over, name := "25h", "TOOLKEEP_"
+		if s.kind == whole {
+			over, name = "90000", "L03_"
+		}
+		if !strings.HasPrefix(s.env, name) {
+			t.Errorf("%s is no duration and no number", s.name())
+		}
+		if s.unit == 24*time.Hour || s.unit == time.Millisecond {
+			t.Errorf("%s is not in seconds", s.name())
+		}
+		// catalog.stale_for and cache.ttl bound their aliases.
+		_, err := Load(Sources{Environ: []string{s.env + "=" + over}})
+		if got := strings.Join(messages(err), "\n"); err == nil || !strings.Contains(got, "above the most of") {
+			t.Errorf("%s=%s: %v %s", s.env, over, err, got)
+		}
+	}
+}

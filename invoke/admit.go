@@ -97,6 +97,9 @@ func newID() string {
 
 func (p *Pipeline) admitIDs(ctx context.Context, a *activeCall) error {
 	c := a.call
+	if c.CacheTTL < 0 || c.CacheTTL > toolkeep.MaxCacheTTL {
+		return toolkeep.NewError(toolkeep.MalformedRequest, "cache_override_ttl is %s; it is from 0, which is the tool's own, to %s", c.CacheTTL, toolkeep.MaxCacheTTL)
+	}
 	for _, s := range [...]struct{ name, value string }{
 		{"tool_id", c.Tool}, {"tool_version", c.Range}, {"idempotency_key", c.Key}, {"session_id", c.Session},
 		{"plan_id", c.Plan}, {"task_id", c.Task}, {"parent_invocation_id", c.Parent}, {"invocation_id", c.ID},

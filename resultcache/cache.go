@@ -18,7 +18,7 @@ import (
 // Limits of a TTL, from a manifest or the configuration.
 const (
 	MinTTL     = time.Second
-	MaxTTL     = 24 * time.Hour
+	MaxTTL     = toolkeep.MaxCacheTTL
 	DefaultTTL = 300 * time.Second
 )
 

@@ -20,7 +20,7 @@ import (
 	"github.com/toolkeep/toolkeep/suggest"
 )
 
-// maxSeconds bounds timeouts and lifetimes that a caller may ask for: a week.
+// maxSeconds bounds timeouts that a caller may ask for: a week.
 const maxSeconds = 7 * 24 * 3600
 
 // decoders hold the state of one pass over a body, nothing of the body itself.
@@ -86,7 +86,7 @@ var (
 		{"agent_id", readText(subject)},
 		{"request_id", readText(key)},
 		{"skip_cache", readTruth(func(e *envelope) *bool { return &e.call.SkipCache })},
-		{"cache_override_ttl", readSeconds(func(e *envelope, _ string, d time.Duration) { e.call.CacheTTL = d })},
+		{"cache_override_ttl", (*envelope).cacheTTL},
 		{"timeout_seconds", readSeconds((*envelope).timeout)},
 		{"plan_id", readText(plan)},
 		{"task_id", readText(task)},
@@ -439,6 +439,25 @@ func readSeconds(set func(e *envelope, name string, d time.Duration)) reader {
 		set(e, name, time.Duration(s*float64(time.Second)))
 		return true
 	}
+}
+
+// cacheTTL reads a lifetime of which 0 is the tool's own.
+func (e *envelope) cacheTTL(name string) bool {
+	if e.dec.PeekKind() == 'n' {
+		return e.skip()
+	}
+	raw, err := e.dec.ReadValue()
+	if err != nil {
+		return e.syntax(err)
+	}
+	const most = float64(toolkeep.MaxCacheTTL / time.Second)
+	s, err := strconv.ParseFloat(string(raw), 64)
+	if err != nil || s != 0 && s < 0.001 || s > most {
+		e.malformed("%s must be a number of seconds from 0, which is the tool's own lifetime, to %.0f", name, most)
+		return true
+	}
+	e.call.CacheTTL = time.Duration(s * float64(time.Second))
+	return true
 }
 
 func (e *envelope) timeout(name string, d time.Duration) {

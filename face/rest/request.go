@@ -16,7 +16,7 @@ type InvokeRequest struct {
 	AgentID            string            `json:"agent_id,omitempty" maxLength:"4096" doc:"as agent_context.agent_did"`
 	RequestID          string            `json:"request_id,omitempty" maxLength:"4096" doc:"as execution_options.idempotency_key"`
 	SkipCache          bool              `json:"skip_cache,omitempty"`
-	CacheOverrideTTL   float64           `json:"cache_override_ttl,omitempty" minimum:"0.001" maximum:"604800" doc:"seconds that the result may be given again"`
+	CacheOverrideTTL   float64           `json:"cache_override_ttl,omitempty" minimum:"0" maximum:"86400" doc:"seconds that the result may be given again; 0 is the tool's own lifetime"`
 	TimeoutSeconds     float64           `json:"timeout_seconds,omitempty" minimum:"0.001" maximum:"604800" doc:"as resource_limits.timeout_seconds"`
 	PlanID             string            `json:"plan_id,omitempty" maxLength:"4096" doc:"recorded only"`
 	TaskID             string            `json:"task_id,omitempty" maxLength:"4096" doc:"recorded only"`

@@ -9,8 +9,12 @@ import (
 	"github.com/toolkeep/toolkeep/proto/l03v1"
 )
 
-// maxSeconds bounds the timeouts and lifetimes a caller may request: a week.
-const maxSeconds = 7 * 24 * 3600
+// Bounds of what a caller may request, in seconds: a timeout of a week, and a lifetime of
+// a cached result.
+const (
+	maxSeconds  = 7 * 24 * 3600
+	maxCacheTTL = uint32(toolkeep.MaxCacheTTL / time.Second)
+)
 
 // reader fills a Call from a message and its metadata. The first fault becomes the call's Fault and
 // reading continues, so that the record of the refused call is complete.
@@ -76,9 +80,9 @@ func (r *reader) fields() {
 	r.text(&c.Session, a.GetSessionId(), "agent_context.session_id")
 	r.text(&c.Plan, m.GetContext().GetPlanId(), "context.plan_id")
 	r.text(&c.Task, m.GetContext().GetTaskId(), "context.task_id")
-	r.seconds(&c.Timeout, m.GetTimeoutSeconds(), "timeout_seconds")
-	r.seconds(&c.Timeout, m.GetResourceLimits().GetTimeoutSeconds(), "resource_limits.timeout_seconds")
-	r.seconds(&c.CacheTTL, m.GetCacheOverrideTtl(), "cache_override_ttl")
+	r.seconds(&c.Timeout, m.GetTimeoutSeconds(), maxSeconds, "timeout_seconds")
+	r.seconds(&c.Timeout, m.GetResourceLimits().GetTimeoutSeconds(), maxSeconds, "resource_limits.timeout_seconds")
+	r.seconds(&c.CacheTTL, m.GetCacheOverrideTtl(), maxCacheTTL, "cache_override_ttl")
 	c.Async, c.SkipCache, c.RequireApproval = m.GetAsyncMode(), m.GetSkipCache(), m.GetRequireApproval()
 	switch m.GetPriority() {
 	case l03v1.ToolInvocationRequest_PRIORITY_UNSPECIFIED:
@@ -160,13 +164,13 @@ func (r *reader) text(to *string, v, name string) {
 	}
 }
 
-// seconds sets a duration that another field may already have set; 0 is none.
-func (r *reader) seconds(to *time.Duration, v uint32, name string) {
+// seconds sets a duration that another field may already have set; 0 is the tool's own.
+func (r *reader) seconds(to *time.Duration, v, most uint32, name string) {
 	d := time.Duration(v) * time.Second
 	switch {
 	case v == 0:
-	case v > maxSeconds:
-		r.malformed("%s must be at most %d seconds", name, maxSeconds)
+	case v > most:
+		r.malformed("%s must be at most %d seconds", name, most)
 	case *to != 0 && *to != d:
 		r.malformed("%s and another field for the same have different values", name)
 	default:

@@ -205,7 +205,7 @@ type ToolInvocationRequest struct {
 	Context            *ToolInvocationRequest_ExecutionContext `protobuf:"bytes,5,opt,name=context,proto3" json:"context,omitempty"`
 	TimeoutSeconds     uint32                                  `protobuf:"varint,6,opt,name=timeout_seconds,json=timeoutSeconds,proto3" json:"timeout_seconds,omitempty"`
 	AsyncMode          bool                                    `protobuf:"varint,7,opt,name=async_mode,json=asyncMode,proto3" json:"async_mode,omitempty"`
-	CacheOverrideTtl   uint32                                  `protobuf:"varint,8,opt,name=cache_override_ttl,json=cacheOverrideTtl,proto3" json:"cache_override_ttl,omitempty"`
+	CacheOverrideTtl   uint32                                  `protobuf:"varint,8,opt,name=cache_override_ttl,json=cacheOverrideTtl,proto3" json:"cache_override_ttl,omitempty"` // seconds, at most 86400; 0 is the tool's own, and skip_cache is for no cache
 	SkipCache          bool                                    `protobuf:"varint,9,opt,name=skip_cache,json=skipCache,proto3" json:"skip_cache,omitempty"`
 	Version            uint32                                  `protobuf:"varint,19,opt,name=version,proto3" json:"version,omitempty"`                           // message version, 1
 	ToolVersion        string                                  `protobuf:"bytes,20,opt,name=tool_version,json=toolVersion,proto3" json:"tool_version,omitempty"` // SemVer or range
