@@ -74,7 +74,9 @@ func (g *Guard) Check(host string, addr netip.AddrPort) error {
 	if name == "" {
 		return nil
 	}
+	listed := false
 	for _, a := range g.Allow {
+		listed = listed || sameHost(a.Host, host)
 		if a.Port != 0 && a.Port != int(addr.Port()) {
 			continue
 		}
@@ -88,12 +90,22 @@ func (g *Guard) Check(host string, addr netip.AddrPort) error {
 			return nil
 		}
 	}
-	// Callers read this: it shows names but no addresses.
-	server, host := "the tool's server", strings.TrimSuffix(host, ".")
-	who := `"its IP address"`
-	if _, err := netip.ParseAddr(host); err != nil {
+	// Callers read this. It names the address where it is what they, the manifest or the upstream wrote, or where the
+	// manifest lists the host. What any other name resolved to stays in the log: a redirect or a link of an upstream
+	// can name hosts that the agent chose, and would tell it the network's inner names one by one.
+	ip := addr.Addr().WithZone("").Unmap().String()
+	server, host := "the tool's server ", strings.TrimSuffix(host, ".")
+	_, err := netip.ParseAddr(host)
+	literal := err == nil
+	has, who := "has an address", `"its IP address"`
+	if literal || listed {
+		has, who = "has the address "+ip, strconv.Quote(ip)
+	}
+	if literal {
+		server, has = server+net.JoinHostPort(ip, strconv.Itoa(int(addr.Port()))), "is"
+	} else {
 		host = host[:min(len(host), maxHostName)]
-		server += " " + host + ":" + strconv.Itoa(int(addr.Port()))
+		server += host + ":" + strconv.Itoa(int(addr.Port()))
 		if inside {
 			who = strconv.Quote(host)
 		}
@@ -103,7 +115,7 @@ func (g *Guard) Check(host string, addr netip.AddrPort) error {
 	if !inside {
 		hint = "it can only be opened by its IP address: " + allow
 	}
-	return destinationForbidden(server+" has an address in a forbidden range ("+name+"); "+hint).
+	return destinationForbidden(server+" "+has+" in a forbidden range ("+name+"); "+hint).
 		With("range", name).Because(fmt.Errorf("%q is %s", host, addr))
 }
 
