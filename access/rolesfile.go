@@ -18,7 +18,8 @@ func ReadRoles(inline []byte, file string) ([]Role, error) {
 		text := "roles:\n  " + strings.ReplaceAll(strings.TrimRight(string(inline), "\n"), "\n", "\n  ") + "\n"
 		roles, err := ParseRoles([]byte(text))
 		if err != nil {
-			return nil, withoutLines(err)
+			// Line numbers refer to a text that the operator never sees; the pointers give the place.
+			return nil, relined(err, func(string) string { return "" })
 		}
 		all = append(all, roles...)
 	}
@@ -31,24 +32,23 @@ func ReadRoles(inline []byte, file string) ([]Role, error) {
 	}
 	roles, err := ParseRoles(raw)
 	if err != nil {
-		return nil, err
+		return nil, relined(err, func(line string) string { return file + ", " + line })
 	}
 	return append(all, roles...), nil
 }
 
 var lineNumber = regexp.MustCompile(`line \d+(, column \d+)?: `)
 
-// withoutLines removes line numbers from an error about inline roles: they refer to a
-// text that the operator never sees. The pointers give the place.
-func withoutLines(err error) error {
+// relined replaces the line numbers in an error of ParseRoles.
+func relined(err error, by func(line string) string) error {
 	var e *toolkeep.Error
 	if !errors.As(err, &e) {
 		return err
 	}
-	e.Message = lineNumber.ReplaceAllString(e.Message, "")
+	e.Message = lineNumber.ReplaceAllStringFunc(e.Message, by)
 	if faults, ok := e.Details["errors"].([]toolkeep.Fault); ok {
 		for i := range faults {
-			faults[i].Message = lineNumber.ReplaceAllString(faults[i].Message, "")
+			faults[i].Message = lineNumber.ReplaceAllStringFunc(faults[i].Message, by)
 		}
 	}
 	return e

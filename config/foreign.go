@@ -148,7 +148,7 @@ const (
 	checkpoints      part = "checkpoints are not in this build"
 	documents        part = "the document bridge is not in this build"
 	patterns         part = "sanitization by patterns is not in this build"
-	permissionCache  part = "decisions are made afresh for every call"
+	permissionCache  part = "decisions are remembered in the process until roles or tools change"
 	policies         part = "attribute policies are not in this build"
 	remoteStore      part = "a remote data layer is not in this build"
 	sandboxes        part = "sandboxes are not in this build"

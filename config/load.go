@@ -77,7 +77,7 @@ type loader struct {
 }
 
 // Load reads all sources and validates the result. The error is E3008 and lists every
-// fault.
+// fault; the Config then has what could be read, so that more can be checked.
 func Load(s Sources) (*Config, error) {
 	var l loader
 	var layers []*layer
@@ -96,7 +96,7 @@ func Load(s Sources) (*Config, error) {
 	}
 	l.faults = append(l.faults, c.faults()...)
 	if len(l.faults) > 0 {
-		return nil, refuse(l.faults)
+		return c, refuse(l.faults)
 	}
 	return c, nil
 }

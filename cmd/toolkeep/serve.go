@@ -8,11 +8,13 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
+	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/config"
 	"github.com/toolkeep/toolkeep/node"
@@ -46,7 +48,8 @@ func (f *serveFlags) add(c *cobra.Command) {
 	fl.StringVar(&f.level, "log-level", "", "DEBUG, INFO, WARN or ERROR")
 }
 
-// load reads the settings; flags override the environment, which overrides the file.
+// load reads the settings; flags override the environment, which overrides the file. With an error of the settings
+// themselves it returns those that could be read.
 func (a *app) load(cmd *cobra.Command, f *serveFlags) (*config.Config, error) {
 	flags := map[string]string{}
 	if cmd.Flags().Changed("data") || os.Getenv("TOOLKEEP_DATA") == "" && cmd.InheritedFlags().Changed("data") {
@@ -71,7 +74,7 @@ func (a *app) load(cmd *cobra.Command, f *serveFlags) (*config.Config, error) {
 	}
 	c, err := config.Load(config.Sources{File: f.file, Environ: os.Environ(), Flags: flags, Ignore: ignoredNames()})
 	if err != nil {
-		return nil, &failure{code: exitUsage, err: err}
+		return c, &failure{code: exitUsage, err: err}
 	}
 	return c, nil
 }
@@ -93,10 +96,7 @@ ends the process at once.`,
 			// server. Ignoring it instead would pass on to the programs that it starts.
 			signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 			c, err := a.load(cmd, &f)
-			if err != nil {
-				return err
-			}
-			if err := checkSettings(c); err != nil {
+			if err := checkSettings(c, err); err != nil {
 				return err
 			}
 			return a.serve(cmd.Context(), c)
@@ -106,20 +106,47 @@ ends the process at once.`,
 	return c
 }
 
-// checkSettings checks what single settings do not show: the files that they name, and what the node would refuse.
-// A fault found here is one of the settings, not of the machine.
-func checkSettings(c *config.Config) error {
-	_, err := access.ReadRoles(c.Access.Roles, c.Access.RolesFile)
-	if err == nil {
-		_, err = c.TLS.Server()
+// checkSettings returns the error of load, and what single settings do not show: faults of the files that they name,
+// and what the node would refuse. A fault found here is one of the settings, not of the machine.
+func checkSettings(c *config.Config, loaded error) error {
+	if c == nil {
+		return loaded
 	}
-	if err == nil {
-		err = node.CheckSettings(c)
+	_, roles := access.ReadRoles(c.Access.Roles, c.Access.RolesFile)
+	_, certificate := c.TLS.Server()
+	var found []error
+	var all []toolkeep.Fault
+	for _, of := range []struct {
+		pointer string
+		err     error
+	}{{"", loaded}, {"/access/roles_file", roles}, {"/tls", certificate}, {"", node.CheckSettings(c)}} {
+		if of.err == nil {
+			continue
+		}
+		faults := []toolkeep.Fault{{Pointer: of.pointer, Rule: "value", Message: of.err.Error()}}
+		var e *toolkeep.Error
+		if errors.As(of.err, &e) {
+			faults[0].Message = e.Message
+			if list, ok := e.Details["errors"].([]toolkeep.Fault); ok {
+				faults = list
+			}
+		}
+		// A setting that cannot be read has no value that could be checked once more.
+		faults = slices.DeleteFunc(slices.Clone(faults), func(f toolkeep.Fault) bool {
+			return slices.ContainsFunc(all, func(g toolkeep.Fault) bool { return f.Pointer != "" && f.Pointer == g.Pointer })
+		})
+		if len(faults) > 0 {
+			found, all = append(found, of.err), append(all, faults...)
+		}
 	}
-	if err != nil {
-		return &failure{code: exitUsage, err: err}
+	switch len(found) {
+	case 0:
+		return nil
+	case 1:
+		return &failure{code: exitUsage, err: found[0]}
 	}
-	return nil
+	return &failure{code: exitUsage, err: toolkeep.FaultsError(toolkeep.InvalidManifest,
+		fmt.Sprintf("the configuration is refused: %s (and %d more)", all[0].Message, len(all)-1), all)}
 }
 
 func (a *app) serve(ctx context.Context, c *config.Config) error {
