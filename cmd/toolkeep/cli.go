@@ -7,12 +7,15 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/face/gate"
 )
 
 // Exit codes, documented in `toolkeep help exit-codes`. Scripts rely on them.
@@ -93,8 +96,43 @@ func run(ctx context.Context, stopSignals context.CancelFunc, args []string, std
 	}
 	if !a.began { // errors that cobra finds before a command runs are usage errors
 		err = explainUsage(ran, err)
+		a.json = a.json || wantsJSON(ran, args)
 	}
 	return a.report(err)
+}
+
+// wantsJSON reports whether the command line asks for JSON, also behind the flag at which it could not be read.
+func wantsJSON(c *cobra.Command, args []string) bool {
+	if i := slices.Index(args, "--"); i >= 0 {
+		args = args[:i]
+	}
+	return c.Flags().Lookup("json") != nil && (slices.Contains(args, "--json") || slices.Contains(args, "--json=true"))
+}
+
+// plainFlagError says what a flag takes, in place of what the library that reads it says.
+func plainFlagError(_ *cobra.Command, err error) error {
+	var bad *pflag.InvalidValueError
+	if !errors.As(err, &bad) {
+		return err
+	}
+	f := bad.GetFlag()
+	if !strings.HasPrefix(fmt.Sprintf("%T", f.Value), "*pflag.") { // a flag of our own says what it takes
+		return fmt.Errorf("--%s: %w", f.Name, bad.Unwrap())
+	}
+	takes := "another value"
+	switch f.Value.Type() {
+	case "int", "int64", "int32", "count":
+		takes = "a whole number"
+	case "uint", "uint16", "uint32", "uint64":
+		takes = "a whole number from 0"
+	case "float64":
+		takes = "a number"
+	case "bool":
+		takes = "true or false"
+	case "duration":
+		takes = "a duration with its unit, such as 90s, 15m or 24h"
+	}
+	return fmt.Errorf("--%s takes %s, not %q", f.Name, takes, toolkeep.ClipBytes(bad.GetValue(), 100))
 }
 
 // explainUsage points a cobra error to the help.
@@ -158,10 +196,39 @@ func (a *app) report(err error) int {
 	var e *toolkeep.Error
 	if errors.As(err, &e) {
 		printError(a.stderr, e)
-		return max(code, exitCodeOf(e.Code))
+		code = max(code, exitCodeOf(e.Code))
+	} else {
+		fmt.Fprintln(a.stderr, "toolkeep:", err)
 	}
-	fmt.Fprintln(a.stderr, "toolkeep:", err)
+	if a.json {
+		if raw, jErr := json.Marshal(ownProblem(err, code)); jErr == nil {
+			_ = a.printJSON(raw)
+		}
+	}
 	return code
+}
+
+// problem is an error of the command itself as RFC 9457 has it. One without a code is about:blank.
+type problem struct {
+	Type      string         `json:"type"`
+	Title     string         `json:"title"`
+	Detail    string         `json:"detail"`
+	Code      string         `json:"code,omitempty"`
+	Name      string         `json:"name,omitempty"`
+	Class     string         `json:"class,omitempty"`
+	Retryable bool           `json:"retryable"`
+	Details   map[string]any `json:"details,omitempty"`
+	ExitCode  int            `json:"exit_code"`
+}
+
+func ownProblem(err error, code int) problem {
+	var e *toolkeep.Error
+	if errors.As(err, &e) {
+		p := gate.NewProblem(e, "")
+		return problem{p.Type, p.Title, p.Detail, p.Code, p.Name, p.Class, p.Retryable, p.Details, code}
+	}
+	titles := map[int]string{exitToolFailed: "Failed", exitUsage: "Usage", exitRefused: "Refused", exitUnavailable: "Unavailable"}
+	return problem{Type: "about:blank", Title: titles[code], Detail: err.Error(), ExitCode: code}
 }
 
 func printError(w io.Writer, e *toolkeep.Error) {
@@ -239,6 +306,7 @@ TOOLKEEP_URL (http or https) and TOOLKEEP_KEY.`,
 		}
 	}
 	root.AddCommand(exitCodesTopic())
+	root.SetFlagErrorFunc(plainFlagError)
 	root.SetHelpCommandGroupID("run")
 	root.SetCompletionCommandGroupID("run")
 	return root
@@ -255,7 +323,8 @@ func exitCodesTopic() *cobra.Command {
 4  unavailable: no server answers, or it cannot serve now
 
 Results are printed on standard output, everything else on standard error. With --json a refusal is
-printed on standard output too, as the problem document of REST.`,
+printed on standard output too, as the problem document of REST; so is an error of the command itself,
+as such a document with exit_code and, if it has no code of the catalogue, the type about:blank.`,
 	}
 }
 

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// goWords are words of the libraries that read flags.
+var goWords = regexp.MustCompile(`strconv|parsing "|invalid syntax|out of range|time: |unknown unit|missing unit|invalid duration|invalid argument`)
+
+// TestFlagsSayWhatTheyTake gives every flag of every command values that it cannot take.
+func TestFlagsSayWhatTheyTake(t *testing.T) {
+	refused := 0
+	var walk func(c *cobra.Command)
+	walk = func(c *cobra.Command) {
+		for _, sub := range c.Commands() {
+			walk(sub)
+		}
+		c.InheritedFlags() // merges them into Flags
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			for _, value := range []string{"many", "5q", "7", "-1", "1.5", "", "99999999999999999999999999"} {
+				err := c.ParseFlags([]string{"--" + f.Name + "=" + value})
+				if err == nil {
+					continue
+				}
+				refused++
+				text := c.FlagErrorFunc()(c, err).Error()
+				if goWords.MatchString(text) || !strings.Contains(text, "--"+f.Name) {
+					t.Errorf("%s --%s=%s: %s", c.CommandPath(), f.Name, value, text)
+				}
+			}
+		})
+	}
+	walk((&app{}).root())
+	if refused < 100 {
+		t.Errorf("only %d values were refused", refused)
+	}
+}
+
+// TestJSONOfOwnErrors: --json prints the error of the command itself too.
+func TestJSONOfOwnErrors(t *testing.T) {
+	t.Setenv("TOOLKEEP_DATA", t.TempDir())
+	t.Setenv("TOOLKEEP_URL", "")
+	for command, want := range map[string]struct {
+		exit  int
+		kind  string
+		words string
+	}{
+		"search --limit many x --json":                           {exitUsage, "about:blank", `--limit takes a whole number, not "many"`},
+		"search --json --no-such-flag x":                         {exitUsage, "about:blank", "unknown flag: --no-such-flag"},
+		"search --json":                                          {exitUsage, "about:blank", "argument"},
+		"tools --json":                                           {exitUnavailable, "about:blank", "server"},
+		"config check --json --set http.addr=nowhere":            {exitUsage, "urn:toolkeep:error:E3008", "is not an address"},
+		"config check --json --set limits.agent_per_minute=many": {exitUsage, "urn:toolkeep:error:E3008", "is not a whole number"},
+		"config check --json --set x":                            {exitUsage, "about:blank", "write KEY=VALUE"},
+	} {
+		var stdout, stderr bytes.Buffer
+		code := run(context.Background(), func() {}, strings.Fields(command), strings.NewReader(""), &stdout, &stderr)
+		var p problem
+		if err := json.Unmarshal(stdout.Bytes(), &p); err != nil {
+			t.Errorf("%s: %v: %s %s", command, err, stdout.String(), stderr.String())
+			continue
+		}
+		if code != want.exit || p.ExitCode != code || p.Type != want.kind || !strings.Contains(p.Detail, want.words) || stderr.Len() == 0 {
+			t.Errorf("%s: exit %d: %s %s", command, code, stdout.String(), stderr.String())
+		}
+	}
+}
+
+// TestConfigCheckReportsAll: faults of each part of the settings come together, each once.
+func TestConfigCheckReportsAll(t *testing.T) {
+	dir := t.TempDir()
+	roles := writeFile(t, dir, "roles.yaml", "roles:\n  clerk:\n    alow: []\n  other:\n    allow: 5\n")
+	file := writeFile(t, dir, "toolkeep.yaml", "http: {addr: nowhere}\nlimits: {agent_per_minute: lots}\naccess: {roles_file: "+roles+"}\n"+
+		"egress: {ca_files: [/no/such/file]}\nfiles: {roots: ['/srv/{tenat}']}\ntls: {cert: /no/cert, key: /no/key}\n")
+	var stdout, stderr bytes.Buffer
+	code := run(context.Background(), func() {}, []string{"config", "check", "--json", "--config", file}, strings.NewReader(""), &stdout, &stderr)
+	var p problem
+	if err := json.Unmarshal(stdout.Bytes(), &p); err != nil || code != exitUsage {
+		t.Fatalf("exit %d, %v: %s%s", code, err, stdout.String(), stderr.String())
+	}
+	all, _ := p.Details["errors"].([]any)
+	for _, want := range []string{"/http/addr", "/limits/agent_per_minute", "/roles/clerk/alow", "/roles/other/allow", "/egress", "/files/roots", "/tls"} {
+		n := 0
+		for _, f := range all {
+			f := f.(map[string]any)
+			if f["pointer"] == want {
+				n++
+				if strings.HasPrefix(want, "/roles/") && !strings.Contains(f["message"].(string), roles+", line ") {
+					t.Errorf("%v has no place", f)
+				}
+			}
+		}
+		if n != 1 {
+			t.Errorf("%d faults of %s: %s", n, want, stdout.String())
+		}
+	}
+}
+
+func writeFile(t *testing.T, dir, name, text string) string {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
