@@ -2,6 +2,7 @@ package toolkeep
 
 import (
 	"context"
+	"errors"
 	"io"
 )
 
@@ -46,8 +47,8 @@ type Execution struct {
 	MaxBytes int64   // hard limit of the raw result
 	// Grow is told of bytes of the result as they arrive, by the goroutine that called
 	// Execute, and waits until the process has room for them; its error, that of the
-	// context, ends the attempt. Nil counts nothing. An executor that does not call it has
-	// its result counted when it is whole.
+	// context, ends the attempt. Nil counts nothing; see Arrived. An executor that does not call it
+	// has its result counted when it is whole.
 	Grow func(bytes int64) error
 	// Keep reads body to its end if the whole of a result of the type o.ContentType belongs into the blob store: a short
 	// body into o.Body, a long one into the store while it arrives, which o.Kept describes. Grow is told of what is held.
@@ -55,6 +56,22 @@ type Execution struct {
 	// body, or of Grow. Nil keeps nothing.
 	Keep  func(o *Output, body io.Reader) (bool, error)
 	Clean Cleaner // removes the call's secrets from text
+}
+
+// Arrived tells Grow, if it is set, of bytes of the result that arrived. The error, after which
+// the attempt ends, is E3502 or E3902.
+func (x *Execution) Arrived(bytes int64) *Error {
+	if x.Grow == nil {
+		return nil
+	}
+	err := x.Grow(bytes)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, context.DeadlineExceeded):
+		return NewError(UpstreamTimeout, "the attempt's time ended while its result waited for memory (calls.result_memory)").Because(err)
+	}
+	return NewError(Cancelled, "the call was cancelled while its result waited for memory").Because(err)
 }
 
 // Credential is a secret and where it is sent.

@@ -31,6 +31,13 @@ type memory struct {
 	changed chan struct{} // closed when used falls
 }
 
+// HeldByResults returns the bytes that results take now, about, and what they may take together; limit 0 is none.
+func (p *Pipeline) HeldByResults() (used, limit int64) {
+	p.memory.mu.Lock()
+	defer p.memory.mu.Unlock()
+	return p.memory.used, p.memory.limit
+}
+
 // admit waits until the call with that id may be sent. E3811 if its time ends before, E3902 if it is cancelled.
 func (m *memory) admit(ctx context.Context, id string) *toolkeep.Error {
 	if m.limit <= 0 {

@@ -81,6 +81,9 @@ func TestNoMemoryForResults(t *testing.T) {
 		first <- err
 	}()
 	<-full // it holds 8 MiB: the budget
+	if used, limit := h.pipeline.HeldByResults(); used != 8<<20 || limit != 8<<20 {
+		t.Errorf("%d of %d bytes are held", used, limit)
+	}
 	c := &toolkeep.Call{Tool: "std.large", Timeout: 200 * time.Millisecond}
 	_, err := h.call(c)
 	wantCode(t, err, toolkeep.Backpressure)
@@ -107,6 +110,9 @@ func TestNoMemoryForResults(t *testing.T) {
 	}
 	if _, err := h.call(c); err != nil {
 		t.Errorf("after the others ended: %v", err)
+	}
+	if used, _ := h.pipeline.HeldByResults(); used != 0 {
+		t.Errorf("%d bytes are held after all calls", used)
 	}
 }
 

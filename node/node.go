@@ -371,7 +371,7 @@ func (n *Node) buildTelemetry(context.Context) (err error) {
 
 // samples are those of parts that count for themselves.
 func (n *Node) samples() []telemetry.Sample {
-	all := slices.Concat(telemetry.SpoolSamples(n.pipeline.Spooled()), telemetry.IndexSamples(n.index.Len(), n.index.Embedding()), telemetry.UsageSamples(n.usage.Stats()))
+	all := slices.Concat(telemetry.SpoolSamples(n.pipeline.Spooled()), telemetry.ResultSamples(n.pipeline.HeldByResults()), telemetry.IndexSamples(n.index.Len(), n.index.Embedding()), telemetry.UsageSamples(n.usage.Stats()))
 	if n.searchCache != nil {
 		all = append(all, telemetry.SearchCacheSamples(n.searchCache.Stats())...)
 	}

@@ -14,6 +14,14 @@ func SpoolSamples(waiting, lost int64) []Sample {
 	}
 }
 
+// ResultSamples tell of the memory that results share.
+func ResultSamples(used, limit int64) []Sample {
+	return []Sample{
+		{Name: "toolkeep_result_memory_bytes", Help: "Memory that results take while they are read and checked, about.", Value: float64(used)},
+		{Name: "toolkeep_result_memory_limit_bytes", Help: "What they may take together, by calls.result_memory.", Value: float64(limit)},
+	}
+}
+
 // CommitSamples tell what a store committed.
 func CommitSamples(groups, rows int64) []Sample {
 	return []Sample{

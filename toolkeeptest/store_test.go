@@ -88,6 +88,8 @@ func TestStoreTrouble(t *testing.T) {
 			metrics.url = strings.TrimSuffix(k.MetricsURL(), "/metrics")
 			if m := metrics.do("GET", "/metrics", ""); !strings.Contains(m.body, "toolkeep_spool_records ") || strings.Contains(m.body, "toolkeep_spool_records 0") {
 				t.Errorf("the metrics do not tell of the spool")
+			} else if !strings.Contains(m.body, "toolkeep_result_memory_bytes 0") || !strings.Contains(m.body, "toolkeep_result_memory_limit_bytes ") {
+				t.Errorf("the metrics do not tell of the memory of results")
 			}
 
 			onWriter(t, k, trouble.end)

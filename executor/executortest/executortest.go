@@ -32,7 +32,8 @@ type Harness struct {
 	Slow *Case
 	// Late is the error code of a Slow call past its deadline; "" is E3502.
 	Late toolkeep.Code
-	// Large is a call whose result is over 1 KiB.
+	// Large is a call whose result is over 1 KiB. Its bytes are told as they arrive, or Lacks
+	// has the reason under Counted.
 	Large *Case
 	// Unsent lists calls that fail before anything is sent or done.
 	Unsent []*Case
@@ -90,6 +91,7 @@ func Run(t *testing.T, make func(t *testing.T) Harness) {
 		{"Check", testCheck},
 		{"Works", testWorks},
 		{"MaxBytes", testMaxBytes},
+		{"Counted", testCounted},
 		{"CancelBefore", testCancelBefore},
 		{"Cancel", func(t *testing.T, h Harness) { testEnd(t, h, toolkeep.Cancelled) }},
 		{"Deadline", func(t *testing.T, h Harness) { testEnd(t, h, toolkeep.UpstreamTimeout) }},
@@ -191,6 +193,25 @@ func testMaxBytes(t *testing.T, h Harness) {
 	if e := wantCode(t, err, toolkeep.ResultTooLarge); e != nil && e.NothingSent {
 		t.Error("NothingSent is set for a call that had an answer")
 	}
+}
+
+// testCounted: what arrives is told, and an attempt that finds no room ends with its context.
+func testCounted(t *testing.T, h Harness) {
+	if h.Large == nil || h.Lacks["Counted"] != "" {
+		lacking(t, h, "Counted")
+		return
+	}
+	x, told := execution(h.Large), int64(0)
+	x.Grow = func(bytes int64) error { told += bytes; return nil }
+	if _, err := h.Executor.Execute(t.Context(), x); err != nil || told < 1<<10 {
+		t.Errorf("%d bytes were told: %v", told, err)
+	}
+	x = execution(h.Large)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	x.Grow = func(int64) error { cancel(); return ctx.Err() }
+	_, err := h.Executor.Execute(ctx, x)
+	wantCode(t, err, toolkeep.Cancelled)
 }
 
 // testCancelBefore: a call with an ended context does nothing.

@@ -128,6 +128,9 @@ func (c *call) take(f *os.File, offset, n, size int64) ([]byte, bool, *toolkeep.
 		raw = slices.Grow(raw, k)
 		got, err := f.Read(raw[len(raw) : len(raw)+k])
 		raw, piece = raw[:len(raw)+got], min(2*piece, chunk)
+		if late := c.x.Arrived(int64(got)); late != nil {
+			return nil, false, late
+		}
 		if errors.Is(err, io.EOF) {
 			break
 		}

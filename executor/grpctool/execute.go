@@ -255,6 +255,9 @@ func (a *attempt) output(v any) *toolkeep.Output {
 
 // read returns the JSON tree of one encoded message.
 func (a *attempt) read(s *shower, raw []byte) (any, *toolkeep.Error) {
+	if err := a.x.Arrived(int64(len(raw))); err != nil {
+		return nil, a.sent(err)
+	}
 	d := a.binding.method.Output()
 	if weigh(d, raw, maxValues) < 0 {
 		return nil, toolkeep.NewError(toolkeep.ResultTooLarge, "the upstream's answer holds more than %d values; ask for less, for example by a page or filter field", maxValues)

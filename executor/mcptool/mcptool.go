@@ -103,6 +103,9 @@ func (e *Executor) Execute(ctx context.Context, x *toolkeep.Execution) (*toolkee
 	if err != nil {
 		return nil, c.failed(ctx, err)
 	}
+	if err := x.Arrived(a.BytesRecv); err != nil {
+		return nil, err
+	}
 	value, terr := c.result(a.Result)
 	if terr != nil {
 		return nil, terr

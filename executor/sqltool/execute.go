@@ -419,6 +419,9 @@ func (c *call) statements(ctx context.Context, m *member) (any, error) {
 	results := make([]any, 0, len(b.statements))
 	for i := range b.statements {
 		out := &sink{maxRows: b.rows, maxBytes: b.bytes, hard: c.hard(), total: &total}
+		if !b.write {
+			out.grow = c.x.Arrived
+		}
 		if n, ok := shown(c.args[i]); ok && n < b.rows {
 			out.maxRows, out.paged = n, true
 		}

@@ -21,6 +21,7 @@ type sink struct {
 	maxBytes int64 // cap of the binding: further rows are dropped
 	hard     int64 // limit of the pipeline: above it the call fails
 	total    *int64
+	grow     func(bytes int64) *toolkeep.Error // is told of each row; nil for statements that hold locks
 
 	columns  []column
 	rows     []any
@@ -75,6 +76,9 @@ func (s *sink) add(row map[string]any, size int64) *toolkeep.Error {
 	s.bytes += size
 	*s.total += size
 	s.rows = append(s.rows, row)
+	if s.grow != nil {
+		return s.grow(size)
+	}
 	return nil
 }
 
