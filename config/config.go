@@ -100,7 +100,8 @@ func (g GRPC) Enabled() bool { return g.Addr != "" && g.Addr != "off" }
 
 // Metrics configures the Prometheus face.
 type Metrics struct {
-	Addr     string `key:"metrics.addr" default:"127.0.0.1:9090" help:"where Prometheus reads /metrics; beyond loopback needs the same as http.addr"`
+	Addr     string `key:"metrics.addr" default:"127.0.0.1:9090" help:"where Prometheus reads /metrics, and probes /health/…; beyond loopback needs the same as http.addr"`
+	TLS      string `key:"metrics.tls" default:"same" choices:"same,server,off" help:"TLS of metrics.addr: same as the other listeners, server (their certificate, and no client certificate although tls.client_ca is set), or off (plain HTTP, on loopback only)"`
 	MaxTools int    `key:"metrics.max_tools" default:"10000" min:"1" max:"1000000" help:"tool ids with series of their own; further ones are dropped and counted"`
 }
 
@@ -109,7 +110,7 @@ type TLS struct {
 	Cert     string `key:"tls.cert" help:"PEM file with the certificate chain of all listeners; a changed file is used for new connections within ten seconds"`
 	Key      string `key:"tls.key" help:"PEM file with the private key"`
 	Min      string `key:"tls.min" default:"1.3" choices:"1.2,1.3" help:"oldest version of TLS that the listeners speak"`
-	ClientCA string `key:"tls.client_ca" help:"PEM file with the authorities whose client certificates are let in (mTLS); every listener then refuses a client without one, health and metrics too; empty asks for none"`
+	ClientCA string `key:"tls.client_ca" help:"PEM file with the authorities whose client certificates are let in (mTLS); every listener then refuses a client without one, health and metrics too unless metrics.tls says otherwise; empty asks for none"`
 }
 
 // Enabled reports whether the listeners use TLS.

@@ -85,7 +85,7 @@ func TestDefaults(t *testing.T) {
 		HTTP:    HTTP{Addr: "127.0.0.1:8080", MaxBody: 1 << 20, MaxDepth: 50, MaxProperties: 1000, MaxHeader: 64 << 10, MaxKey: 4096},
 		MCP:     MCP{View: "auto", AutoTools: 40, SessionIdle: 30 * time.Minute, Sessions: 10_000, PrincipalSessions: 100},
 		GRPC:    GRPC{Addr: "127.0.0.1:50053"},
-		Metrics: Metrics{Addr: "127.0.0.1:9090", MaxTools: 10_000},
+		Metrics: Metrics{Addr: "127.0.0.1:9090", TLS: "same", MaxTools: 10_000},
 		TLS:     TLS{Min: "1.3"},
 		Access:  Access{Mode: "rbac", AgentFailures: 10, AgentBlock: 5 * time.Minute, AddressFailures: 100, AddressBlock: 15 * time.Minute, FailureAlarm: 10_000},
 		OAuth:   OAuth{SubjectClaim: "sub", TenantClaim: "tenant"},
@@ -496,6 +496,8 @@ func TestOpeningToANetwork(t *testing.T) {
 		}
 	}
 	refused(t, Sources{Environ: []string{"TOOLKEEP_METRICS_ADDR=127.0.0.1:8080"}}, "metrics.addr")
+	refused(t, Sources{Environ: []string{"TOOLKEEP_METRICS_ADDR=10.0.0.1:9090", "TOOLKEEP_METRICS_TLS=off", "TOOLKEEP_TLS_CERT=c", "TOOLKEEP_TLS_KEY=k",
+		"TOOLKEEP_ACCESS_METHOD=api_key"}}, "metrics.tls")
 }
 
 func TestRoles(t *testing.T) {

@@ -41,6 +41,19 @@ func (t TLS) Server() (*tls.Config, error) {
 	return c, nil
 }
 
+// Speaks returns what the listener of the metrics speaks, of what Server gave.
+func (m Metrics) Speaks(all *tls.Config) *tls.Config {
+	switch {
+	case all == nil || m.TLS == "off":
+		return nil
+	case m.TLS == "server":
+		own := all.Clone()
+		own.ClientAuth, own.ClientCAs = tls.NoClientCert, nil
+		return own
+	}
+	return all
+}
+
 // valid is an error where no client accepts the certificate at this time.
 func valid(cert *x509.Certificate, now time.Time) error {
 	switch {

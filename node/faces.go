@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"net/http"
 	"os"
@@ -126,22 +127,20 @@ func (n *Node) listen(context.Context) error {
 	}
 	metrics := http.NewServeMux()
 	metrics.Handle("GET /metrics", n.metrics.Handler())
+	n.health.Register(metrics) // for probes without a client certificate
 	addr, err := f.listeners.HTTP(f.api.Server(), c.HTTP.Addr, cert)
 	if err != nil {
 		return err
 	}
-	scheme := "http://"
-	if cert != nil {
-		scheme = "https://"
-	}
-	at := scheme + listen.Reachable(addr)
+	at := schemeOf(cert) + listen.Reachable(addr)
 	f.url.Store(&at)
+	forMetrics := c.Metrics.Speaks(cert)
 	addr, err = f.listeners.HTTP(&http.Server{Handler: metrics, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second,
-		WriteTimeout: 60 * time.Second, IdleTimeout: 2 * time.Minute}, c.Metrics.Addr, cert)
+		WriteTimeout: 60 * time.Second, IdleTimeout: 2 * time.Minute}, c.Metrics.Addr, forMetrics)
 	if err != nil {
 		return err
 	}
-	f.metrics = scheme + listen.Reachable(addr) + "/metrics"
+	f.metrics = schemeOf(forMetrics) + listen.Reachable(addr) + "/metrics"
 	if !c.GRPC.Enabled() {
 		return nil
 	}
@@ -159,6 +158,13 @@ func (n *Node) listen(context.Context) error {
 		f.grpc = listen.Reachable(addr)
 	}
 	return err
+}
+
+func schemeOf(cert *tls.Config) string {
+	if cert == nil {
+		return "http://"
+	}
+	return "https://"
 }
 
 // Failed is sent what ended a listener that should still listen.

@@ -122,6 +122,47 @@ func TestMutualTLS(t *testing.T) {
 	}
 }
 
+// TestProbesWithoutClientCertificates: metrics.tls lets probes and Prometheus in at their own listener alone.
+func TestProbesWithoutClientCertificates(t *testing.T) {
+	servers, clients := issue(t, "servers", nil, authority), issue(t, "clients", nil, authority)
+	own := issue(t, "toolkeep", servers, forServers)
+	speaks := &tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS13}
+	speaks.RootCAs.AddCert(servers.cert)
+	for setting, scheme := range map[string]string{"server": "https://", "off": "http://"} {
+		t.Run(setting, func(t *testing.T) {
+			k := toolkeeptest.New(t, toolkeeptest.Option{Settings: map[string]string{
+				"tls.cert": own.certFile, "tls.key": own.keyFile, "tls.client_ca": clients.certFile, "metrics.tls": setting}})
+			if !strings.HasPrefix(k.MetricsURL(), scheme) {
+				t.Errorf("the metrics are at %s", k.MetricsURL())
+			}
+			base := strings.TrimSuffix(k.MetricsURL(), "/metrics")
+			transport := &http.Transport{TLSClientConfig: speaks, ForceAttemptHTTP2: true}
+			defer transport.CloseIdleConnections()
+			for url, status := range map[string]int{
+				k.MetricsURL(): http.StatusOK, base + "/health/live": http.StatusOK, base + "/health/ready": http.StatusOK, base + "/health/startup": http.StatusOK,
+				base + "/api/v1/tools": http.StatusNotFound, k.URL() + "/health/live": 0,
+			} {
+				req, err := http.NewRequest(http.MethodGet, url, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				resp, err := transport.RoundTrip(req)
+				if err != nil {
+					if status != 0 {
+						t.Errorf("%s: %v", url, err)
+					}
+					continue
+				}
+				resp.Body.Close()
+				if resp.StatusCode != status {
+					t.Errorf("%s: %d, want %d", url, resp.StatusCode, status)
+				}
+			}
+			overGRPC(t, k, speaks, k.Key("default", "reader"), false)
+		})
+	}
+}
+
 func overHTTP(t *testing.T, k *toolkeeptest.Toolkeep, speaks *tls.Config, key string, in bool) {
 	t.Helper()
 	transport := &http.Transport{TLSClientConfig: speaks.Clone(), ForceAttemptHTTP2: true}
