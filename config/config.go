@@ -183,6 +183,7 @@ type Calls struct {
 	Poll           time.Duration `key:"calls.poll" default:"100ms" min:"1ms" max:"1m" help:"pause between reads of the queue; new calls are noticed at once, the pause is for calls that become due"`
 	Lease          time.Duration `key:"calls.lease" default:"10s" min:"3s" max:"1h" help:"a worker that does not renew its lease for this long counts as dead; leases are renewed after a third of it"`
 	MaxResult      int64         `key:"calls.max_result" kind:"size" default:"100MB" min:"1KiB" max:"4GiB" help:"largest raw result of a tool; past it the call fails (E3710)"`
+	RecordWait     time.Duration `key:"calls.record_wait" default:"50ms" min:"1ms" max:"5s" help:"how long a reading call waits for the store; then its record goes to the spool file, from there to the store, and further reading calls do not wait until the store answers again; more where the store answers slowly as a rule"`
 	ResultMemory   int64         `key:"calls.result_memory" kind:"size" default:"0" max:"1TiB" help:"memory that all results take together while they are read and checked; a call over it waits, and is refused with E3811 if its time ends before it was sent. A result takes about three times its bytes. 0 is a quarter of the memory that the process may use (GOMEMLIMIT, the cgroup or the machine)"`
 }
 

@@ -134,8 +134,12 @@ func (p *Pipeline) admitIDs(ctx context.Context, a *activeCall) error {
 	if a.mode == modeDryRun {
 		return nil
 	}
-	_, err := p.Invocations.Get(ctx, toolkeep.CallRef{Tenant: a.row.Tenant, ID: c.ID})
+	err := p.lookUp(ctx, func(ctx context.Context) error {
+		_, err := p.Invocations.Get(ctx, toolkeep.CallRef{Tenant: a.row.Tenant, ID: c.ID})
+		return err
+	})
 	switch {
+	case err == errAway: // as if it were taken
 	case errors.Is(err, toolkeep.ErrNotFound):
 		a.row.ID = c.ID
 	case err != nil:

@@ -1,5 +1,7 @@
 package invoke
 
+import "context"
+
 // UnsharedRuns returns how many calls run alone, or wait to, because their results are
 // personal.
 func (p *Pipeline) UnsharedRuns() (n int) {
@@ -10,3 +12,6 @@ func (p *Pipeline) UnsharedRuns() (n int) {
 	}
 	return n
 }
+
+// Drained moves the spool into the store.
+func (p *Pipeline) Drained(ctx context.Context) error { return p.spool.drainIfAny(ctx, p.Store) }

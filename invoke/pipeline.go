@@ -42,8 +42,13 @@ type Config struct {
 	ResultLife time.Duration // answer of a waiting call; default 24 h
 	Lease      time.Duration // of a running waiting call, renewed at a third; default 10 s
 	RowTimeout time.Duration // longest wait for the store; default 5 s
-	HardBytes  int64         // largest raw result; default 100 MB
-	KeyBytes   int           // longest key or id; default 4096
+	// RecordWait is how long a reading call waits for the store; default 50 ms. Then its
+	// record goes to the spool, and the store counts as away until it answers again.
+	RecordWait time.Duration
+	// OnStoreAway is called when the store begins to count as away; it must not block. Optional.
+	OnStoreAway func()
+	HardBytes   int64 // largest raw result; default 100 MB
+	KeyBytes    int   // longest key or id; default 4096
 	// ResultMemory bounds in bytes what all results take together while they are read and
 	// inspected; default no limit.
 	ResultMemory int64
@@ -70,10 +75,12 @@ type Pipeline struct {
 	sensitive    sensitiveTools
 	unsharedRuns keyedSemaphore
 	memory       memory
+	away         atomic.Bool // the store does not answer; see record
 	draining     atomic.Bool
-	interrupted  atomic.Bool   // Interrupt was called
-	underway     atomic.Int64  // synchronous calls that began before Drain
-	idle         chan struct{} // signals that underway fell to zero while draining
+	interrupted  atomic.Bool     // Interrupt was called
+	underway     atomic.Int64    // synchronous calls that began before Drain
+	idle         chan struct{}   // signals that underway fell to zero while draining
+	run          context.Context // until Stop
 	stop         context.CancelFunc
 	done         sync.WaitGroup // goroutines of the pipeline
 }
@@ -92,6 +99,7 @@ func New(c Config) (*Pipeline, error) {
 	setDefault(&c.ResultLife, 24*time.Hour)
 	setDefault(&c.Lease, 10*time.Second)
 	setDefault(&c.RowTimeout, 5*time.Second)
+	setDefault(&c.RecordWait, 50*time.Millisecond)
 	setDefault(&c.HardBytes, 100_000_000)
 	setDefault(&c.KeyBytes, 4096)
 	if c.Clock == nil {
@@ -100,8 +108,10 @@ func New(c Config) (*Pipeline, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Pipeline{Config: c, sequence: newSequence(100_000), idle: make(chan struct{}, 1), memory: memory{limit: c.ResultMemory},
-		spool: &spool{path: c.SpoolPath, limit: 64 << 20}}, nil
+	p := &Pipeline{Config: c, sequence: newSequence(100_000), idle: make(chan struct{}, 1), memory: memory{limit: c.ResultMemory},
+		spool: &spool{path: c.SpoolPath, limit: 64 << 20}}
+	p.run, p.stop = context.WithCancel(context.Background())
+	return p, nil
 }
 
 func setDefault[T comparable](p *T, v T) {

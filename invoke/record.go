@@ -200,8 +200,10 @@ func (p *Pipeline) write(ctx context.Context, a *activeCall, failure *toolkeep.E
 			p.keepForLater(a) // the store has just failed; waiting again would double the time
 			return nil
 		}
-		if err := p.apply(ctx, append([]toolkeep.Change{toolkeep.RecordCall{Invocation: copyRow(&a.row)}}, accesses(&a.row)...)...); err != nil {
-			p.Log.Error("a call's record could not be written", "invocation_id", a.row.ID, "error", err)
+		if err := p.record(ctx, append([]toolkeep.Change{toolkeep.RecordCall{Invocation: copyRow(&a.row)}}, accesses(&a.row)...)...); err != nil {
+			if err != errAway {
+				p.Log.Error("a call's record could not be written", "invocation_id", a.row.ID, "error", err)
+			}
 			p.keepForLater(a)
 			return nil
 		}

@@ -14,11 +14,9 @@ func (p *Pipeline) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	run, stop := context.WithCancel(context.WithoutCancel(ctx))
-	p.stop = stop
 	p.done.Add(2)
-	go p.follow(run, head)
-	go p.renewLeases(run)
+	go p.follow(p.run, head)
+	go p.renewLeases(p.run)
 	if p.Alone {
 		if err := p.lapse(ctx, p.Node); err != nil {
 			p.Stop()
@@ -66,9 +64,7 @@ func (p *Pipeline) Interrupt() {
 // Stop ends the pipeline's goroutines and waits for them.
 func (p *Pipeline) Stop() {
 	p.Drain()
-	if p.stop != nil {
-		p.stop()
-	}
+	p.stop()
 	p.done.Wait()
 }
 

@@ -21,7 +21,8 @@ import (
 type spool struct {
 	path  string
 	limit int64
-	mu    sync.Mutex
+	mu    sync.Mutex   // of the file; calls wait for it, so nothing is asked of the store meanwhile
+	move  sync.Mutex   // one drain at a time
 	lines atomic.Int64 // not yet in the store, as far as this process knows
 	lost  atomic.Int64 // dropped because the spool was full or could not be written
 	// failing holds why the latest record was lost; nil once one could be stored again.
@@ -35,7 +36,7 @@ const (
 	spoolLine = 1 << 20
 	// spoolTrial is how many bytes a spool that failed must take to count as working.
 	spoolTrial = 64 << 10
-	// spoolWait bounds one Apply: calls that add records wait for it.
+	// spoolWait bounds one Apply.
 	spoolWait = 5 * time.Second
 )
 
@@ -131,9 +132,11 @@ func (s *spool) add(v *toolkeep.Invocation) error {
 // drain moves the spool into the store; what cannot be moved stays. The store's unique
 // ids skip a record that it already has (after a crash between commit and removal).
 func (s *spool) drain(ctx context.Context, store toolkeep.Applier) error {
+	s.move.Lock()
+	defer s.move.Unlock()
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	raw, err := os.ReadFile(s.path)
+	s.mu.Unlock()
 	if errors.Is(err, fs.ErrNotExist) || len(raw) == 0 && err == nil {
 		return nil
 	}
@@ -167,6 +170,32 @@ func (s *spool) drain(ctx context.Context, store toolkeep.Applier) error {
 	if err := errors.Join(lines.Err(), flush()); err != nil {
 		return err
 	}
-	s.lines.Store(0)
-	return os.Remove(s.path)
+	return s.cut(len(raw))
+}
+
+// cut removes the first n bytes, whose records are in the store.
+func (s *spool) cut(n int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	raw, err := os.ReadFile(s.path)
+	if err != nil {
+		return err
+	}
+	rest := raw[min(n, len(raw)):]
+	s.lines.Store(int64(bytes.Count(rest, []byte("\n"))))
+	switch {
+	case len(rest) == 0:
+		return os.Remove(s.path)
+	case len(rest) > n:
+		return nil // they would overwrite themselves; the next drain writes all again, which the store skips
+	}
+	file, err := os.OpenFile(s.path, os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteAt(rest, 0)
+	if err == nil {
+		err = file.Truncate(int64(len(rest)))
+	}
+	return errors.Join(err, file.Close())
 }

@@ -14,6 +14,9 @@ const sweepBatch = 200
 // Sweep periodically handles waiting calls: lapsed leases, passed deadlines, answers
 // not fetched, and spooled records.
 func (p *Pipeline) Sweep(ctx context.Context) error {
+	if err := p.StoreHealth(); err != nil {
+		return err
+	}
 	return errors.Join(p.spool.drainIfAny(ctx, p.Store), p.lapse(ctx, ""), p.overdue(ctx), p.expire(ctx))
 }
 

@@ -332,6 +332,7 @@ func (n *Node) buildPipeline(context.Context) (err error) {
 		Observer: observer{&telemetry.Observer{Metrics: n.metrics, Log: n.log}},
 		Node:     n.name, SyncLimit: c.Calls.SyncLimit, WaitLimit: c.Calls.WaitLimit, ResultLife: c.Calls.ResultLifetime,
 		Lease: c.Calls.Lease, HardBytes: c.Calls.MaxResult, KeyBytes: c.HTTP.MaxKey, ResultMemory: resultMemory(c.Calls.ResultMemory),
+		RecordWait: c.Calls.RecordWait, OnStoreAway: func() { n.health.Recheck() },
 		Arguments: canon.Limits{Bytes: c.HTTP.MaxBody, Depth: c.HTTP.MaxDepth, Properties: c.HTTP.MaxProperties},
 		SpoolPath: filepath.Join(c.Data, datadir.Spool), Alone: c.Store.DSN == "", Clock: n.options.Clock, Log: n.logger("invoke"), Hook: n.options.Hook,
 	})
@@ -344,7 +345,7 @@ func (n *Node) buildTelemetry(context.Context) (err error) {
 		version = n.options.Version
 	}
 	n.health = telemetry.NewHealth(telemetry.HealthConfig{Version: version, Log: n.logger("health"), Clock: n.options.Clock})
-	n.health.Add(telemetry.Component{Name: "store", Required: true, Grace: n.config.Catalog.StaleFor, Check: n.store.Health})
+	n.health.Add(telemetry.Component{Name: "store", Required: true, Grace: n.config.Catalog.StaleFor, Check: n.storeHealth})
 	n.health.Add(telemetry.Component{Name: "record_spool", Check: func(context.Context) error { return n.pipeline.RecordHealth() }})
 	if n.access.TakesTokens() {
 		n.health.Add(telemetry.Component{Name: "oauth_issuer", Check: n.access.OAuthHealth})
@@ -367,6 +368,14 @@ func (n *Node) buildTelemetry(context.Context) (err error) {
 		},
 		Samples: []func() []telemetry.Sample{n.log.Samples, n.stats, n.samples}})
 	return err
+}
+
+// storeHealth asks the store, unless calls know already that it does not answer.
+func (n *Node) storeHealth(ctx context.Context) error {
+	if err := n.pipeline.StoreHealth(); err != nil {
+		return err
+	}
+	return n.store.Health(ctx)
 }
 
 // samples are those of parts that count for themselves.

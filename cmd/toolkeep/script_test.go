@@ -48,6 +48,7 @@ func scripts(dir string) testscript.Params {
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("TOOLKEEP_DATA", filepath.Join(e.WorkDir, "data"))
 			e.Setenv("SERVE", "--addr=127.0.0.1:0")
+			e.Setenv("TOOLKEEP_CALLS_RECORD_WAIT", "5s") // scripts read records at once, on machines of any speed
 			e.Setenv("TOOLKEEP_GRPC_ADDR", "127.0.0.1:0")
 			e.Defer(func() { endServer(filepath.Join(e.WorkDir, "data")) })
 			program, err := offersPath()
