@@ -68,7 +68,8 @@ func TestSearch(t *testing.T) {
 		}),
 		tool("mail.send", "1.0.0", "Deliver a message to an address", func(m *toolkeep.Manifest) {
 			m.Tags = []string{"email"}
-			m.Examples = []toolkeep.Example{{Scenario: "invite colleagues to a birthday"}}
+			m.Examples = []toolkeep.Example{{Scenario: "invite colleagues to a birthday", Explanation: "several recipients at once"}}
+			m.CommonErrors = []byte(`[{"error":"quota exhausted","resolution":"wait until tomorrow"}]`)
 		}),
 		tool("math.add", "1.0.0", "Add numbers"),
 		tool("math.sum", "1.0.0", "Add numbers"),
@@ -82,6 +83,9 @@ func TestSearch(t *testing.T) {
 		{"parameter names", "postal code", []string{"weather.forecast@1.0.0"}, []string{"postal", "code"}},
 		{"tags", "emails", []string{"mail.send@1.0.0"}, []string{"emails"}},
 		{"examples", "birthday", []string{"mail.send@1.0.0"}, []string{"birthday"}},
+		{"explanations of examples", "recipient", []string{"mail.send@1.0.0"}, []string{"recipient"}},
+		{"common errors", "quota exhausted", []string{"mail.send@1.0.0"}, []string{"quota", "exhausted"}},
+		{"what to do about them", "tomorrow", []string{"mail.send@1.0.0"}, []string{"tomorrow"}},
 		{"equal scores by id", "numbers", []string{"math.add@1.0.0", "math.sum@1.0.0"}, []string{"numbers"}},
 		{"exact id first", "weather.current", []string{"weather.current@1.0.0", "weather.forecast@1.0.0"}, []string{"weather", "current"}},
 		{"exact name first", "SUM", []string{"math.sum@1.0.0"}, []string{"sum"}},

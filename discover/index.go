@@ -29,7 +29,7 @@ const (
 	fieldParameters
 	fieldLabels   // tags, capabilities, category, namespace
 	fieldMore     // short description, explanation, guidance
-	fieldExamples // scenarios and use cases
+	fieldExamples // examples in words, use cases, and common errors with what to do
 	fieldCount
 )
 
@@ -384,9 +384,20 @@ func (x *Index) takeApart(t *toolkeep.Tool) *doc {
 	}
 	for _, e := range m.Examples {
 		add(fieldExamples, e.Scenario)
+		add(fieldExamples, e.Explanation)
 	}
 	for _, s := range m.UseCases {
 		add(fieldExamples, s)
+	}
+	var errors []struct {
+		Error      string `json:"error"`
+		Resolution string `json:"resolution"`
+	}
+	if json.Unmarshal(m.CommonErrors, &errors) == nil { // absent, or checked when it was published
+		for _, e := range errors {
+			add(fieldExamples, e.Error)
+			add(fieldExamples, e.Resolution)
+		}
 	}
 	if x.meaning != nil {
 		d.means = sha256.Sum256([]byte(embeddingText(t)))

@@ -606,7 +606,8 @@ func (p *postings) embedded(i int) bool {
 }
 
 // embeddingText returns the text embedded for a tool (Discovery 3.2): its name in words, the start
-// of its description, its guidance, tags, use cases and the scenarios of its examples.
+// of its description, its guidance, tags, use cases and the scenarios of its examples. Errors and
+// explanations are found by their words: here they would blur what the tool is for.
 func embeddingText(t *toolkeep.Tool) string {
 	var b strings.Builder
 	add := func(s string) {
