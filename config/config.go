@@ -268,7 +268,7 @@ type Search struct {
 
 // SearchBudgets holds the token limit of a context in each phase.
 type SearchBudgets struct {
-	InitialPlanning      int `key:"search.budgets.initial_planning" default:"3000" min:"500" max:"100000" help:"most tokens of a context in the phase initial_planning, if the request sets no limit"`
+	InitialPlanning      int `key:"search.budgets.initial_planning" default:"3000" min:"500" max:"100000" help:"most tokens of a context in the phase initial_planning, if the request sets no limit, and about the most of the index of a search"`
 	ToolSelection        int `key:"search.budgets.tool_selection" default:"5000" min:"500" max:"100000" help:"the same for tool_selection"`
 	ExecutionPreparation int `key:"search.budgets.execution_preparation" default:"4000" min:"500" max:"100000" help:"the same for execution_preparation"`
 	ErrorRecovery        int `key:"search.budgets.error_recovery" default:"5000" min:"500" max:"100000" help:"the same for error_recovery"`

@@ -64,9 +64,19 @@ const (
 	InSession Strategy = "session"
 )
 
-// Counter is a search that counts the visible tools without listing them.
+// Counter is a search that counts the visible tools by category without listing them. The map is
+// shared and is not written.
 type Counter interface {
-	Count(ask Query, visible func(*toolkeep.Tool) bool) int
+	Count(ask Query, visible func(*toolkeep.Tool) bool) (byCategory map[string]int)
+}
+
+// ByCategory counts tools.
+func ByCategory(tools []*toolkeep.Tool) map[string]int {
+	n := map[string]int{}
+	for _, t := range tools {
+		n[t.Manifest.Category]++
+	}
+	return n
 }
 
 // Query is one search.

@@ -78,6 +78,10 @@ func (a *app) search(cmd *cobra.Command, words string, s *searchWish) error {
 		if degraded := found.Data.Metadata.Degraded; s.explain && degraded != "" {
 			fmt.Fprintln(a.stderr, "toolkeep:", degraded)
 		}
+		if n := len(found.Data.Index) - len(found.Data.Detailed); n > 0 {
+			found.Data.Index = found.Data.Index[:len(found.Data.Detailed)]
+			fmt.Fprintf(a.stderr, "toolkeep: at least %d more match; --limit shows up to 50\n", n)
+		}
 		if s.explain {
 			return found.explain(w)
 		}
@@ -96,6 +100,9 @@ type foundTools struct {
 			Why              []string   `json:"why"`
 			Explanation      scoreParts `json:"explanation"`
 		} `json:"lightweightIndex"`
+		Detailed []struct {
+			ToolID string `json:"toolId"`
+		} `json:"detailedTools"`
 		Metadata struct {
 			Degraded string     `json:"degraded"`
 			Weights  scoreParts `json:"weights"`

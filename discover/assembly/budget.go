@@ -213,18 +213,22 @@ func category(t *toolkeep.Tool) string {
 
 // setRest counts the tools not in the index.
 func (b *builder) setRest(n int) {
-	b.c.IndexRest = nil
+	b.c.IndexRest = RestOf(n, b.rest)
+}
+
+// RestOf tells of n tools that are not in an index, by category; nil for none.
+func RestOf(n int, byCategory map[string]int) *Rest {
 	if n == 0 {
-		return
+		return nil
 	}
 	var list []CategoryCount
-	for _, c := range slices.Sorted(maps.Keys(b.rest)) {
-		if b.rest[c] > 0 {
-			list = append(list, CategoryCount{c, b.rest[c]})
+	for _, c := range slices.Sorted(maps.Keys(byCategory)) {
+		if byCategory[c] > 0 {
+			list = append(list, CategoryCount{c, byCategory[c]})
 		}
 	}
 	slices.SortStableFunc(list, func(x, y CategoryCount) int { return cmp.Compare(y.Tools, x.Tools) })
-	b.c.IndexRest = &Rest{Tools: n, Categories: list[:min(len(list), maxCategories)],
+	return &Rest{Tools: n, Categories: list[:min(len(list), maxCategories)],
 		Hint: "Search for them in words that say what you want to do, or within one category."}
 }
 

@@ -8,7 +8,7 @@ import (
 )
 
 // maxCounts bounds the cached counts; above it they are dropped.
-const maxCounts = 4096
+const maxCounts = 512
 
 // counts are the numbers of tools that audiences see.
 type counts struct {
@@ -19,26 +19,26 @@ type counts struct {
 type countKey struct{ tenant, audience string }
 
 type count struct {
-	sum [32]byte // of the snapshot
-	n   int
+	sum        [32]byte // of the snapshot
+	byCategory map[string]int
 }
 
 var _ discover.Counter = (*Cache)(nil)
 
-// Count returns how many tools of the index visible lets through, computed once per audience and
+// Count returns how many tools of the index visible lets through, by category, computed once per audience and
 // state of the index.
-func (c *Cache) Count(ask discover.Query, visible func(*toolkeep.Tool) bool) int {
+func (c *Cache) Count(ask discover.Query, visible func(*toolkeep.Tool) bool) map[string]int {
 	if ask.Audience == "" {
-		return len(c.index.Tools(visible))
+		return discover.ByCategory(c.index.Tools(visible))
 	}
 	k, view := countKey{ask.Session.Tenant, ask.Audience}, c.index.Snapshot(ask.Session.Tenant)
 	c.counts.mu.Lock()
 	known, ok := c.counts.of[k]
 	c.counts.mu.Unlock()
 	if ok && known.sum == view.Sum() {
-		return known.n
+		return known.byCategory
 	}
-	n := len(c.index.Tools(visible))
+	n := discover.ByCategory(c.index.Tools(visible))
 	if c.index.Snapshot(ask.Session.Tenant) != view {
 		return n
 	}

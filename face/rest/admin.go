@@ -12,18 +12,16 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep"
-	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/discover"
 )
 
-// countTools is how many tools the principal may see; a search that knows it already is
-// asked.
-func (a *API) countTools(p *toolkeep.Principal, ask discover.Query, visible func(*toolkeep.Tool) bool) int {
+// countTools is how many tools the principal may see, by category; a search that knows it
+// already is asked.
+func (a *API) countTools(ask discover.Query, visible func(*toolkeep.Tool) bool) map[string]int {
 	if known, ok := a.c.Search.(discover.Counter); ok {
 		return known.Count(ask, visible)
 	}
-	_, n := a.c.Catalog.List(p, catalog.Filter{Limit: 1}, visible)
-	return n
+	return discover.ByCategory(a.c.Search.Tools(visible))
 }
 
 type invalidateToolInput struct {

@@ -113,6 +113,10 @@ func (f fakeSearch) Find(_ context.Context, q discover.Query, visible func(*tool
 	return f.search(q.Text, q.Limit, wanted), discover.Report{Strategy: discover.Keyword, Weights: discover.DefaultWeights}
 }
 
+func (f fakeSearch) Count(discover.Query, func(*toolkeep.Tool) bool) map[string]int {
+	return map[string]int{"utility": 4, "mail": 3}
+}
+
 func (f fakeSearch) Tools(visible func(*toolkeep.Tool) bool) []*toolkeep.Tool {
 	var out []*toolkeep.Tool
 	for _, m := range f.search("", discover.MaxResults, visible) {

@@ -2,6 +2,7 @@ package rest
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/discover"
+	"github.com/toolkeep/toolkeep/discover/assembly"
 	"github.com/toolkeep/toolkeep/discover/usage"
 	"github.com/toolkeep/toolkeep/face/gate"
 )
@@ -22,7 +24,7 @@ const defaultMaxTools = 5
 type searchInput struct {
 	SessionHeader
 	Q               string `query:"q" required:"true" minLength:"1" maxLength:"2000" doc:"what the tool should do, in words"`
-	Limit           int    `query:"limit" minimum:"1" maximum:"50" doc:"tools at most; default 5"`
+	Limit           int    `query:"limit" minimum:"1" maximum:"50" doc:"whole tools at most; default 5"`
 	MaxTools        int    `query:"maxTools" minimum:"1" maximum:"20" doc:"Discovery's name for limit"`
 	Category        string `query:"category" maxLength:"64" doc:"only tools of this category"`
 	Strategy        string `query:"strategy" enum:"hybrid,semantic,keyword,category,session" doc:"how to search; default hybrid: words, meaning and usage. semantic compares meanings alone and gives a varied answer, keyword compares words alone; category is hybrid within the category that is sent with it; session is for conversations: tools that were called in it or go with those count heavily, even if the question does not speak of them"`
@@ -94,8 +96,9 @@ type SearchMetadata struct {
 
 // SearchData is what was found.
 type SearchData struct {
-	LightweightIndex []IndexEntry   `json:"lightweightIndex" doc:"best first"`
-	DetailedTools    []DetailedTool `json:"detailedTools" doc:"the same tools whole"`
+	LightweightIndex []IndexEntry   `json:"lightweightIndex" doc:"the tools that match, best first: those of detailedTools, then as many as fit into about as many tokens as the setting search.budgets.initial_planning says"`
+	IndexRest        *assembly.Rest `json:"indexRest,omitempty" doc:"tools that you may see and that are not in the index; of the category that was asked for"`
+	DetailedTools    []DetailedTool `json:"detailedTools" doc:"the best of them whole, maxTools at most"`
 	Metadata         SearchMetadata `json:"metadata"`
 }
 
@@ -132,19 +135,16 @@ func (a *API) search(ctx context.Context, p *toolkeep.Principal, in *searchInput
 	out := &searchOutput{}
 	out.Body.Status = "success"
 	d := &out.Body.Data
-	d.LightweightIndex, d.DetailedTools = make([]IndexEntry, len(found)), make([]DetailedTool, len(found))
+	seen := a.countTools(ask, visible)
+	d.LightweightIndex, d.IndexRest = a.searchIndex(found, a.others(ctx, ask, found, visible), seen, ask.Category, in.Explain)
+	d.DetailedTools = make([]DetailedTool, len(found))
 	for i, m := range found {
-		d.LightweightIndex[i] = indexEntry(m)
-		if in.Explain {
-			parts := ScoreParts(m.Parts)
-			d.LightweightIndex[i].Explanation = &parts
-		}
 		d.DetailedTools[i] = a.detailed(p, m.Tool, in.IncludeExamples, true)
 		d.DetailedTools[i].Relationships = a.relationships(m.Tool, as)
 	}
 	d.Metadata = SearchMetadata{
 		RetrievalStrategy: string(report.Strategy), Degraded: report.Degraded, RetrievalTimeMs: took.Milliseconds(),
-		TotalToolsAvailable: a.countTools(p, ask, visible), ToolsRetrieved: len(found), CacheHit: report.CacheHit,
+		TotalToolsAvailable: sum(seen), ToolsRetrieved: len(found), CacheHit: report.CacheHit,
 		RetrievalID: retrieval,
 	}
 	if in.Explain {
@@ -152,6 +152,56 @@ func (a *API) search(ctx context.Context, p *toolkeep.Principal, in *searchInput
 		d.Metadata.Weights = &weights
 	}
 	return out, nil
+}
+
+// others are the tools that match beyond those that are shown whole, best first.
+func (a *API) others(ctx context.Context, ask discover.Query, found []discover.Match, visible func(*toolkeep.Tool) bool) []discover.Match {
+	if len(found) < ask.Limit {
+		return nil
+	}
+	// A search of its own, since what comes first can depend on the limit.
+	ask.Limit = discover.MaxResults
+	all, _ := a.c.Search.Find(ctx, ask, visible)
+	return slices.DeleteFunc(slices.Clone(all), func(m discover.Match) bool {
+		return slices.ContainsFunc(found, func(f discover.Match) bool { return f.Tool == m.Tool })
+	})
+}
+
+// searchIndex has a line for each tool that was found, and for as many of the others as its budget
+// of tokens has room for. seen are the tools that the caller may see, by category.
+func (a *API) searchIndex(found, others []discover.Match, seen map[string]int, category string, explain bool) ([]IndexEntry, *assembly.Rest) {
+	const bytesPerToken = 3 // such JSON has about four
+	budgets := assembly.Budgets{}
+	if a.guide != nil {
+		budgets = a.guide.Budgets
+	}
+	room := bytesPerToken * budgets.Of(assembly.InitialPlanning)
+	rest := maps.Clone(seen)
+	if category != "" {
+		rest = map[string]int{category: seen[category]}
+	}
+	list := make([]IndexEntry, 0, len(found))
+	for i, m := range slices.Concat(found, others) {
+		e := indexEntry(m)
+		if explain {
+			parts := ScoreParts(m.Parts)
+			e.Explanation = &parts
+		}
+		raw, err := gate.Marshal(e)
+		if room -= len(raw); i >= len(found) && (room < 0 || err != nil) {
+			break
+		}
+		list = append(list, e)
+		rest[m.Tool.Manifest.Category] = max(0, rest[m.Tool.Manifest.Category]-1)
+	}
+	return list, assembly.RestOf(sum(rest), rest)
+}
+
+func sum(byCategory map[string]int) (n int) {
+	for _, v := range byCategory {
+		n += v
+	}
+	return n
 }
 
 func indexEntry(m discover.Match) IndexEntry {

@@ -333,7 +333,6 @@ func TestSearch(t *testing.T) {
 		}
 		return []discover.Match{{Tool: demoTool(), Score: 2.5, Why: []string{"hash"}}}
 	})
-	s.catalog.list = func(catalog.Filter) ([]catalog.Summary, int) { return nil, 7 }
 	w := s.do(t, "GET", "/api/v1/tools/retrieval/search?q=hash+a+text&limit=3&category=utility", "")
 	wantStatus(t, w, 200)
 	d := decode(t, w)["data"].(map[string]any)
@@ -343,6 +342,9 @@ func TestSearch(t *testing.T) {
 	}
 	if md := d["metadata"].(map[string]any); md["totalToolsAvailable"] != number("7") || md["toolsRetrieved"] != number("1") || md["retrievalStrategy"] != "keyword" {
 		t.Errorf("%v", md)
+	}
+	if rest := d["indexRest"].(map[string]any); rest["tools"] != number("3") || len(rest["categories"].([]any)) != 1 || rest["hint"] == "" {
+		t.Errorf("%v", rest)
 	}
 	s.Search = fakeSearch(func(_ string, n int, _ func(*toolkeep.Tool) bool) []discover.Match {
 		if n != 5 {

@@ -2,11 +2,15 @@ package rest
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/discover"
+	"github.com/toolkeep/toolkeep/discover/assembly"
 )
 
 // askedSearch notes what is searched for.
@@ -51,4 +55,49 @@ func TestSearchExplains(t *testing.T) {
 	if one := d["lightweightIndex"].([]any)[0].(map[string]any); one["explanation"] != nil || d["metadata"].(map[string]any)["weights"] != nil {
 		t.Errorf("explained without being asked: %v", d)
 	}
+}
+
+// TestSearchIndex: maxTools caps the whole tools alone. The index goes on by rank within its
+// budget, and the rest is counted.
+func TestSearchIndex(t *testing.T) {
+	s := newSystem()
+	tools := make([]discover.Match, 100)
+	for i := range tools {
+		tools[i] = discover.Match{Score: float64(100 - i), Tool: &toolkeep.Tool{ID: fmt.Sprintf("demo.t%03d", i), Version: "1.0.0",
+			Manifest: &toolkeep.Manifest{Category: "utility", ShortDescription: strings.Repeat("does it ", 12), ParametersSchema: []byte(`{"type":"object"}`)}}}
+	}
+	s.Search = manySearch{fakeSearch(func(_ string, n int, _ func(*toolkeep.Tool) bool) []discover.Match { return tools[:min(n, len(tools))] })}
+	w := s.do(t, "GET", "/api/v1/tools/retrieval/search?q=x&maxTools=2", "")
+	wantStatus(t, w, 200)
+	var got struct {
+		Data struct {
+			LightweightIndex []struct {
+				ToolID string `json:"toolId"`
+			} `json:"lightweightIndex"`
+			IndexRest     assembly.Rest     `json:"indexRest"`
+			DetailedTools []json.RawMessage `json:"detailedTools"`
+		} `json:"data"`
+	}
+	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	d := got.Data
+	if n := len(d.LightweightIndex); len(d.DetailedTools) != 2 || n < 20 || n > 60 || d.IndexRest.Tools != 120-n || len(d.IndexRest.Categories) != 2 {
+		t.Errorf("%d whole, %d lines, %+v", len(d.DetailedTools), n, d.IndexRest)
+	}
+	for i, e := range d.LightweightIndex {
+		if e.ToolID != tools[i].Tool.ID {
+			t.Errorf("line %d is %s", i, e.ToolID)
+		}
+	}
+	raw, err := json.Marshal(decode(t, w)["data"].(map[string]any)["lightweightIndex"])
+	if n := assembly.Tokens(string(raw)); err != nil || n > 3000 {
+		t.Errorf("the index has %d tokens: %v", n, err)
+	}
+}
+
+type manySearch struct{ fakeSearch }
+
+func (manySearch) Count(discover.Query, func(*toolkeep.Tool) bool) map[string]int {
+	return map[string]int{"utility": 110, "mail": 10}
 }
