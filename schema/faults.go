@@ -186,10 +186,10 @@ func (x *explainer) noValue(s *jsonschema.Schema, at string) {
 
 func (x *explainer) members(s *jsonschema.Schema, obj map[string]any, at string) {
 	if s.MinProperties != nil && len(obj) < *s.MinProperties {
-		x.add(at, "minProperties", "must have at least %d properties, not %d", *s.MinProperties, len(obj))
+		x.add(at, "minProperties", "must have at least %s, not %d", counted(*s.MinProperties, "property", "properties"), len(obj))
 	}
 	if s.MaxProperties != nil && len(obj) > *s.MaxProperties {
-		x.add(at, "maxProperties", "must have at most %d properties, not %d", *s.MaxProperties, len(obj))
+		x.add(at, "maxProperties", "must have at most %s, not %d", counted(*s.MaxProperties, "property", "properties"), len(obj))
 	}
 	for _, name := range s.Required {
 		if _, has := obj[name]; !has {
@@ -272,10 +272,10 @@ func (x *explainer) member(s *jsonschema.Schema, name string, el any, at string)
 
 func (x *explainer) elements(s *jsonschema.Schema, list []any, at string) {
 	if s.MinItems != nil && len(list) < *s.MinItems {
-		x.add(at, "minItems", "must have at least %d elements, not %d", *s.MinItems, len(list))
+		x.add(at, "minItems", "must have at least %s, not %d", counted(*s.MinItems, "element", "elements"), len(list))
 	}
 	if s.MaxItems != nil && len(list) > *s.MaxItems {
-		x.add(at, "maxItems", "must have at most %d elements, not %d", *s.MaxItems, len(list))
+		x.add(at, "maxItems", "must have at most %s, not %d", counted(*s.MaxItems, "element", "elements"), len(list))
 	}
 	if s.UniqueItems {
 		if i, j, twice := x.duplicate(list); twice {
@@ -292,7 +292,7 @@ func (x *explainer) elements(s *jsonschema.Schema, list []any, at string) {
 		}
 	}
 	if n := len(list) - len(first); rest == false && n > 0 {
-		x.add(at, "additionalItems", "has %d elements too many; leave the last ones out", n)
+		x.add(at, "additionalItems", "has %s too many; leave the last out", counted(n, "element", "elements"))
 	}
 	if s.Contains == nil {
 		return
@@ -301,19 +301,27 @@ func (x *explainer) elements(s *jsonschema.Schema, list []any, at string) {
 	case n == 0 && s.MinContains == nil:
 		x.add(at, "contains", "no element is of the kind that must be among them")
 	case n < minContains(s):
-		x.add(at, "minContains", "must have at least %d elements of the kind asked for, not %d", *s.MinContains, n)
+		x.add(at, "minContains", "must have at least %s of the kind asked for, not %d", counted(*s.MinContains, "element", "elements"), n)
 	case s.MaxContains != nil && n > *s.MaxContains:
-		x.add(at, "maxContains", "must have at most %d elements of the kind asked for, not %d", *s.MaxContains, n)
+		x.add(at, "maxContains", "must have at most %s of the kind asked for, not %d", counted(*s.MaxContains, "element", "elements"), n)
 	}
+}
+
+// counted says 1 element, 2 elements.
+func counted(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return strconv.Itoa(n) + " " + many
 }
 
 func (x *explainer) characters(s *jsonschema.Schema, text, at string) {
 	n := utf8.RuneCountInString(text)
 	if s.MinLength != nil && n < *s.MinLength {
-		x.add(at, "minLength", "must have at least %d characters, not %d", *s.MinLength, n)
+		x.add(at, "minLength", "must have at least %s, not %d", counted(*s.MinLength, "character", "characters"), n)
 	}
 	if s.MaxLength != nil && n > *s.MaxLength {
-		x.add(at, "maxLength", "must have at most %d characters, not %d", *s.MaxLength, n)
+		x.add(at, "maxLength", "must have at most %s, not %d", counted(*s.MaxLength, "character", "characters"), n)
 	}
 	if s.Pattern != nil && !s.Pattern.MatchString(text) {
 		x.add(at, "pattern", "must match the pattern %s, which %s does not", quoteText(s.Pattern.String(), 200), x.quote(text))
@@ -531,7 +539,7 @@ func similar(a, b string) bool {
 		return false
 	}
 	fold := func(s string) string {
-		return strings.NewReplacer("_", "", "-", "", " ", "").Replace(strings.ToLower(s))
+		return strings.NewReplacer("_", "", "-", "", " ", "", ".", "", "[", "", "]", "").Replace(strings.ToLower(s))
 	}
 	a, b = fold(a), fold(b)
 	if a == b {
@@ -588,7 +596,7 @@ func quoteValue(v any) string {
 		if utf8.RuneCountInString(v) <= maxQuoted {
 			return string(canon.AppendString(nil, v))
 		}
-		return fmt.Sprintf("a string of %d characters", utf8.RuneCountInString(v))
+		return "a string of " + counted(utf8.RuneCountInString(v), "character", "characters")
 	case []any:
 		what = fmt.Sprintf("an array of %d elements", len(v))
 	case map[string]any:

@@ -505,3 +505,18 @@ func TestValidateSecret(t *testing.T) {
 		}
 	}
 }
+
+// TestPlainFaults: a name that an import changed is recognised, and one is not counted as many.
+func TestPlainFaults(t *testing.T) {
+	s := compile(t, `{"additionalProperties":false,"properties":{"page_size":{},"filter_name":{},"name":{"minLength":1},"list":{"maxItems":1}}}`)
+	got := s.Validate(context.Background(), parse(t, `{"page[size]":1,"filter.name":"x","name":"","list":[1,2]}`))
+	want := []toolkeep.Fault{
+		{Pointer: "/filter.name", Rule: "additionalProperties", Message: `the property "filter.name" is not known here; did you mean "filter_name"?`},
+		{Pointer: "/list", Rule: "maxItems", Message: "must have at most 1 element, not 2"},
+		{Pointer: "/name", Rule: "minLength", Message: "must have at least 1 character, not 0"},
+		{Pointer: "/page[size]", Rule: "additionalProperties", Message: `the property "page[size]" is not known here; did you mean "page_size"?`},
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%+v", got)
+	}
+}
