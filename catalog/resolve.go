@@ -8,6 +8,7 @@ import (
 	"github.com/Masterminds/semver/v3"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/suggest"
 )
 
 // Latest is the range equivalent to none.
@@ -36,8 +37,15 @@ func (c *Catalog) Resolve(p *toolkeep.Principal, tool, rng string, visible func(
 		}
 	}
 	v, warnings, err := c.Describe(p, tool, rng, visible)
-	if err == nil && v.Life.Held != nil {
+	switch {
+	case err == nil && v.Life.Held != nil:
 		return toolkeep.Version{}, nil, heldBack(v)
+	case toolkeep.IsCode(err, toolkeep.ToolNotFound):
+		if meant := c.current.Load().near(tenantOf(p), tool, visible); meant != "" {
+			e := toolkeep.AsError(err)
+			e.Message += "; did you mean " + meant + "?"
+			return v, nil, e.With("nearest", meant)
+		}
 	}
 	return v, warnings, err
 }
@@ -174,6 +182,27 @@ func (c *Catalog) nothingFits(by *viewer, e *entry, seen []*version, tool, rng s
 		err.Message += "; " + sunset + " is in sunset and runs only when requested by its exact version"
 	}
 	return err
+}
+
+// maxNear is how many ids are compared with an unknown one.
+const maxNear = 200
+
+// near returns the id of a tool that visible admits and that differs from id by a typing mistake
+// in the namespace or in the name; "" for none.
+func (s *Snapshot) near(tenant, id string, visible func(*toolkeep.Tool) bool) string {
+	namespace, name, _ := strings.Cut(id, ".")
+	var ids []string
+	for e := range s.tools(tenant, nil) {
+		known := e.versions[0].Tool.ID
+		ns, n, _ := strings.Cut(known, ".")
+		if ns != namespace && n != name || len(known) > len(id)+2 || len(known)+2 < len(id) || len(e.visible(visible)) == 0 {
+			continue
+		}
+		if ids = append(ids, known); len(ids) == maxNear {
+			break
+		}
+	}
+	return suggest.Typo(id, ids)
 }
 
 func notFound(tool string) error {

@@ -70,9 +70,15 @@ func TestResolveVisible(t *testing.T) {
 		t.Error("an invisible version is listed")
 	}
 	_, _, hidden := c.Resolve(p, "a.b", "", only())
-	_, _, missing := c.Resolve(p, "a.c", "", nil)
+	_, _, missing := c.Resolve(p, "a.c", "", only())
 	if a, b := hidden.Error(), missing.Error(); strings.ReplaceAll(a, "a.b", "a.c") != b {
 		t.Errorf("hidden and missing differ:\n%s\n%s", a, b)
+	}
+	if _, _, err := c.Resolve(p, "a.c", "", nil); wantCode(t, err, toolkeep.ToolNotFound).Details["nearest"] != "a.b" || !strings.HasSuffix(err.Error(), "did you mean a.b?") {
+		t.Error(err)
+	}
+	if _, _, err := c.Resolve(p, "x.unlike", "", nil); wantCode(t, err, toolkeep.ToolNotFound).Details["nearest"] != nil {
+		t.Error(err)
 	}
 	if _, _, err := c.Resolve(admin("other"), "a.b", "", nil); codeOf(err) != toolkeep.ToolNotFound {
 		t.Errorf("another tenant sees the tool: %v", err)

@@ -27,6 +27,15 @@ func Suggest(wrong string, names []string) string {
 	return n
 }
 
+// Typo is Nearest if at most two bytes differ, and one in names of up to five; else "".
+func Typo(wrong string, names []string) string {
+	n := Nearest(wrong, names)
+	if distance(wrong, n) > min(2, max(1, len(n)/3)) {
+		return ""
+	}
+	return n
+}
+
 // distance returns the number of bytes to insert, drop or change to turn a into b.
 func distance(a, b string) int {
 	a, b = a[:min(len(a), maxLetters)], b[:min(len(b), maxLetters)]

@@ -34,6 +34,17 @@ func TestNearest(t *testing.T) {
 	}
 }
 
+func TestTypo(t *testing.T) {
+	for wrong, want := range map[string]string{"std.hsah": "std.hash", "std.has": "std.hash", "stdd.hashe": "std.hash", "std.cache": "", "": "", "ab.d": "ab.c"} {
+		if got := Typo(wrong, []string{"std.hash", "ab.c"}); got != want {
+			t.Errorf("%q: %q, want %q", wrong, got, want)
+		}
+	}
+	if got := Typo("x", nil); got != "" {
+		t.Error(got)
+	}
+}
+
 func TestSuggest(t *testing.T) {
 	roles := []string{"admin", "agent", "auditor", "operator", "publisher"}
 	for wrong, want := range map[string]string{
