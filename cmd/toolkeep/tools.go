@@ -229,24 +229,17 @@ func (t *describedTool) print(w io.Writer) {
 	if t.Authentication != nil {
 		fmt.Fprintf(w, "Its secret for you: %s\n", t.Authentication)
 	}
-	var schema struct {
-		Properties map[string]json.RawMessage `json:"properties"`
-		Required   []string                   `json:"required"`
-	}
-	if json.Unmarshal(m.ParametersSchema, &schema) == nil && len(schema.Properties) > 0 {
+	if s := readShape(m.ParametersSchema); len(s.Properties) > 0 {
 		fmt.Fprintln(w, "\nParameters:")
+		left := 0
 		_ = table(w, "  NAME|TYPE|REQUIRED|DESCRIPTION", func(row func(...any)) {
-			for _, name := range sortedKeys(schema.Properties) {
-				typ, text := parameterLine(schema.Properties[name])
-				required := ""
-				for _, r := range schema.Required {
-					if r == name {
-						required = "yes"
-					}
-				}
-				row("  "+name, typ, required, toolkeep.Clip(text, 90))
-			}
+			lines := parameterLines{row: row, defs: s.Defs, room: maxParameterLines}
+			lines.add(s, "  ", 0)
+			left = lines.left
 		})
+		if left > 0 {
+			fmt.Fprintf(w, "  and %d more; --json shows all\n", left)
+		}
 	}
 	for _, e := range m.Examples {
 		fmt.Fprintf(w, "\nExample: %s\n  toolkeep call %s --json %s\n", e.Scenario, t.ToolID, quote(string(e.Input)))
@@ -271,6 +264,66 @@ func quote(s string) string {
 // special reports whether a shell may treat the rune specially.
 func special(r rune) bool {
 	return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:@=", r)
+}
+
+const (
+	maxParameterLines = 60
+	maxParameterDepth = 3 // of objects within a parameter, such as a request's body
+)
+
+// shape is the part of a JSON Schema that says what an object holds.
+type shape struct {
+	Ref        string                     `json:"$ref"`
+	Defs       map[string]json.RawMessage `json:"$defs"`
+	Properties map[string]json.RawMessage `json:"properties"`
+	Required   []string                   `json:"required"`
+	Items      json.RawMessage            `json:"items"`
+}
+
+// readShape reads a schema; one that says nothing of it, such as true, has none.
+func readShape(raw json.RawMessage) (s shape) {
+	if json.Unmarshal(raw, &s) != nil {
+		return shape{}
+	}
+	return s
+}
+
+// parameterLines prints the properties of a schema and what the objects among them hold.
+type parameterLines struct {
+	row        func(...any)
+	defs       map[string]json.RawMessage
+	room, left int
+}
+
+func (l *parameterLines) add(s shape, indent string, depth int) {
+	for _, name := range sortedKeys(s.Properties) {
+		if l.room == 0 {
+			l.left++
+			continue
+		}
+		l.room--
+		typ, text := parameterLine(s.Properties[name])
+		required := ""
+		if slices.Contains(s.Required, name) {
+			required = "yes"
+		}
+		inner := l.resolve(readShape(s.Properties[name]))
+		if inner.Properties == nil && len(inner.Items) > 0 {
+			inner = l.resolve(readShape(inner.Items))
+		}
+		l.row(indent+name, typ, required, toolkeep.Clip(text, 90))
+		if depth < maxParameterDepth {
+			l.add(inner, indent+"  ", depth+1)
+		}
+	}
+}
+
+// resolve follows a reference into $defs, once.
+func (l *parameterLines) resolve(s shape) shape {
+	if name, ok := strings.CutPrefix(s.Ref, "#/$defs/"); ok {
+		return readShape(l.defs[strings.NewReplacer("~1", "/", "~0", "~").Replace(name)])
+	}
+	return s
 }
 
 func parameterLine(raw json.RawMessage) (typ, text string) {
