@@ -1,6 +1,7 @@
 package openapi
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -120,6 +121,7 @@ type squeeze struct {
 	// lossy means that parts become {}. Keywords that would then refuse more than before (not, if,
 	// oneOf and such) are left out as well.
 	lossy bool
+	begin int // level at which definitions begin, as if they stood in the place of their references
 }
 
 // steps returns the steps of squeezing, tried one after the other.
@@ -129,50 +131,55 @@ func (b *bundle) steps() []squeeze {
 		far = max(far, n)
 	}
 	list := []squeeze{
-		{false, 0, far, maxDepth, false},
-		{true, 0, far, maxDepth, false},
-		{true, 300, far, maxDepth, false},
-		{true, -1, far, maxDepth, false},
+		{false, 0, far, maxDepth, false, 0},
+		{true, 0, far, maxDepth, false, 0},
+		{true, 300, far, maxDepth, false, 0},
+		{true, -1, far, maxDepth, false, 0},
 	}
 	for n := far - 1; n >= 1; n-- {
 		if far > 12 && n > 12 && n%4 != 0 {
 			continue
 		}
-		list = append(list, squeeze{true, 300, n, maxDepth, true})
+		list = append(list, squeeze{true, 300, n, maxDepth, true, 0})
 	}
 	for _, levels := range []int{20, 16, 12, 8, 6, 4, 3} {
-		list = append(list, squeeze{true, 300, min(far, 3), levels, true}, squeeze{true, -1, 1, levels, true})
+		list = append(list, squeeze{true, 300, min(far, 3), levels, true, 0}, squeeze{true, -1, 1, levels, true, 0})
 	}
-	return list
+	// The names of what is in each argument, and then those of the arguments alone.
+	return append(list, squeeze{true, -1, 1, 1, true, 1}, squeeze{true, -1, 0, 0, true, 0})
 }
 
-// tree returns the schema within the limit, and what had to be left out. It is nil if nothing
-// helps.
+// tree returns the schema within the limit, and a sentence of what had to be left out. It is nil if
+// nothing helps.
 func (b *bundle) tree(limit int) (v any, lost string) {
+	over := fmt.Sprintf("is larger than %d KiB or %d levels", limit>>10, maxLevels)
 	for i, s := range b.steps() {
 		pruned := s.lossy
 		s.lossy = s.lossy || len(b.cut) > 0
-		if s.levels == maxDepth && b.tooLarge(s, limit) {
-			continue
+		if s.levels == maxDepth {
+			if all := b.size(s); all.bytes > limit || all.members > maxMembers || all.levels > maxLevels {
+				continue
+			}
 		}
 		t := b.render(s)
 		if t == nil || !fits(t, limit) {
 			continue
 		}
-		switch {
-		case i == 0:
+		if i == 0 {
 			return t, ""
-		case !pruned:
-			return t, "descriptions and examples"
 		}
-		return t, "the inner parts"
+		left := "descriptions and examples"
+		if pruned {
+			left = "the inner parts"
+		}
+		return t, fmt.Sprintf("%s; %s are left out: %s became %d KiB", over, left, b.size(b.steps()[0]).kib(), (len(canon.Append(nil, t))+1023)>>10)
 	}
-	return nil, "all of it"
+	return nil, over + " and cannot be made smaller"
 }
 
-// tooLarge estimates the size from the definitions' measures, so that the large definitions of a
-// large document are not rendered for each operation.
-func (b *bundle) tooLarge(s squeeze, limit int) bool {
+// size estimates the size from the definitions' measures, so that the large definitions of a large
+// document are not rendered for each operation. bytes is a lower bound.
+func (b *bundle) size(s squeeze) measure {
 	all := b.root.measured(s)
 	for _, d := range b.order {
 		if b.depth[d] > s.depth {
@@ -183,7 +190,15 @@ func (b *bundle) tooLarge(s squeeze, limit int) bool {
 		all.members += m.members
 		all.levels = max(all.levels, m.levels)
 	}
-	return all.bytes > limit || all.members > maxMembers || all.levels > maxLevels
+	return all
+}
+
+// kib is the size in words.
+func (m measure) kib() string {
+	if m.bytes >= endless {
+		return "what is too large to be measured"
+	}
+	return fmt.Sprintf("about %d KiB", (m.bytes+1023)>>10)
 }
 
 func fits(v any, limit int) bool {
@@ -232,13 +247,16 @@ func (d *def) measured(s squeeze) measure {
 		r := &renderer{b: &bundle{}, s: squeeze{examples: s.examples, prose: s.prose, levels: maxDepth, lossy: s.lossy}, left: maxRendered, bare: true}
 		t := r.value(d.frag, 0, true, true)
 		if r.left < 0 {
-			d.size[mode] = measure{bytes: 1 << 30}
+			d.size[mode] = measure{bytes: endless}
 		} else {
 			d.size[mode].of(t, 0)
 		}
 	}
 	return d.size[mode]
 }
+
+// endless is the size of a definition that is too large to be measured.
+const endless = 1 << 30
 
 // maxRendered bounds the values in a rendered schema.
 const maxRendered = 200_000
@@ -256,7 +274,7 @@ func (b *bundle) render(s squeeze) any {
 		d := r.todo[0]
 		r.todo = r.todo[1:]
 		r.cur = d
-		defs[b.name[d]] = r.value(d.frag, 0, true, true)
+		defs[b.name[d]] = r.value(d.frag, s.begin, true, true)
 	}
 	if r.left <= 0 {
 		return nil

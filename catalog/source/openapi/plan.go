@@ -200,10 +200,10 @@ func (d *document) makeParameters(p *parts) string {
 	}
 	tree, lost := b.tree(maxParameters)
 	if tree == nil {
-		return fmt.Sprintf("the schema of its arguments is larger than %d KiB and cannot be made smaller", maxParameters>>10)
+		return "the schema of its arguments " + lost
 	}
 	if lost != "" {
-		d.warn("%s: the schema of its arguments is larger than %d KiB or %d levels; %s are left out", p.op.label(), maxParameters>>10, maxLevels, lost)
+		d.warn("%s: the schema of its arguments %s", p.op.label(), lost)
 	}
 	p.parameters = tree
 	return ""
@@ -273,12 +273,12 @@ func (d *document) makeResult(p *parts) {
 		return
 	}
 	tree, lost := b.tree(maxResult)
-	if lost != "" && tree != nil {
-		d.warn("%s: the schema of its result is larger than %d KiB or %d levels; %s are left out", p.op.label(), maxResult>>10, maxLevels, lost)
-	}
 	if tree == nil {
-		d.warn("%s: its result has no schema: it is larger than %d KiB or %d levels", p.op.label(), maxResult>>10, maxLevels)
+		d.warn("%s: its result has no schema: it %s", p.op.label(), lost)
 		return
+	}
+	if lost != "" {
+		d.warn("%s: the schema of its result %s", p.op.label(), lost)
 	}
 	if m, ok := tree.(map[string]any); ok && len(m) == 0 && !p.answer.items {
 		return
