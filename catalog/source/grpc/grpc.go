@@ -298,11 +298,19 @@ func (o *Options) tool(m method, files whole, host string, port int, plan *sourc
 	if len(descriptors) > maxDescriptors {
 		return source.Tool{}, fmt.Sprintf("the types it needs have %d bytes as descriptors; a tool's binding takes %d", len(descriptors), maxDescriptors)
 	}
+	arguments, lost := source.Shrink(parameters(m.d), source.MaxParameters)
+	if lost != "" {
+		plan.Warnings = append(plan.Warnings, m.origin()+": the schema of its arguments "+lost)
+	}
+	answer, lost := source.Shrink(result(m.d), source.MaxResult)
+	if lost != "" {
+		plan.Warnings = append(plan.Warnings, m.origin()+": the schema of its result "+lost)
+	}
 	manifest := map[string]any{
 		"schema_version": json.Number("1"), "tool_id": o.Namespace + "." + m.name,
 		"tool_name":         toolkeep.CutBytes(string(m.d.Parent().Name())+" "+string(m.d.Name()), 200),
 		"description":       describe(m.d),
-		"parameters_schema": parameters(m.d), "result_schema": result(m.d),
+		"parameters_schema": arguments, "result_schema": answer,
 		"permissions": map[string]any{"network": []any{map[string]any{"host": host, "port": json.Number(strconv.Itoa(port))}}},
 		"execution":   map[string]any{"kind": "grpc", "binding": o.binding(m, descriptors)},
 	}

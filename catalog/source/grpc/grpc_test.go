@@ -666,3 +666,40 @@ func TestLargeSource(t *testing.T) {
 		}
 	}
 }
+
+// TestLargeMessages: the schemas of large messages are made smaller, and a warning tells it.
+func TestLargeMessages(t *testing.T) {
+	f := &descriptorpb.FileDescriptorProto{Name: proto.String("deep.proto"), Package: proto.String("deep"), Syntax: proto.String("proto3"),
+		Service: []*descriptorpb.ServiceDescriptorProto{{Name: proto.String("S"), Method: []*descriptorpb.MethodDescriptorProto{
+			{Name: proto.String("Do"), InputType: proto.String(".deep.M0"), OutputType: proto.String(".deep.M0")}}}}}
+	for i := range 30 {
+		m := &descriptorpb.DescriptorProto{Name: proto.String(fmt.Sprintf("M%d", i))}
+		for n := range int32(100) {
+			field := &descriptorpb.FieldDescriptorProto{Name: proto.String(fmt.Sprintf("field_%d", n)), Number: proto.Int32(n + 1),
+				Type: descriptorpb.FieldDescriptorProto_TYPE_INT32.Enum(), Label: descriptorpb.FieldDescriptorProto_LABEL_OPTIONAL.Enum()}
+			if n == 0 && i < 29 {
+				field.Type, field.TypeName = descriptorpb.FieldDescriptorProto_TYPE_MESSAGE.Enum(), proto.String(fmt.Sprintf(".deep.M%d", i+1))
+			}
+			m.Field = append(m.Field, field)
+		}
+		f.MessageType = append(f.MessageType, m)
+	}
+	raw, err := proto.Marshal(&descriptorpb.FileDescriptorSet{File: []*descriptorpb.FileDescriptorProto{f}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan := read(t, Options{Target: "h:1", Protoset: raw, Namespace: "deep"})
+	if len(plan.Tools) != 1 || len(plan.Warnings) != 2 {
+		t.Fatalf("%d tools, refused %v, warnings %q", len(plan.Tools), plan.Refused, plan.Warnings)
+	}
+	m := find(t, plan, plan.Tools[0].Name).Manifest
+	for i, part := range []struct {
+		schema []byte
+		limit  int
+		what   string
+	}{{m.ParametersSchema, source.MaxParameters, "arguments"}, {m.ResultSchema, source.MaxResult, "result"}} {
+		if len(part.schema) > part.limit || !strings.Contains(string(part.schema), "field99") || !strings.Contains(plan.Warnings[i], "the schema of its "+part.what+" is larger than") {
+			t.Errorf("%d bytes, %q", len(part.schema), plan.Warnings[i])
+		}
+	}
+}

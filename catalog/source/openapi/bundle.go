@@ -8,13 +8,14 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/catalog/source"
 	"github.com/toolkeep/toolkeep/schema"
 )
 
 // Limits of one schema in a manifest, which is limited to 1 MiB and 64 levels in total.
 const (
-	maxParameters = 32 << 10 // bytes of JSON; a model reads them all, at about 4 bytes a token
-	maxResult     = 64 << 10
+	maxParameters = source.MaxParameters
+	maxResult     = source.MaxResult
 	maxLevels     = 52
 	maxMembers    = 8_000 // properties of all its objects
 )

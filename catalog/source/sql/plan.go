@@ -449,10 +449,21 @@ func (p *planner) manifest(b *builder, name, what, text string, columns []column
 	if len(b.required) > 0 {
 		schema["required"] = b.required
 	}
+	result := resultSchema(columns)
+	for _, part := range []struct {
+		what   string
+		schema *map[string]any
+		limit  int
+	}{{"arguments", &schema, source.MaxParameters}, {"result", &result, source.MaxResult}} {
+		var lost string
+		if *part.schema, lost = source.Shrink(*part.schema, part.limit); lost != "" {
+			p.warn("%s: the schema of the %s of %s %s", b.table.label(), part.what, name, lost)
+		}
+	}
 	m := map[string]any{
 		"schema_version": 1, "tool_id": p.Namespace + "." + Word(name, p.names), "description": toolkeep.Clip(description, longest),
 		"short_description": toolkeep.Clip(what, 100), "category": "database", "tags": []any{"sql", p.Target.Dialect},
-		"parameters_schema": schema, "result_schema": resultSchema(columns),
+		"parameters_schema": schema, "result_schema": result,
 		"result": map[string]any{"strict": false}, "side_effects": "reads", "idempotent": true,
 		"execution": map[string]any{"kind": "sql", "binding": binding},
 	}

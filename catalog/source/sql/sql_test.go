@@ -430,3 +430,32 @@ func TestLeftOutFilters(t *testing.T) {
 		t.Error(told)
 	}
 }
+
+// TestWideTables: the schemas of a wide table's tools are made smaller, and a warning tells it.
+func TestWideTables(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "wide.db")
+	admin, err := stdsql.Open("sqlite", file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	columns := []string{"id INTEGER PRIMARY KEY"}
+	for n := range 1500 {
+		columns = append(columns, fmt.Sprintf("a_column_with_a_long_name_%d INTEGER", n))
+	}
+	exec(t, admin, "CREATE TABLE wide ("+strings.Join(columns, ", ")+")")
+	admin.Close()
+	target, err := ParseTarget(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := read(t, Options{Target: target, Tables: []string{"wide"}}, sqltool.Config{SQLiteRoots: []string{filepath.Dir(file)}})
+	for name, tool := range i.tools {
+		m := tool.Manifest
+		if len(m.ParametersSchema) > source.MaxParameters || len(m.ResultSchema) > source.MaxResult {
+			t.Errorf("%s: %d and %d bytes", name, len(m.ParametersSchema), len(m.ResultSchema))
+		}
+	}
+	if told := strings.Join(i.plan.Warnings, "\n"); !strings.Contains(told, "wide: the schema of the result of list_wide is larger than 64 KiB") {
+		t.Error(told)
+	}
+}
