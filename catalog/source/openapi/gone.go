@@ -29,24 +29,27 @@ func (d *document) goneTools(ops []*operation) (gone []string) {
 	return gone
 }
 
-// tellMove warns of a tool whose operation has another method or path than the published version.
-func (d *document) tellMove(op *operation, name string) {
+// wasAt returns the method and the path of the published version of a tool, "" if there is none.
+func (d *document) wasAt(id string) (method, path string) {
 	if d.opt.Previous == nil {
-		return
+		return "", ""
 	}
-	old := d.opt.Previous(name)
-	if old == nil || old.Manifest == nil {
-		return
-	}
+	old := d.opt.Previous(id)
 	var was struct {
 		Method string `json:"method"`
 		Path   string `json:"path"`
 	}
-	if json.Unmarshal(old.Manifest.Execution.Binding, &was) != nil || was.Path == "" {
-		return
+	if old == nil || old.Manifest == nil || json.Unmarshal(old.Manifest.Execution.Binding, &was) != nil {
+		return "", ""
 	}
-	if was.Method != op.method || was.Path != op.sentPath() {
-		d.warn("%s moved: it was %s %s and is %s %s", name, was.Method, toolkeep.Clip(was.Path, 200), op.method, toolkeep.Clip(op.path, 200))
+	return was.Method, was.Path
+}
+
+// tellMove warns of a tool whose operation has another method or path than the published version.
+func (d *document) tellMove(op *operation, name string) {
+	method, path := d.wasAt(name)
+	if path != "" && (method != op.method || path != op.template.sent) {
+		d.warn("%s moved: it was %s %s and is %s %s", name, method, toolkeep.Clip(path, 200), op.method, toolkeep.Clip(op.path, 200))
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 // binding returns execution.binding, as executor/httptool reads it. Members with default values are
 // left out.
 func (p *parts) binding() map[string]any {
-	b := map[string]any{"method": p.op.method, "server": p.server.url.String(), "path": p.op.sentPath()}
+	b := map[string]any{"method": p.op.method, "server": p.server.url.String(), "path": p.op.template.sent}
 	var params []any
 	for _, q := range p.params {
 		m := map[string]any{"name": q.name, "arg": q.arg, "in": q.in}

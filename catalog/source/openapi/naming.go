@@ -8,8 +8,6 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/go-json-experiment/json"
-
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/catalog"
 )
@@ -94,19 +92,10 @@ func (d *document) nameAll(ops []*operation) {
 }
 
 func (d *document) keeper(name string, group []*operation) *operation {
-	if d.opt.Previous != nil {
-		if old := d.opt.Previous(d.namespace + "." + name); old != nil && old.Manifest != nil {
-			var b struct {
-				Method string `json:"method"`
-				Path   string `json:"path"`
-			}
-			if json.Unmarshal(old.Manifest.Execution.Binding, &b) == nil {
-				for _, op := range group {
-					if op.method == b.Method && op.sentPath() == b.Path {
-						return op
-					}
-				}
-			}
+	method, path := d.wasAt(d.namespace + "." + name)
+	for _, op := range group {
+		if op.method == method && op.template.sent == path {
+			return op
 		}
 	}
 	return group[0]

@@ -131,6 +131,7 @@ func Read(ctx context.Context, o Options) (*Plan, error) {
 }
 
 func readTree(ctx context.Context, o Options, files *files, main *file) (*Plan, error) {
+	o.Previous = once(o.Previous)
 	d := &document{ctx: ctx, opt: o, files: files, main: main}
 	if err := d.identify(); err != nil {
 		return nil, err
@@ -170,6 +171,22 @@ func readTree(ctx context.Context, o Options, files *files, main *file) (*Plan, 
 	plan.Digest = files.digest()
 	plan.Warnings = d.allWarnings()
 	return plan, nil
+}
+
+// once looks each published tool up once; a look-up can be a request.
+func once(find source.Previous) source.Previous {
+	if find == nil {
+		return nil
+	}
+	found := map[string]*toolkeep.Tool{}
+	return func(id string) *toolkeep.Tool {
+		t, known := found[id]
+		if !known {
+			t = find(id)
+			found[id] = t
+		}
+		return t
+	}
 }
 
 // ownFault is the prefix of a reason when the reader itself failed on an operation.

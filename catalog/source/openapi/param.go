@@ -351,15 +351,11 @@ func (d *document) matchTemplate(op *operation, params []*param) ([]*param, stri
 	if reason != "" {
 		return nil, reason
 	}
-	names, reason := templateNames(op.sentPath())
-	if reason != "" {
-		return nil, reason
-	}
 	var out []*param
 	declared := map[string]bool{}
 	for _, p := range params {
 		if p.in == "path" {
-			if !slices.Contains(names, p.name) {
+			if !slices.Contains(op.template.names, p.name) {
 				d.warn("%s: the path parameter %s is left out: the path does not name it", op.label(), toolkeep.Clip(p.name, 80))
 				continue
 			}
@@ -367,7 +363,7 @@ func (d *document) matchTemplate(op *operation, params []*param) ([]*param, stri
 		}
 		out = append(out, p)
 	}
-	for _, name := range names {
+	for _, name := range op.template.names {
 		if declared[name] {
 			continue
 		}
@@ -390,36 +386,4 @@ func isPlainName(s string) bool {
 		}
 	}
 	return s != ""
-}
-
-// templateNames lists the names in a path template.
-func templateNames(path string) ([]string, string) {
-	if strings.ContainsRune(path, '?') {
-		return nil, "the path holds a query, which belongs into parameters"
-	}
-	var names []string
-	literal := ""
-	for rest := path; rest != ""; {
-		text, after, found := strings.Cut(rest, "{")
-		literal += text
-		if !found {
-			break
-		}
-		name, tail, closed := strings.Cut(after, "}")
-		if !closed || name == "" || strings.ContainsRune(name, '{') {
-			return nil, "the path has a { without its } or without a name"
-		}
-		if !slices.Contains(names, name) {
-			names = append(names, name)
-		}
-		literal += name
-		rest = tail
-	}
-	if strings.ContainsRune(literal, '}') {
-		return nil, "the path has a } without its {"
-	}
-	if egress.HasDotSegments(literal) {
-		return nil, "the path has \".\" or \"..\" segments or a % that encodes nothing"
-	}
-	return names, ""
 }

@@ -23,8 +23,9 @@ func (d *document) subtypes(s *object) (property string, list []subtype) {
 		return "", nil
 	}
 	disc, _ := s.get("discriminator").(*object)
-	if property = disc.text("propertyName"); disc == nil {
-		property, _ = s.get("discriminator").(string) // Swagger 2.0
+	property = disc.text("propertyName")
+	if name, ok := s.get("discriminator").(string); ok {
+		property = name // Swagger 2.0
 	}
 	prop := d.property(s, property)
 	if property == "" || prop == nil || prop.has("type") && prop.text("type") != "string" || slices.Contains(d.wrongWayNames(s, request), property) {
@@ -37,7 +38,7 @@ func (d *document) subtypes(s *object) (property string, list []subtype) {
 			list = append(list, subtype{schema, name, []any{value}})
 		}
 	}
-	if mapping, ok := disc.get("mapping").(*object); ok && disc != nil {
+	if mapping, ok := disc.get("mapping").(*object); ok {
 		for _, value := range mapping.keys {
 			ref, isText := mapping.vals[value].(string)
 			if !isText || len(list) > maxSubtypes {

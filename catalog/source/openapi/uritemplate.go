@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/egress"
 )
 
 // expression is one variable of a path template by RFC 6570: {.ids*} is the variable ids in style
@@ -28,53 +29,82 @@ var operators = map[byte]expression{
 	'&': {query: true},
 }
 
-// uriTemplate replaces the expressions of RFC 6570 in a path template by OpenAPI's {name}, and says
-// what each means. A name that isName knows is one as it stands. Without an expression the path is
-// returned as it is.
-func uriTemplate(path string, isName func(string) bool) (plain string, found []expression, reason string) {
-	var b strings.Builder
+// template is a path template as it was read.
+type template struct {
+	sent   string       // the path as the binding has it: OpenAPI's {name} in the place of expressions
+	names  []string     // in it
+	found  []expression // of RFC 6570
+	reason string       // why it cannot be sent
+}
+
+// readTemplate reads a path template. It replaces the expressions of RFC 6570 by OpenAPI's {name}, and
+// says what each means; a name among declared is one as it stands. Some documents distinguish operations
+// on one path by a fragment, which clients never send.
+func readTemplate(path string, declared []string) (t template) {
+	path, _, _ = strings.Cut(path, "#")
+	t.sent = path
+	var sent, literal strings.Builder
+	name := func(name string) {
+		sent.WriteString("{" + name + "}")
+		literal.WriteString(name)
+		if !slices.Contains(t.names, name) {
+			t.names = append(t.names, name)
+		}
+	}
+	text := func(s string) {
+		sent.WriteString(s)
+		literal.WriteString(s)
+	}
 	for rest := path; rest != ""; {
-		text, after, open := strings.Cut(rest, "{")
-		b.WriteString(text)
+		before, after, open := strings.Cut(rest, "{")
+		text(before)
 		if !open {
 			break
 		}
 		inside, tail, closed := strings.Cut(after, "}")
-		if !closed {
-			return path, nil, "" // templateNames has the reason
+		if !closed || inside == "" || strings.ContainsRune(inside, '{') {
+			t.reason = "the path has a { without its } or without a name"
+			return t
 		}
 		rest = tail
-		kind, special := expression{}, false
-		if inside != "" {
-			kind, special = operators[inside[0]]
-		}
-		if isName(inside) || inside == "" || !special && !strings.HasSuffix(inside, "*") && !strings.ContainsAny(inside, ",:#") {
-			b.WriteString("{" + inside + "}")
+		kind, special := operators[inside[0]]
+		if slices.Contains(declared, inside) || !special && !strings.HasSuffix(inside, "*") && !strings.ContainsAny(inside, ",:#") {
+			name(inside)
 			continue
 		}
 		names := inside
 		if special {
 			names = inside[1:]
 		}
-		for i, name := range strings.Split(names, ",") {
+		for i, one := range strings.Split(names, ",") {
 			e := kind
-			e.name, e.explode = strings.CutSuffix(name, "*")
-			if !isPlainName(e.name) && !isName(e.name) {
-				return "", nil, fmt.Sprintf("the path has the expression {%s}, which cannot be sent", toolkeep.Clip(inside, 80))
+			e.name, e.explode = strings.CutSuffix(one, "*")
+			if !isPlainName(e.name) && !slices.Contains(declared, e.name) {
+				t.reason = fmt.Sprintf("the path has the expression {%s}, which cannot be sent", toolkeep.Clip(inside, 80))
+				return t
 			}
-			found = append(found, e)
+			t.found = append(t.found, e)
 			switch {
 			case e.query:
 				continue
 			case special && inside[0] == '/':
-				b.WriteByte('/')
+				text("/")
 			case i > 0 && (!special || e.reserve):
-				b.WriteByte(',')
+				text(",")
 			}
-			b.WriteString("{" + e.name + "}")
+			name(e.name)
 		}
 	}
-	return b.String(), found, ""
+	t.sent = sent.String()
+	switch {
+	case strings.ContainsRune(t.sent, '?'):
+		t.reason = "the path holds a query, which belongs into parameters"
+	case strings.ContainsRune(literal.String(), '}'):
+		t.reason = "the path has a } without its {"
+	case egress.HasDotSegments(literal.String()):
+		t.reason = "the path has \".\" or \"..\" segments or a % that encodes nothing"
+	}
+	return t
 }
 
 // expand applies the expressions of the path template to the parameters that they name, and adds
@@ -93,12 +123,10 @@ func (d *document) expand(op *operation, params []*param) ([]*param, string) {
 		}
 		return params[i]
 	}
-	plain, found, reason := uriTemplate(op.pathTemplate(), func(name string) bool { return find(name, "path") != nil })
-	if reason != "" {
-		return nil, reason
+	if op.template.reason != "" {
+		return nil, op.template.reason
 	}
-	op.template = plain
-	for _, e := range found {
+	for _, e := range op.template.found {
 		p := find(e.name, place(e))
 		if p == nil {
 			d.warn("%s: the path names {%s} but no parameter declares it; it is taken as a text", op.label(), toolkeep.Clip(e.name, 80))

@@ -93,6 +93,9 @@ func TestNamesStayWithTheirOperations(t *testing.T) {
 	op := func(path string) string {
 		return "  " + path + ": {get: {operationId: same, responses: {200: {description: ok}}}}\n"
 	}
+	declared := func(path, name string) string { // with a parameter of that name in the path
+		return "  '" + path + "': {get: {operationId: dots, parameters: [{name: '" + name + "', in: path, required: true, schema: {type: string}}], responses: {200: {description: ok}}}}\n"
+	}
 	names := func(plan *Plan) map[string]string {
 		out := map[string]string{}
 		for _, p := range plan.Tools {
@@ -100,13 +103,14 @@ func TestNamesStayWithTheirOperations(t *testing.T) {
 		}
 		return out
 	}
-	first := readText(t, doc(op("/a"), op("/b")), Options{})
+	// {.x} is a name in one path and an expression of RFC 6570 in the other.
+	first := readText(t, doc(op("/a"), op("/b"), declared("/d/{.x}", ".x"), declared("/e/{.x}", "x")), Options{})
 	before := names(first)
 	if before["/a"] != "shop.same" || !strings.HasPrefix(before["/b"], "shop.same_") {
 		t.Fatal(before)
 	}
 	// Operations are added around, including one before all others that claims the name.
-	after := names(readText(t, doc(op("/0"), op("/a"), op("/aa"), op("/b"), op("/c")), Options{Previous: published(t, first)}))
+	after := names(readText(t, doc(op("/0"), op("/a"), op("/aa"), op("/b"), op("/c"), declared("/f/{.x}", "x"), declared("/e/{.x}", "x"), declared("/d/{.x}", ".x")), Options{Previous: published(t, first)}))
 	for path, name := range before {
 		if after[path] != name {
 			t.Errorf("%s was %s and is now %s", path, name, after[path])
@@ -157,7 +161,8 @@ func TestWhatLeft(t *testing.T) {
 		published[tool.Name] = m
 	}
 	o.Location, o.Document = "v2.yaml", []byte(head+op("/a", "a")+op("/see", "c"))
-	o.Previous = func(id string) *toolkeep.Tool { return published[id] }
+	asked := map[string]int{}
+	o.Previous = func(id string) *toolkeep.Tool { asked[id]++; return published[id] }
 	o.Published = func(namespace string) []string {
 		if namespace != "left" {
 			t.Errorf("the namespace is %q", namespace)
@@ -165,6 +170,11 @@ func TestWhatLeft(t *testing.T) {
 		return []string{"left.a", "left.b", "left.c", "left.unknown"}
 	}
 	plan := read(t, o)
+	for id, n := range asked {
+		if n > 1 {
+			t.Errorf("%s is looked up %d times", id, n)
+		}
+	}
 	if fmt.Sprint(plan.Gone) != "[left.b]" {
 		t.Errorf("gone are %v", plan.Gone)
 	}

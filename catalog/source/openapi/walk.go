@@ -129,26 +129,10 @@ type operation struct {
 	name         string  // second half of the tool id
 	id           string  // operationId
 	bad          string  // why it was refused before it was examined
-	template     string  // the path with expressions of RFC 6570 replaced, set by expand
+	template     template
 }
 
 func (o *operation) label() string { return o.method + " " + o.path }
-
-// pathTemplate returns the path without its fragment. Some documents distinguish operations on one
-// path by a fragment, which clients never send.
-func (o *operation) pathTemplate() string {
-	path, _, _ := strings.Cut(o.path, "#")
-	return path
-}
-
-// sentPath returns the path as the binding has it.
-func (o *operation) sentPath() string {
-	if o.template != "" {
-		return o.template
-	}
-	plain, _, _ := uriTemplate(o.pathTemplate(), func(string) bool { return false })
-	return plain
-}
 
 var methods = map[string]string{
 	"get": "GET", "put": "PUT", "post": "POST", "delete": "DELETE",
@@ -295,16 +279,13 @@ func (d *document) newOperation(path, method string, item *object, v any) *opera
 	o, ok := v.(*object)
 	if !ok {
 		op.bad = "the operation is not a mapping"
-		return op
-	}
-	if o.ref() != "" {
+	} else if o.ref() != "" {
 		// Not in the standard, but a whole vendor writes it so.
-		merged, reason := d.pathItem(o)
-		if reason != "" {
-			op.bad = reason
-			return op
-		}
-		o = merged
+		o, op.bad = d.pathItem(o)
+	}
+	op.template = readTemplate(path, d.pathNames(item, o))
+	if op.bad != "" {
+		return op
 	}
 	op.op = o
 	op.id = strings.TrimSpace(clean(o.text("operationId")))
@@ -314,6 +295,19 @@ func (d *document) newOperation(path, method string, item *object, v any) *opera
 		op.bad = fmt.Sprintf("the path is longer than %d bytes", maxPath)
 	}
 	return op
+}
+
+// pathNames returns the names of the parameters in path that an operation and its path item declare.
+func (d *document) pathNames(nodes ...*object) (names []string) {
+	for _, o := range nodes {
+		list, _ := d.list(o.get("parameters"), "")
+		for _, v := range list {
+			if p, _ := d.object(v, ""); p.text("in") == "path" {
+				names = append(names, p.text("name"))
+			}
+		}
+	}
+	return names
 }
 
 // list gives a list, following a reference in its place.
