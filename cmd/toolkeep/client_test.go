@@ -1,8 +1,11 @@
 package main
 
 import (
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -28,5 +31,40 @@ func TestLostAnswer(t *testing.T) {
 	s.Close()
 	if _, err := c.do(t.Context(), "POST", "/", nil); err == nil || strings.Contains(err.Error(), "may have taken effect") {
 		t.Errorf("nothing was sent, and the answer is %v", err)
+	}
+}
+
+// TestEveryToolIsListed: lists are read to their end, and an error on the way is one.
+func TestEveryToolIsListed(t *testing.T) {
+	const tools = 2450
+	broken := false
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		page, _ := strconv.Atoi(r.FormValue("page"))
+		size, _ := strconv.Atoi(r.FormValue("page_size"))
+		if broken && page == 3 || r.FormValue("namespace") != "shop" {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		var list []map[string]any
+		for i := (page - 1) * size; i < min(page*size, tools); i++ {
+			list = append(list, map[string]any{"tool_id": fmt.Sprintf("shop.t%d", i)})
+		}
+		json.NewEncoder(w).Encode(map[string]any{"tools": list, "total_count": tools})
+	}))
+	defer s.Close()
+	c := &client{base: s.URL, tls: &clientTLS{}, http: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
+	count := func() (n int, err error) {
+		err = c.eachTool(t.Context(), "shop", func(toolSummary) bool { n++; return true })
+		return n, err
+	}
+	if n, err := count(); n != tools || err != nil {
+		t.Errorf("%d tools, %v", n, err)
+	}
+	if ids := c.toolsWith(t.Context(), "shop.t1"); len(ids) != maxCompletions {
+		t.Errorf("%d completions", len(ids))
+	}
+	broken = true
+	if n, err := count(); n != 400 || err == nil {
+		t.Errorf("%d tools, %v", n, err)
 	}
 }

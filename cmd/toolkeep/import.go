@@ -92,18 +92,22 @@ func parseSecrets(o *openapi.Options, secrets []string) error {
 func (a *app) importOpenAPI(ctx context.Context, o openapi.Options, choice importChoice) error {
 	return a.importPlan(ctx, o.Location, choice, func(previous source.Previous) (*planned, error) {
 		o.Previous = previous
+		var listing error
 		if cl, err := a.connect(); err == nil {
 			o.Published = func(namespace string) (ids []string) {
-				for _, line := range cl.toolsWith(ctx, namespace+".") {
-					id, _, _ := strings.Cut(line, "\t")
-					ids = append(ids, id)
-				}
+				listing = cl.eachTool(ctx, namespace, func(t toolSummary) bool {
+					ids = append(ids, t.ToolID)
+					return true
+				})
 				return ids
 			}
 		}
 		plan, err := openapi.Read(ctx, o)
 		if err != nil {
 			return nil, err
+		}
+		if listing != nil && !choice.dryRun { // which needs no server
+			plan.Warnings = append(plan.Warnings, "the published tools could not be listed, so that those whose operation left the document are not named: "+listing.Error())
 		}
 		return &planned{plan.Changed(), len(plan.Tools), len(plan.Refused), func() error { return a.showPlan(imports.PlanOf(plan), choice.all) }}, nil
 	})

@@ -524,29 +524,45 @@ func (c *client) versionsWith(ctx context.Context, id, prefix string) (refs []st
 const maxCompletions = 1000
 
 func (c *client) toolsWith(ctx context.Context, prefix string) (ids []string) {
-	q := url.Values{"page_size": {"200"}}
-	if namespace, _, ok := strings.Cut(prefix, "."); ok {
+	namespace, _, named := strings.Cut(prefix, ".")
+	if !named {
+		namespace = ""
+	}
+	// An error offers what came before it.
+	_ = c.eachTool(ctx, namespace, func(t toolSummary) bool {
+		if strings.HasPrefix(t.ToolID, prefix) {
+			ids = append(ids, t.ToolID+"\t"+t.short())
+		}
+		return len(ids) < maxCompletions
+	})
+	return ids
+}
+
+// eachTool visits the active tools of a namespace, "" for all, until visit returns false.
+func (c *client) eachTool(ctx context.Context, namespace string, visit func(toolSummary) bool) error {
+	const size = 200
+	q := url.Values{"page_size": {strconv.Itoa(size)}}
+	if namespace != "" {
 		q.Set("namespace", namespace)
 	}
-	for page := 1; len(ids) < maxCompletions; page++ {
+	for page := 1; ; page++ {
 		var list struct {
 			Tools      []toolSummary `json:"tools"`
 			TotalCount int           `json:"total_count"`
 		}
 		q.Set("page", strconv.Itoa(page))
 		if _, err := c.get(ctx, "/api/v1/tools?"+q.Encode(), &list); err != nil {
-			return ids
+			return err
 		}
 		for _, t := range list.Tools {
-			if strings.HasPrefix(t.ToolID, prefix) {
-				ids = append(ids, t.ToolID+"\t"+t.short())
+			if !visit(t) {
+				return nil
 			}
 		}
-		if page*200 >= list.TotalCount {
-			break
+		if len(list.Tools) == 0 || page*size >= list.TotalCount {
+			return nil
 		}
 	}
-	return ids
 }
 
 // published returns a version of a tool with its stored manifest; an empty range is the latest.
