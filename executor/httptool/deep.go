@@ -29,6 +29,7 @@ type deepList struct {
 	inside bool
 }
 
+// readDeepLists reads deep_lists; listIndices, the default, is "".
 func readDeepLists(o *bindings.Object, style string) string {
 	how := o.Text("deep_lists", false)
 	switch {
@@ -37,6 +38,9 @@ func readDeepLists(o *bindings.Object, style string) string {
 		o.Fault("deep_lists", "unsupported", "deep_lists applies to style deepObject alone")
 	case !slices.Contains(deepLists, how):
 		o.Fault("deep_lists", "enum", "the elements of a list are written with %s, not %q", strings.Join(deepLists, ", "), how)
+	}
+	if how == listIndices {
+		how = ""
 	}
 	return how
 }
@@ -79,10 +83,10 @@ func (w *pairs) deepElements(name, at string, elements []any, esc escaping, list
 		switch list.how {
 		case listBrackets:
 			to += "[]"
-		case "", listIndices:
+		case "":
 			to += "[" + strconv.Itoa(i) + "]"
 		}
-		if list.how == listBrackets || list.how == listRepeat {
+		if list.how != "" {
 			// Without indices the upstream tells where one element ends by its properties alone.
 			obj, isObject := el.(map[string]any)
 			_, isList := el.([]any)
@@ -96,7 +100,7 @@ func (w *pairs) deepElements(name, at string, elements []any, esc escaping, list
 			keys = own
 		}
 		next := list
-		next.inside = list.how != "" && list.how != listIndices
+		next.inside = list.how != ""
 		if err := w.deep(to, here, el, esc, next, depth+1); err != nil {
 			return err
 		}
