@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/tailscale/hujson"
 
 	"github.com/toolkeep/toolkeep"
@@ -44,13 +45,16 @@ type serverSpec struct {
 // mcpServersFile is the configuration file of Claude, Cursor, Gemini CLI, VS Code and Zed. They differ in the name of the list and
 // in the syntax of variables.
 type mcpServersFile struct {
-	MCPServers map[string]fileEntry `json:"mcpServers"` // Claude, Cursor, Windsurf
-	Servers    map[string]fileEntry `json:"servers"`    // VS Code's mcp.json
-	MCP        struct {             // VS Code's settings.json
-		Servers map[string]fileEntry `json:"servers"`
+	MCPServers fileEntries `json:"mcpServers"` // Claude, Cursor, Windsurf
+	Servers    fileEntries `json:"servers"`    // VS Code's mcp.json
+	MCP        struct {    // VS Code's settings.json
+		Servers fileEntries `json:"servers"`
 	} `json:"mcp"`
-	ContextServers map[string]fileEntry `json:"context_servers"` // Zed
+	ContextServers fileEntries `json:"context_servers"` // Zed
 }
+
+// fileEntries are read one by one, so that a broken one keeps no other from being imported.
+type fileEntries map[string]jsontext.Value
 
 type fileEntry struct {
 	Type      string            `json:"type"` // stdio, http, streamable-http, sse
@@ -92,14 +96,10 @@ func readMCPFile(raw []byte, lookup func(string) (string, bool)) ([]fileServer, 
 	}
 	var f mcpServersFile
 	if err := jsonv2.Unmarshal(plain, &f); err != nil {
-		var form *jsonv2.SemanticError
-		if errors.As(err, &form) {
-			return nil, fmt.Errorf("it cannot be read: the value at %q does not have the form of a client's file", string(form.JSONPointer))
-		}
-		return nil, fmt.Errorf("it cannot be read: %w", err)
+		return nil, notOfTheForm(err)
 	}
 	entries := f.MCPServers
-	for _, more := range []map[string]fileEntry{f.Servers, f.MCP.Servers, f.ContextServers} {
+	for _, more := range []fileEntries{f.Servers, f.MCP.Servers, f.ContextServers} {
 		if len(entries) == 0 {
 			entries = more
 		}
@@ -111,8 +111,13 @@ func readMCPFile(raw []byte, lookup func(string) (string, bool)) ([]fileServer, 
 	taken := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(entries)) {
 		s := fileServer{Name: serverName(name)}
-		e := entries[name]
-		if s.Spec, err = e.spec(lookup); err != nil {
+		var e fileEntry
+		if err = jsonv2.Unmarshal(entries[name], &e); err != nil {
+			err = notOfTheForm(err)
+		} else {
+			s.Spec, err = e.spec(lookup)
+		}
+		if err != nil {
 			s.Problem = err.Error()
 		}
 		switch {
@@ -127,6 +132,15 @@ func readMCPFile(raw []byte, lookup func(string) (string, bool)) ([]fileServer, 
 		all = append(all, s)
 	}
 	return all, nil
+}
+
+// notOfTheForm names the place of a value of another type than clients write.
+func notOfTheForm(err error) error {
+	var form *jsonv2.SemanticError
+	if errors.As(err, &form) {
+		return fmt.Errorf("it cannot be read: the value at %q does not have the form of a client's file", string(form.JSONPointer))
+	}
+	return fmt.Errorf("it cannot be read: %w", err)
 }
 
 var notInName = regexp.MustCompile(`[^a-z0-9]+`)

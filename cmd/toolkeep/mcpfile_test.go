@@ -34,6 +34,8 @@ func TestReadMCPFile(t *testing.T) {
 		{"kind", `{"mcpServers": {"p": {"type": "carrier", "url": "http://x"}}}`, `p: its type "carrier"`},
 		{"empty", `{"mcpServers": {}}`, "error: it names no servers"},
 		{"no json", `{`, "error: it is not JSON"},
+		{"one is broken", `{"mcpServers": {"a": {"command": "p", "args": "x"}, "b": {"command": "q"}, "c": 5}}`,
+			`a: it cannot be read: the value at "/args" does not have the form of a client's file; b stdio [q] map[]  map[]; c: it cannot be read: the value at "" does not have`},
 		{"twice", `{"mcpServers": {"a": {"command": "p"}, "a": {"command": "q"}}}`, "error: it cannot be read"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

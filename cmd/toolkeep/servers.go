@@ -401,7 +401,8 @@ func (o *importMCP) servers(args []string, dash int) ([]fileServer, error) {
 				continue
 			}
 			if err := s.here(); err != nil {
-				return nil, err
+				all[i].Problem = err.Error()
+				continue
 			}
 			if own, ok := innerAddress(s.URL); ok && loopback(own.Host) && !slices.Contains(s.Network, own) {
 				s.Network = append(s.Network, own)

@@ -35,6 +35,47 @@ func TestImport(t *testing.T) {
 	if err != nil || p.Published != 1 || len(p.Refused) != 1 || p.Refused[0].ID != "other.list" {
 		t.Errorf("%d published, refused %+v: %v", p.Published, p.Refused, err)
 	}
+	// Who may use the other tools of the namespace may use these, which is said once.
+	if len(p.Warnings) != 1 || !strings.Contains(p.Warnings[0], "the namespace other has 1 other tools already") || !strings.Contains(p.Warnings[0], "other.*") {
+		t.Errorf("%q", p.Warnings)
+	}
+	h.catalogPublish("quiet.list")
+	h.offers(tool("read", "Reads."))
+	for name, warnings := range map[string]int{"other": 0, "pages": 0, "fresh": 0, "quiet": 1} {
+		dry, err := h.Import(t.Context(), admin("acme"), name, []byte(httpSpec), ImportOptions{DryRun: true})
+		if err != nil || len(dry.Warnings) != warnings {
+			t.Errorf("%s: %v, %+v", name, err, dry)
+		}
+	}
+	if stranger, err := h.Import(t.Context(), admin("globex"), "quiet", []byte(httpSpec), ImportOptions{DryRun: true}); err != nil || len(stranger.Warnings) != 0 {
+		t.Errorf("another tenant's tools are told: %v, %+v", err, stranger)
+	}
+}
+
+// TestImportOfItself: what leads back to this Toolkeep is refused; another Toolkeep is a
+// server like any other.
+func TestImportOfItself(t *testing.T) {
+	h := newFixture(t, func(c *Config) {
+		c.StdioTenants = []string{"acme"}
+		c.Own = func(url string) bool { return strings.HasPrefix(url, "http://127.0.0.1:8080") }
+	})
+	h.offers(tool("read", "Reads."))
+	for spec, own := range map[string]bool{
+		`{"transport":"http","url":"http://127.0.0.1:8080/mcp"}`:                                            true,
+		`{"transport":"sse","url":"http://127.0.0.1:8080/mcp/sets/a"}`:                                      true,
+		`{"transport":"http","url":"https://tools.example/mcp"}`:                                            false,
+		`{"transport":"stdio","command":["toolkeep","mcp"]}`:                                                true,
+		`{"transport":"stdio","command":["/usr/bin/toolkeep","--data","x","mcp"]}`:                          true,
+		`{"transport":"stdio","command":["toolkeep","mcp"],"env":{"TOOLKEEP_URL":"http://127.0.0.1:8080"}}`: true,
+		`{"transport":"stdio","command":["toolkeep","mcp"],"env":{"TOOLKEEP_URL":"https://tools.example"}}`: false,
+		`{"transport":"stdio","command":["/usr/bin/other","mcp"]}`:                                          false,
+		`{"transport":"stdio","command":["toolkeep","version"]}`:                                            false,
+	} {
+		_, err := h.Import(t.Context(), admin("acme"), "pages", []byte(spec), ImportOptions{DryRun: true})
+		if refused := err != nil && strings.Contains(err.Error(), "is this Toolkeep itself"); refused != own || own && !toolkeep.IsCode(err, toolkeep.InvalidManifest) {
+			t.Errorf("%s: %v", spec, err)
+		}
+	}
 }
 
 // catalogPublish publishes a tool of acme by hand.

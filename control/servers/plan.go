@@ -2,7 +2,9 @@ package servers
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access"
@@ -83,6 +85,10 @@ func (s *Servers) plan(ctx context.Context, c comparison) (*source.Plan, map[str
 		}
 	}
 	slices.Sort(live)
+	taken := 0
+	if c.firstImport {
+		taken = s.neighbours(c.id)
+	}
 	previous := func(id string) *toolkeep.Tool { return s.highest(c.by, id) }
 	plan, err := source.Read(ctx, c.defs.Tools, source.Options{Server: c.id.name, Previous: previous, Published: live,
 		Known: s.otherNames(c.id), TrustAnnotations: true, Timeout: c.spec.CallTimeout, MaxTools: c.spec.MaxTools,
@@ -98,7 +104,23 @@ func (s *Servers) plan(ctx context.Context, c comparison) (*source.Plan, map[str
 			Reason: "the id " + t.ID + " belongs to a tool that does not come from this server"})
 		return true
 	})
+	if taken > 0 {
+		plan.Warnings = append(plan.Warnings, fmt.Sprintf("the namespace %s has %d other tools already: keys, roles and sets of tools that are limited to %s.* now cover the tools of this server too; import it under a name of its own if that is not meant",
+			c.id.name, taken, c.id.name))
+	}
 	return plan, have, nil
+}
+
+// neighbours counts the tools of a server's namespace that do not come from it and that its owner can be shown.
+func (s *Servers) neighbours(id serverID) int {
+	have, others := s.managed(id), map[string]bool{}
+	for v := range s.c.Catalog.Snapshot().All() {
+		t := v.Tool
+		if _, ours := have[t.ID]; !ours && strings.HasPrefix(t.ID, id.name+".") && (t.Tenant == "" || t.Tenant == id.owner) && v.Life.State != toolkeep.Removed {
+			others[t.ID] = true
+		}
+	}
+	return len(others)
 }
 
 // answer is a plan with what stands in the catalogue now.

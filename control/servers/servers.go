@@ -73,8 +73,10 @@ type Config struct {
 	// StdioTenants are the tenants beside the home tenant whose administrators may have
 	// programs started; "*" is every tenant.
 	StdioTenants []string
-	Clock        func() time.Time // default time.Now
-	Log          *slog.Logger     // default none
+	// Own reports whether a URL is this Toolkeep's. nil is none.
+	Own   func(url string) bool
+	Clock func() time.Time // default time.Now
+	Log   *slog.Logger     // default none
 }
 
 // Servers is the MCP servers behind Toolkeep. It is safe for concurrent use.
