@@ -33,7 +33,7 @@ type Guard struct {
 // checked just before it is dialled.
 //
 // Outcomes: a *Conn; E3505 with NothingSent set if an address was forbidden and no
-// other could be reached; otherwise net's error.
+// other could be reached; E3811 if this process has no file descriptors left; otherwise net's error.
 func (g *Guard) DialContext(ctx context.Context, network, addr string) (net.Conn, error) {
 	switch network {
 	case "tcp", "tcp4", "tcp6":
@@ -54,6 +54,9 @@ func (g *Guard) DialContext(ctx context.Context, network, addr string) (net.Conn
 	if err != nil {
 		if refusal := c.refusal.Load(); refusal != nil && ctx.Err() == nil {
 			return nil, refusal
+		}
+		if out := OutOfDescriptors(err); out != nil {
+			return nil, out
 		}
 		return nil, err
 	}

@@ -142,6 +142,9 @@ func (p *Proxy) itself(u *url.URL) bool {
 func (p *Proxy) dial(ctx context.Context, network string, c *PoolConfig) (net.Conn, error) {
 	d := net.Dialer{Timeout: c.ConnectTimeout, Resolver: c.Resolver}
 	conn, err := d.DialContext(ctx, network, p.addr)
+	if out := OutOfDescriptors(err); out != nil {
+		return nil, out
+	}
 	if err != nil {
 		e := toolkeep.NewError(toolkeep.NetworkError, "the proxy that calls go through cannot be reached").With("reason", "proxy").Because(err)
 		e.NothingSent = true

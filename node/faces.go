@@ -71,7 +71,7 @@ func (n *Node) buildMCP(secrets *secrets.Secrets) error {
 
 func (n *Node) buildFaces(context.Context) error {
 	c := n.config
-	n.faces.listeners = listen.New()
+	n.faces.listeners = listen.New(n.logger("server"))
 	keeping := n.secretsControl()
 	n.faces.secrets = keeping
 	proxies, err := c.HTTP.TrustedProxies()

@@ -347,6 +347,7 @@ func (n *Node) buildTelemetry(context.Context) (err error) {
 	n.health = telemetry.NewHealth(telemetry.HealthConfig{Version: version, Log: n.logger("health"), Clock: n.options.Clock})
 	n.health.Add(telemetry.Component{Name: "store", Required: true, Grace: n.config.Catalog.StaleFor, Check: n.storeHealth})
 	n.health.Add(telemetry.Component{Name: "record_spool", Check: func(context.Context) error { return n.pipeline.RecordHealth() }})
+	n.health.Add(telemetry.Component{Name: "file_descriptors", Check: func(ctx context.Context) error { return n.faces.listeners.Health(ctx) }})
 	if n.access.TakesTokens() {
 		n.health.Add(telemetry.Component{Name: "oauth_issuer", Check: n.access.OAuthHealth})
 	}

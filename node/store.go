@@ -14,6 +14,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/datadir"
+	"github.com/toolkeep/toolkeep/egress"
 	"github.com/toolkeep/toolkeep/job"
 	"github.com/toolkeep/toolkeep/store/blob"
 	"github.com/toolkeep/toolkeep/store/postgres"
@@ -83,7 +84,7 @@ func opened(err error) error {
 	const corrupt, noDatabase = 11, 26 // primary codes of SQLite
 	switch {
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
-		return fmt.Errorf("%w: the process may open no more files; raise the limit (ulimit -n, LimitNOFILE of systemd)", err)
+		return fmt.Errorf("%w: %s", err, egress.DescriptorsNote())
 	case errors.As(err, &code) && (code.Code()&0xff == corrupt || code.Code()&0xff == noDatabase):
 		return fmt.Errorf("%w: the database is damaged; `toolkeep doctor` says where, and `toolkeep restore` brings a backup back", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/egress"
 	"github.com/toolkeep/toolkeep/mcp"
 	"github.com/toolkeep/toolkeep/mcp/transport"
 )
@@ -353,6 +354,8 @@ func (s *server) startError(ctx context.Context, err error, st *tenantState) *to
 	case errors.As(err, &own):
 	case ctx.Err() == context.DeadlineExceeded:
 		own = down(s.spec.Name, "it was not ready within "+s.spec.StartTimeout.String(), true)
+	case egress.OutOfDescriptors(err) != nil:
+		own = egress.OutOfDescriptors(err)
 	case errors.Is(err, errNoStart):
 		own = down(s.spec.Name, "its command cannot be started", true).Because(err)
 	case errors.As(err, &f):
@@ -374,7 +377,7 @@ func (s *server) startError(ctx context.Context, err error, st *tenantState) *to
 	s.config.Log.Warn("MCP server not started", "server", s.spec.Name, "tenant", st.tenant, "code", own.Code, "reason", last)
 	switch own.Code {
 	case toolkeep.LoginRequired, toolkeep.SecretNotFound, toolkeep.SecretAccessDenied, toolkeep.SecretRetrievalFailed,
-		toolkeep.DestinationForbidden, toolkeep.RateLimitExceeded:
+		toolkeep.DestinationForbidden, toolkeep.RateLimitExceeded, toolkeep.Backpressure:
 		st.health.note(now, own, last)
 	default:
 		st.health.fail(&s.config.Config, now, reasonOf(own, s.spec.Name), last)

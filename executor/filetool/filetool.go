@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/egress"
 	"github.com/toolkeep/toolkeep/executor/bindings"
 )
 
@@ -207,6 +208,8 @@ func (c *call) failed(err error) *toolkeep.Error {
 	switch {
 	case errors.As(err, &own):
 		return own
+	case egress.OutOfDescriptors(err) != nil:
+		return egress.OutOfDescriptors(err)
 	case inner != "":
 		own = badInput(arg, "exists", "%s is not a folder, so that nothing can lie in it as %s would", shown(inner), name)
 	case errors.Is(err, fs.ErrNotExist):

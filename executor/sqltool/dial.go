@@ -63,6 +63,9 @@ func (e *Executor) dial(ctx context.Context, b *binding) (*wire, error) {
 		g := egress.Guard{Allow: b.allow, Resolver: e.config.Resolver, ConnectTimeout: e.config.ConnectTimeout}
 		conn, err = g.DialContext(ctx, "tcp", b.conn.address())
 	}
+	if out := egress.OutOfDescriptors(err); out != nil {
+		return nil, out
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"sync"
@@ -28,14 +29,16 @@ type Listeners struct {
 	others    []Server
 	failed    chan error
 	done      sync.WaitGroup
+
+	descriptors descriptors
 }
 
 // most bounds how many listeners there can be.
 const most = 8
 
 // New makes Listeners that listen nowhere yet.
-func New() *Listeners {
-	l := &Listeners{failed: make(chan error, most)}
+func New(log *slog.Logger) *Listeners {
+	l := &Listeners{failed: make(chan error, most), descriptors: descriptors{log: log}}
 	l.requests, l.interrupt = context.WithCancel(context.Background())
 	return l
 }
@@ -47,6 +50,7 @@ func (l *Listeners) HTTP(s *http.Server, addr string, cert *tls.Config) (net.Add
 		return nil, fmt.Errorf("cannot listen on %s: %w", addr, err)
 	}
 	at := on.Addr()
+	on = l.acceptor(on)
 	if cert != nil {
 		own := cert.Clone() // net/http adds to it what each server speaks
 		on = tls.NewListener(on, own)
@@ -72,7 +76,7 @@ func (l *Listeners) Serve(s Server, what, addr string) (net.Addr, error) {
 	l.others = append(l.others, s)
 	context.AfterFunc(l.requests, s.Interrupt)
 	l.done.Go(func() {
-		if err := s.Serve(on); err != nil {
+		if err := s.Serve(l.acceptor(on)); err != nil {
 			l.failed <- err
 		}
 	})

@@ -1,0 +1,5 @@
+//go:build !unix
+
+package egress
+
+func maxDescriptors() uint64 { return 0 }
