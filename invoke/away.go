@@ -3,6 +3,7 @@ package invoke
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
@@ -24,14 +25,22 @@ func (p *Pipeline) StoreHealth() error {
 	return nil
 }
 
-// record stores what a reading call leaves behind, within RecordWait. After that the store
-// counts as away, and the changes may be committed all the same.
-func (p *Pipeline) record(ctx context.Context, changes ...toolkeep.Change) error {
+// record stores what the reading call with that id leaves behind, within RecordWait. After that
+// the store counts as away, and the changes may be committed all the same; then the spool
+// leaves them out.
+func (p *Pipeline) record(ctx context.Context, id string, changes ...toolkeep.Change) error {
 	if p.away.Load() {
 		return errAway
 	}
 	done := make(chan error, 1)
-	p.done.Go(func() { done <- p.apply(ctx, changes...) })
+	var left atomic.Bool
+	p.done.Go(func() {
+		err := p.apply(ctx, changes...)
+		done <- err
+		if err == nil && left.Load() {
+			p.spool.stored.Store(id, nil)
+		}
+	})
 	t := time.NewTimer(p.RecordWait)
 	defer t.Stop()
 	select {
@@ -39,6 +48,7 @@ func (p *Pipeline) record(ctx context.Context, changes ...toolkeep.Change) error
 		return err
 	case <-t.C:
 	}
+	left.Store(true)
 	p.leave()
 	return errAway
 }

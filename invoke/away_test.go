@@ -25,6 +25,7 @@ type hungStore struct {
 	applied atomic.Int64
 	mu      sync.Mutex
 	back    chan struct{} // closed when it answers again
+	records map[string]int
 }
 
 func (s *hungStore) hang() {
@@ -58,10 +59,38 @@ func (s *hungStore) wait(ctx context.Context) error {
 
 func (s *hungStore) Apply(ctx context.Context, c ...toolkeep.Change) error {
 	err := s.wait(ctx)
-	if err == nil {
-		s.applied.Add(int64(len(c)))
+	if err != nil {
+		return err
 	}
-	return err
+	s.applied.Add(int64(len(c)))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range c {
+		if r, ok := c.(toolkeep.RecordCall); ok {
+			if s.records == nil {
+				s.records = map[string]int{}
+			}
+			s.records[r.Invocation.ID]++
+		}
+	}
+	return nil
+}
+
+func (s *hungStore) recorded(id string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.records[id]
+}
+
+func (s *hungStore) doubled() (ids []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, n := range s.records {
+		if n > 1 {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }
 
 func (s *hungStore) Head(ctx context.Context) (int64, error) { return 0, s.wait(ctx) }
@@ -146,6 +175,15 @@ func TestNoReadingCallWaitsForTheStore(t *testing.T) {
 			time.Sleep(2 * time.Second)
 			if err := p.StoreHealth(); err != nil {
 				t.Errorf("after two seconds: %v", err)
+			}
+			if err := p.Drained(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if n := store.recorded(id); n != 1 {
+				t.Errorf("the record of the call after is stored %d times", n)
+			}
+			if n := store.doubled(); len(n) > 0 {
+				t.Errorf("records are stored twice, by the commit that ended after all and from the spool: %v", n)
 			}
 			n := store.applied.Load()
 			call(0, &toolkeep.Call{})

@@ -176,6 +176,29 @@ func (h *harness) events(kind string) (all []string) {
 	return all
 }
 
+// TestSpooledSecretUses: the events of a record that was spooled reach the feed with it.
+func TestSpooledSecretUses(t *testing.T) {
+	s, down := &countingSecrets{}, &downStore{}
+	h := newHarness(t, func(c *invoke.Config) { c.Secrets, down.Store, c.Store = s, c.Store, down })
+	tool := h.tool("x", func(m *toolkeep.Manifest) { m.Auth = []toolkeep.AuthSpec{{Type: "bearer", Secret: "secret://k"}} })
+	down.down.Store(true)
+	res, err := h.call(&toolkeep.Call{Tool: tool.ID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, _ := h.pipeline.Spooled(); n != 1 {
+		t.Fatalf("%d records are spooled", n)
+	}
+	down.down.Store(false)
+	if err := h.pipeline.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	row := h.row(res.InvocationID)
+	if got := h.events("ai.agent.tool.secret.accessed"); len(got) != 1 || len(row.Secrets) != 1 || !strings.Contains(got[0], row.ID) || !strings.Contains(got[0], row.Secrets[0].Hash) {
+		t.Errorf("the events of %+v: %s", row.Secrets, got)
+	}
+}
+
 // TestCachedResultUsesNoSecret: a call answered from the cache has used no secret.
 func TestCachedResultUsesNoSecret(t *testing.T) {
 	s := &countingSecrets{}

@@ -3,6 +3,7 @@ package invoke
 import (
 	"context"
 	"errors"
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
@@ -200,7 +201,7 @@ func (p *Pipeline) write(ctx context.Context, a *activeCall, failure *toolkeep.E
 			p.keepForLater(a) // the store has just failed; waiting again would double the time
 			return nil
 		}
-		if err := p.record(ctx, append([]toolkeep.Change{toolkeep.RecordCall{Invocation: copyRow(&a.row)}}, accesses(&a.row)...)...); err != nil {
+		if err := p.record(ctx, a.row.ID, append([]toolkeep.Change{toolkeep.RecordCall{Invocation: copyRow(&a.row)}}, accesses(&a.row)...)...); err != nil {
 			if err != errAway {
 				p.Log.Error("a call's record could not be written", "invocation_id", a.row.ID, "error", err)
 			}
@@ -268,11 +269,9 @@ const eventSecretAccessed = "ai.agent.tool.secret.accessed"
 // record. They name secrets by hash.
 func accesses(row *toolkeep.Invocation) []toolkeep.Change {
 	var all []toolkeep.Change
-	for _, u := range row.Secrets {
-		id, err := uuid.NewV7()
-		if err != nil {
-			continue
-		}
+	for i, u := range row.Secrets {
+		// The same event twice, as after a commit in doubt, has the same id.
+		id := uuid.NewSHA1(uuid.NameSpaceOID, []byte(row.Tenant+"\x00"+row.ID+"\x00"+strconv.Itoa(i)))
 		data := map[string]any{"agent_id": row.Subject, "tool_id": row.ToolID, "invocation_id": row.ID, "secret_hash": u.Hash, "status": "success"}
 		for name, v := range map[string]string{"on_behalf_of": row.OnBehalf, "scope": u.Scope, "store": u.Store, "version": u.Version, "error_code": string(u.Code)} {
 			if v != "" {

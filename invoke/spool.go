@@ -25,12 +25,14 @@ type spool struct {
 	move  sync.Mutex   // one drain at a time
 	lines atomic.Int64 // not yet in the store, as far as this process knows
 	lost  atomic.Int64 // dropped because the spool was full or could not be written
+	// stored has the ids of spooled records whose commit succeeded after all.
+	stored sync.Map
 	// failing holds why the latest record was lost; nil once one could be stored again.
 	failing atomic.Pointer[error]
 }
 
 const (
-	// spoolBatch is how many records one Apply writes.
+	// spoolBatch is how many changes one Apply writes, about.
 	spoolBatch = 200
 	// spoolLine bounds a record, so that every line can be read again.
 	spoolLine = 1 << 20
@@ -160,8 +162,11 @@ func (s *spool) drain(ctx context.Context, store toolkeep.Applier) error {
 		if json.Unmarshal(lines.Bytes(), v) != nil {
 			continue // a line truncated by a crash
 		}
-		batch = append(batch, toolkeep.RecordCall{Invocation: v})
-		if len(batch) == spoolBatch {
+		if _, there := s.stored.LoadAndDelete(v.ID); there {
+			continue
+		}
+		batch = append(append(batch, toolkeep.RecordCall{Invocation: v}), accesses(v)...)
+		if len(batch) >= spoolBatch {
 			if err := flush(); err != nil {
 				return err
 			}
