@@ -107,7 +107,7 @@ type Metrics struct {
 
 // TLS has the certificate and key files of all listeners.
 type TLS struct {
-	Cert     string `key:"tls.cert" help:"PEM file with the certificate chain of all listeners; a changed file is used for new connections within ten seconds"`
+	Cert     string `key:"tls.cert" help:"PEM file with the certificate chain of all listeners; a changed file is used for new connections within ten seconds, and logged if it cannot be taken"`
 	Key      string `key:"tls.key" help:"PEM file with the private key"`
 	Min      string `key:"tls.min" default:"1.3" choices:"1.2,1.3" help:"oldest version of TLS that the listeners speak"`
 	ClientCA string `key:"tls.client_ca" help:"PEM file with the authorities whose client certificates are let in (mTLS); every listener then refuses a client without one, health and metrics too unless metrics.tls says otherwise; empty asks for none"`

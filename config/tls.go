@@ -6,6 +6,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"strings"
 	"sync"
@@ -14,12 +15,15 @@ import (
 
 // Server loads the configured files; it returns nil without TLS. With tls.client_ca a
 // handshake requires a client certificate for client authentication, signed by one of
-// those CAs.
-func (t TLS) Server() (*tls.Config, error) {
+// those CAs. log is told of changed files that cannot be taken; nil is told nothing.
+func (t TLS) Server(log *slog.Logger) (*tls.Config, error) {
 	if !t.Enabled() {
 		return nil, nil
 	}
-	r := &reloaded{cert: t.Cert, key: t.Key, now: time.Now}
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	r := &reloaded{cert: t.Cert, key: t.Key, now: time.Now, log: log}
 	pair, err := r.load()
 	if err != nil {
 		return nil, fmt.Errorf("tls.cert, tls.key: the TLS certificate cannot be loaded: %w", err)
@@ -74,11 +78,14 @@ const reloadEvery = 10 * time.Second
 type reloaded struct {
 	cert, key string
 	now       func() time.Time
+	log       *slog.Logger
 
 	mu     sync.Mutex
 	pair   *tls.Certificate
 	stamp  [2]fileStamp // of the files that pair was read from
 	looked time.Time
+	failed int    // looks in a row at which the files could not be taken
+	told   string // why, as the log was told
 }
 
 type fileStamp struct {
@@ -113,12 +120,29 @@ func (r *reloaded) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if now := r.now(); now.Sub(r.looked) >= reloadEvery {
 		r.looked = now
 		if r.stamp != [2]fileStamp{stampOf(r.cert), stampOf(r.key)} {
-			if _, err := r.load(); err != nil {
+			_, err := r.load()
+			if err != nil {
 				r.stamp = [2]fileStamp{} // half written, or not valid yet; look again
 			}
+			r.tell(err)
 		}
 	}
 	return r.pair, nil
+}
+
+// tell logs what became of changed files. One failure is not told: a renewal may have written
+// one file of the two.
+func (r *reloaded) tell(err error) {
+	if err == nil {
+		r.failed, r.told = 0, ""
+		r.log.Info("the TLS certificate has changed", "file", r.cert, "valid_until", r.pair.Leaf.NotAfter.UTC())
+		return
+	}
+	if r.failed++; r.failed > 1 && r.told != err.Error() {
+		r.told = err.Error()
+		r.log.Warn("the changed TLS certificate cannot be taken, the last one goes on", "cert", r.cert, "key", r.key,
+			"valid_until", r.pair.Leaf.NotAfter.UTC(), "error", err)
+	}
 }
 
 // maxCA bounds a CA file, well above the size for a large organisation.

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -9,6 +10,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
+	"log/slog"
 	"math/big"
 	"net"
 	"os"
@@ -58,7 +60,7 @@ func TestOldestTLS(t *testing.T) {
 		files := tlsFiles(t)
 		files.Min = x.min
 		writeCertificate(t, files, "one", time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
-		c, err := files.Server()
+		c, err := files.Server(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -82,7 +84,8 @@ func TestOldestTLS(t *testing.T) {
 func TestCertificateReloads(t *testing.T) {
 	files, now := tlsFiles(t), time.Now()
 	writeCertificate(t, files, "one", now.Add(-time.Hour), now.Add(time.Hour))
-	r := &reloaded{cert: files.Cert, key: files.Key, now: func() time.Time { return now }}
+	var log bytes.Buffer
+	r := &reloaded{cert: files.Cert, key: files.Key, now: func() time.Time { return now }, log: slog.New(slog.NewTextHandler(&log, nil))}
 	if _, err := r.load(); err != nil {
 		t.Fatal(err)
 	}
@@ -109,10 +112,22 @@ func TestCertificateReloads(t *testing.T) {
 		"gone":         func() { _ = os.Remove(files.Cert) },
 	} {
 		spoil()
-		now = now.Add(reloadEvery)
-		if got := shown(); got != "number two" {
-			t.Errorf("%s: %q", name, got)
+		log.Reset()
+		for look := range 4 {
+			now = now.Add(reloadEvery)
+			if got := shown(); got != "number two" {
+				t.Errorf("%s: %q", name, got)
+			}
+			if look == 0 && log.Len() > 0 {
+				t.Errorf("%s: a renewal under way was told: %s", name, log.String())
+			}
 		}
+		if n := strings.Count(log.String(), "level=WARN"); n != 1 || !strings.Contains(log.String(), "cannot be taken") {
+			t.Errorf("%s: the log has %d warnings: %s", name, n, log.String())
+		}
+		writeCertificate(t, files, "number two", now.Add(-time.Hour), now.Add(2*time.Hour))
+		now = now.Add(reloadEvery)
+		shown()
 	}
 	writeCertificate(t, files, "the third of them", now.Add(-time.Hour), now.Add(time.Hour))
 	now = now.Add(reloadEvery)
@@ -133,11 +148,11 @@ func writeFile(t *testing.T, path, text string) {
 func TestExpiredCertificateIsRefused(t *testing.T) {
 	files := tlsFiles(t)
 	writeCertificate(t, files, "one", time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour))
-	if _, err := files.Server(); err == nil || !strings.Contains(err.Error(), "tls.cert") || !strings.Contains(err.Error(), "expired on") {
+	if _, err := files.Server(nil); err == nil || !strings.Contains(err.Error(), "tls.cert") || !strings.Contains(err.Error(), "expired on") {
 		t.Errorf("%v", err)
 	}
 	writeCertificate(t, files, "one", time.Now().Add(time.Hour), time.Now().Add(2*time.Hour))
-	if _, err := files.Server(); err == nil || !strings.Contains(err.Error(), "check the clock") {
+	if _, err := files.Server(nil); err == nil || !strings.Contains(err.Error(), "check the clock") {
 		t.Errorf("%v", err)
 	}
 }

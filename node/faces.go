@@ -125,7 +125,7 @@ func (n *Node) closeFaces() {
 // listen opens the listeners.
 func (n *Node) listen(context.Context) error {
 	c, f := n.config, &n.faces
-	cert, err := c.TLS.Server()
+	cert, err := c.TLS.Server(n.logger("server"))
 	if err != nil {
 		return err
 	}

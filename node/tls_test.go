@@ -255,7 +255,7 @@ func TestWrongClientCA(t *testing.T) {
 		"only one that ended":      {ended.certFile, "every certificate in it has expired: CN=former clients on "},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := config.TLS{Cert: own.certFile, Key: own.keyFile, ClientCA: c.path}.Server()
+			got, err := config.TLS{Cert: own.certFile, Key: own.keyFile, ClientCA: c.path}.Server(nil)
 			if c.want == "" {
 				if err != nil || got.ClientAuth != tls.RequireAndVerifyClientCert {
 					t.Fatal(err)

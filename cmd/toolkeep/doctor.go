@@ -84,7 +84,7 @@ func doctorConfig(c *config.Config) doctor.Config {
 		KeysElsewhere: c.Secrets.SealKeys != "", Shared: c.Store.DSN != "", WALBytes: c.Store.WALBytes,
 		Listeners: []doctor.Listener{{Name: "http.addr", Addr: c.HTTP.Addr}, {Name: "metrics.addr", Addr: c.Metrics.Addr}},
 		Cert:      c.TLS.Cert, Key: c.TLS.Key, ClientCA: c.TLS.ClientCA != "", Version: version, Store: storeOf{c}, Quote: quote,
-		ServerTLS: func() error { _, err := c.TLS.Server(); return err },
+		ServerTLS: func() error { _, err := c.TLS.Server(nil); return err },
 		CheckSeal: func(check []byte) (bool, error) {
 			return secrets.CheckSeal(secrets.SealConfig{Data: c.Data, KeyFile: c.Secrets.SealKey, Keys: c.Secrets.SealKeys}, check)
 		}}

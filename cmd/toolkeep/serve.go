@@ -113,7 +113,7 @@ func checkSettings(c *config.Config, loaded error) error {
 		return loaded
 	}
 	_, roles := access.ReadRoles(c.Access.Roles, c.Access.RolesFile)
-	_, certificate := c.TLS.Server()
+	_, certificate := c.TLS.Server(nil)
 	var found []error
 	var all []toolkeep.Fault
 	for _, of := range []struct {
