@@ -70,6 +70,9 @@ type Error struct {
 	// pipeline sets it to the catalogue's column AND (the tool declares itself
 	// idempotent, or nothing was sent).
 	Retryable bool
+	// FaultSaid means that Message gives the only one of the faults and its place, which a text
+	// for a person or a model then does not repeat.
+	FaultSaid bool
 	// InvocationID is the record of the refused or failed call, if there is one.
 	InvocationID string
 }

@@ -90,3 +90,10 @@ func ShareFaults(faults []Fault, n int) []Fault {
 func FaultsError(code Code, summary string, faults []Fault) *Error {
 	return NewError(code, "%s", summary).With("errors", BoundFaults(faults))
 }
+
+// FaultError is FaultsError with one fault, which the message gives with its place.
+func FaultError(code Code, message string, fault Fault) *Error {
+	e := FaultsError(code, message, []Fault{fault})
+	e.FaultSaid = true
+	return e
+}

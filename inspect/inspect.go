@@ -270,7 +270,9 @@ func (i *Inspector) check(r *result, s *schema.Schema) error {
 	}
 	summary = fmt.Sprintf("%s: at %q: %s", summary, faults[0].Pointer, faults[0].Message)
 	if r.tool.StrictResult() {
-		return toolkeep.FaultsError(code, summary, faults)
+		e := toolkeep.FaultsError(code, summary, faults)
+		e.FaultSaid = len(faults) == 1
+		return e
 	}
 	r.out.Warnings = append(r.out.Warnings, toolkeep.Warning{
 		Code: code, Message: summary, Details: map[string]any{"errors": faults}})

@@ -50,5 +50,7 @@ func argumentError(t *toolkeep.Tool, faults []toolkeep.Fault) *toolkeep.Error {
 	} else {
 		summary += " in " + strconv.Itoa(toolkeep.CountFaults(faults)) + " places"
 	}
-	return toolkeep.FaultsError(code, summary, faults)
+	e := toolkeep.FaultsError(code, summary, faults)
+	e.FaultSaid = len(faults) == 1
+	return e
 }

@@ -18,8 +18,8 @@ const (
 var said = []string{"body", "grpc_message", "grpc_details", "data"}
 
 // Text returns an error as text that stands alone, because most clients show nothing else to a
-// model: code, name and message; the upstream's own words, at most 2 KiB; each fault on a line;
-// what to do.
+// model: code, name and message; the upstream's own words, at most 2 KiB; each fault on a line,
+// unless the message has it; what to do.
 func Text(e *toolkeep.Error) string {
 	info := e.Code.Info()
 	var b strings.Builder
@@ -35,7 +35,9 @@ func Text(e *toolkeep.Error) string {
 			left -= len(words)
 		}
 	}
-	writeFaults(&b, e)
+	if !e.FaultSaid {
+		writeFaults(&b, e)
+	}
 	if what := whatToDo(e); what != "" {
 		b.WriteString("\n" + what)
 	}

@@ -38,6 +38,8 @@ func TestText(t *testing.T) {
 			"E3310 input_validation_failed: two places\n- at /a: must be a number\n- needs b\nCorrect this and call again."},
 		{toolkeep.FaultsError(toolkeep.InvalidParameters, "no: must be a number", []toolkeep.Fault{fault("/a", "must be a number")}),
 			"E3301 invalid_parameters: no: must be a number\n- at /a: must be a number\nCorrect this and call again."},
+		{&toolkeep.Error{Code: toolkeep.InvalidParameters, Message: "no: must be a number (at /a)", FaultSaid: true, Details: map[string]any{"errors": []toolkeep.Fault{fault("/a", "must be a number")}}},
+			"E3301 invalid_parameters: no: must be a number (at /a)\nCorrect this and call again."},
 		{toolkeep.NewError(toolkeep.InputValidationFailed, "of a record").With("errors", []any{map[string]any{"pointer": "/a", "message": "is missing"}}),
 			"E3310 input_validation_failed: of a record\n- at /a: is missing\nCorrect this and call again."},
 		{toolkeep.NewError(toolkeep.LoginRequired, "open details.url").With("url", "https://x.example/"), "E3407 login_required: open details.url; details.url is https://x.example/"},

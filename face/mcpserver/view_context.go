@@ -138,7 +138,7 @@ func (x *exchange) contextRequest(query string, got map[string][]byte) (r assemb
 }
 
 func invalidArg(name, rule, why string) *toolkeep.Error {
-	return toolkeep.FaultsError(toolkeep.InvalidParameters, "the argument "+name+" "+why, []toolkeep.Fault{{Pointer: "/" + name, Rule: rule, Message: why}})
+	return toolkeep.FaultError(toolkeep.InvalidParameters, "the argument "+name+" "+why, toolkeep.Fault{Pointer: "/" + name, Rule: rule, Message: why})
 }
 
 func (x *exchange) message(m contextMessage) (assembly.Message, bool) {

@@ -91,8 +91,8 @@ func args(arguments []byte, known ...string) (map[string][]byte, *toolkeep.Error
 	got := make(map[string][]byte, len(known))
 	for name, v := range mcp.Members(arguments) {
 		if !slices.Contains(known, name) {
-			return nil, toolkeep.FaultsError(toolkeep.InputValidationFailed, "the argument "+toolkeep.ClipBytes(name, 100)+" is not known; there are "+strings.Join(known, ", "),
-				[]toolkeep.Fault{{Pointer: canon.Pointer(toolkeep.ClipBytes(name, 100)), Rule: "additionalProperties", Message: "is not known"}})
+			return nil, toolkeep.FaultError(toolkeep.InputValidationFailed, "the argument "+toolkeep.ClipBytes(name, 100)+" is not known; there are "+strings.Join(known, ", "),
+				toolkeep.Fault{Pointer: canon.Pointer(toolkeep.ClipBytes(name, 100)), Rule: "additionalProperties", Message: "is not known"})
 		}
 		if !mcp.IsNull(v) {
 			got[name] = v
@@ -108,8 +108,7 @@ func textArg(got map[string][]byte, name string, required bool, most int) (strin
 		if !required {
 			return "", nil
 		}
-		return "", toolkeep.FaultsError(toolkeep.MissingParameter, "the argument "+name+" is missing",
-			[]toolkeep.Fault{{Rule: "required", Message: name + " is required"}})
+		return "", toolkeep.FaultError(toolkeep.MissingParameter, "the argument "+name+" is missing", toolkeep.Fault{Rule: "required", Message: name + " is required"})
 	}
 	f := toolkeep.Fault{Pointer: "/" + name}
 	s, ok := mcp.Unquote(raw)
@@ -123,7 +122,7 @@ func textArg(got map[string][]byte, name string, required bool, most int) (strin
 	default:
 		return s, nil
 	}
-	return "", toolkeep.FaultsError(toolkeep.InvalidParameters, "the argument "+name+" must be a string of 1 to "+strconv.Itoa(most)+" bytes", []toolkeep.Fault{f})
+	return "", toolkeep.FaultError(toolkeep.InvalidParameters, "the argument "+name+" must be a string of 1 to "+strconv.Itoa(most)+" bytes", f)
 }
 
 func numberArg(got map[string][]byte, name string, least, most, def float64) (float64, *toolkeep.Error) {
@@ -143,7 +142,7 @@ func numberArg(got map[string][]byte, name string, least, most, def float64) (fl
 	default:
 		return n, nil
 	}
-	return 0, toolkeep.FaultsError(toolkeep.InvalidParameters, "the argument "+name+" must be a number from "+from+" to "+to, []toolkeep.Fault{f})
+	return 0, toolkeep.FaultError(toolkeep.InvalidParameters, "the argument "+name+" must be a number from "+from+" to "+to, f)
 }
 
 func findTools(ctx context.Context, x *exchange, _ *mcp.Message, arguments, _, dst []byte) ([]byte, error) {
