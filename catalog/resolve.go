@@ -192,13 +192,17 @@ const maxNear = 200
 func (s *Snapshot) near(tenant, id string, visible func(*toolkeep.Tool) bool) string {
 	namespace, name, _ := strings.Cut(id, ".")
 	var ids []string
-	for e := range s.tools(tenant, nil) {
-		known := e.versions[0].Tool.ID
-		ns, n, _ := strings.Cut(known, ".")
-		if ns != namespace && n != name || len(known) > len(id)+2 || len(known)+2 < len(id) || len(e.visible(visible)) == 0 {
+	for _, k := range s.order {
+		if len(k.id) > len(id)+2 || len(k.id)+2 < len(id) {
 			continue
 		}
-		if ids = append(ids, known); len(ids) == maxNear {
+		if ns, n, _ := strings.Cut(k.id, "."); ns != namespace && n != name {
+			continue
+		}
+		if e := s.find(tenant, k.id); e == nil || len(e.visible(visible)) == 0 {
+			continue
+		}
+		if ids = append(ids, k.id); len(ids) == maxNear {
 			break
 		}
 	}
