@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -13,6 +15,7 @@ import (
 	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/face/gate"
 	"github.com/toolkeep/toolkeep/mcp"
+	"github.com/toolkeep/toolkeep/suggest"
 )
 
 // Keys a client may set in _meta of tools/call.
@@ -79,7 +82,31 @@ func (x *exchange) callTool(ctx context.Context, m *mcp.Message, dst []byte) ([]
 func (x *exchange) unknownTool(name string) *mcp.Error {
 	e := toolkeep.NewError(toolkeep.ToolNotFound, "there is no tool %q, or you may not see it; tools/list shows those that there are", toolkeep.ClipBytes(name, 100)).
 		With("name", toolkeep.ClipBytes(name, 100))
+	if meant := x.nearName(name); meant != "" {
+		e.Message += "; did you mean " + meant + "?"
+	}
 	return &mcp.Error{Code: mcp.CodeInvalidParams, Message: e.Message, Data: errorData(e)}
+}
+
+// maxNear is how many names are compared with an unknown one.
+const maxNear = 200
+
+// nearName returns the name of a tool of this view that differs by a typing mistake; "" for none.
+func (x *exchange) nearName(name string) string {
+	var names []string
+	if x.v.kind != viewRelay {
+		names = slices.Sorted(maps.Keys(ownTools))
+	}
+	first, last := name[:min(len(name), 3)], name[max(0, len(name)-3):]
+	for e := range x.s.index(x.p.Tenant).tools() {
+		if d := len(e.name) - len(name); d < -2 || d > 2 || !strings.HasPrefix(e.name, first) && !strings.HasSuffix(e.name, last) || x.named(e.name) == nil {
+			continue
+		}
+		if names = append(names, e.name); len(names) == maxNear {
+			break
+		}
+	}
+	return suggest.Typo(name, names)
 }
 
 // newCall fills in a call except for its tool. Errors go into the call's Fault, so that the

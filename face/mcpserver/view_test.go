@@ -202,6 +202,15 @@ func TestViewSearch(t *testing.T) {
 		manifest("mail.send", `,"short_description":"Sends a letter."`))
 	s.start()
 	want(t, s.names("/mcp/search"), "call_tool", "describe_tool", "find_tools", "get_invocation")
+	for name, meant := range map[string]string{"weather__curent": "weather__current", "find_tool": "find_tools", "mail__snd": "mail__send", "other": ""} {
+		a := s.post("/mcp/all", own("", name, `{}`))
+		if said := strings.Contains(a.body, "did you mean "+meant+"?"); said != (meant != "") || !strings.Contains(a.body, "there is no tool") {
+			t.Errorf("%s: %s", name, a.body)
+		}
+	}
+	if a := s.post("/mcp/all", own("", "weather__curent", `{}`), "Authorization: Bearer narrow"); strings.Contains(a.body, "did you mean") {
+		t.Errorf("a hidden tool is named: %s", a.body)
+	}
 	a := s.post("/mcp/search", own("", "find_tools", `{"query":"weather of a city","limit":"3"}`))
 	if got := a.result(t, "structuredContent", "tools"); !strings.Contains(got, `"tool_id":"weather.current","name":"weather__current","title":"Current weather","description":"The weather of a city now.","parameters":"text: string, n?: integer","side_effects":"reads"`) || strings.Contains(got, "mail") {
 		t.Errorf("%s", a.body)
