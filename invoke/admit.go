@@ -134,7 +134,7 @@ func (p *Pipeline) admitIDs(ctx context.Context, a *activeCall) error {
 	if a.mode == modeDryRun {
 		return nil
 	}
-	err := p.lookUp(ctx, func(ctx context.Context) error {
+	err := p.LookUp(ctx, func(ctx context.Context) error {
 		_, err := p.Invocations.Get(ctx, toolkeep.CallRef{Tenant: a.row.Tenant, ID: c.ID})
 		return err
 	})

@@ -81,8 +81,8 @@ func (p *Pipeline) leave() {
 	})
 }
 
-// lookUp reads from the store for a call that can do without, within RecordWait.
-func (p *Pipeline) lookUp(ctx context.Context, read func(context.Context) error) error {
+// LookUp reads from the store for a call, within RecordWait. It is an error while the store counts as away.
+func (p *Pipeline) LookUp(ctx context.Context, read func(context.Context) error) error {
 	if p.away.Load() {
 		return errAway
 	}

@@ -42,7 +42,8 @@ func (n *Node) buildSecrets(context.Context) (err error) {
 	c := n.config.Secrets
 	k := &n.keeping
 	rotated := func(status string) { n.metrics.SecretRotated(status) }
-	k.local = secret.NewLocal(secret.LocalConfig{Store: n.store, Sealer: n.sealer, Clock: n.options.Clock, Rotated: func(ok bool) {
+	lookUp := func(ctx context.Context, read func(context.Context) error) error { return n.pipeline.LookUp(ctx, read) }
+	k.local = secret.NewLocal(secret.LocalConfig{Store: n.store, Sealer: n.sealer, Clock: n.options.Clock, LookUp: lookUp, Rotated: func(ok bool) {
 		if ok {
 			rotated(telemetry.Rotated)
 		} else {

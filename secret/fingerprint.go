@@ -61,7 +61,7 @@ func (l *Local) Fingerprint(ctx context.Context, p *toolkeep.Principal, rest str
 		return "", false
 	}
 	for _, at := range scopedNames(p, rest) {
-		it, b, err := l.get(ctx, p.Tenant, at)
+		it, b, err := l.lookUp(ctx, p.Tenant, at)
 		if errors.Is(err, toolkeep.ErrNotFound) {
 			continue
 		}

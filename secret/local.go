@@ -43,6 +43,9 @@ type LocalConfig struct {
 	Clock  func() time.Time // default time.Now
 	// Rotated is called after each attempt to replace a value; nil is ignored.
 	Rotated func(ok bool)
+	// LookUp lets a call read from the store and ends the read's context when the call need not wait any longer; its
+	// error is the read's, or that the store is away. Nil lets calls read for as long as their own time lasts.
+	LookUp func(ctx context.Context, read func(context.Context) error) error
 }
 
 // Local stores sealed secrets for secret://name. It implements Store, Replacer and Glancer and is safe for
@@ -179,14 +182,14 @@ func checkName(name string) error {
 
 // Read returns the value from the first scope that has the name.
 //
-// Errors: E3401 no scope has it, or its value has expired; E3403 the store cannot be reached after three tries
-// (retryable), or the value cannot be opened.
+// Errors: E3401 no scope has it, or its value has expired; E3403 the store cannot be reached after three tries or
+// within the time of LookUp (retryable), or the value cannot be opened.
 func (l *Local) Read(ctx context.Context, p *toolkeep.Principal, rest string) (Value, error) {
 	if err := mayLook(p, rest); err != nil {
 		return Value{}, err
 	}
 	for _, at := range scopedNames(p, rest) {
-		it, b, err := l.get(ctx, p.Tenant, at)
+		it, b, err := l.lookUp(ctx, p.Tenant, at)
 		if errors.Is(err, toolkeep.ErrNotFound) {
 			continue
 		}
@@ -341,6 +344,21 @@ func (l *Local) get(ctx context.Context, tenant string, at scopedName) (it toolk
 		return it, b, refuse(toolkeep.SecretRetrievalFailed, "the stored secret %s cannot be read; set it again", at.name).Because(err)
 	}
 	return it, b, nil
+}
+
+// lookUp is get for a call.
+func (l *Local) lookUp(ctx context.Context, tenant string, at scopedName) (it toolkeep.Document, b body, err error) {
+	if l.c.LookUp == nil {
+		return l.get(ctx, tenant, at)
+	}
+	away := l.c.LookUp(ctx, func(ctx context.Context) error {
+		it, b, err = l.get(ctx, tenant, at)
+		return err
+	})
+	if away != err {
+		return it, b, refuse(toolkeep.SecretRetrievalFailed, "the store of secrets cannot be reached; try again").Because(away).After(time.Second)
+	}
+	return it, b, err
 }
 
 // triesBase is the pause before the second try; the pause then doubles.

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
@@ -730,4 +731,38 @@ func TestKubernetesMount(t *testing.T) {
 	if _, err := r.Fetch(t.Context(), who("globex", "ann"), ref); codeOf(err) != toolkeep.SecretAccessDenied {
 		t.Errorf("another tenant: %v", err)
 	}
+}
+
+// TestCallsDoNotWaitForTheStore: a call whose secret is in a store that hangs is refused once LookUp ends the read.
+func TestCallsDoNotWaitForTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		away := errors.New("away")
+		l := NewLocal(LocalConfig{Store: hungItems{}, LookUp: func(ctx context.Context, read func(context.Context) error) error {
+			limited, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+			defer cancel()
+			if read(limited) == nil {
+				t.Error("a store that hangs was read")
+			}
+			return away
+		}})
+		p := &toolkeep.Principal{Tenant: "t", Subject: "alice"}
+		began := time.Now()
+		_, err := l.Read(t.Context(), p, "token")
+		if !toolkeep.IsCode(err, toolkeep.SecretRetrievalFailed) || !errors.Is(err, away) || !toolkeep.AsError(err).Retryable {
+			t.Errorf("%v", err)
+		}
+		if _, ok := l.Fingerprint(t.Context(), p, "token"); ok {
+			t.Error("there is a fingerprint")
+		}
+		if took := time.Since(began); took != 100*time.Millisecond {
+			t.Errorf("both took %s", took)
+		}
+	})
+}
+
+type hungItems struct{ *sqlite.Store }
+
+func (hungItems) Document(ctx context.Context, _, _, _ string) (toolkeep.Document, error) {
+	<-ctx.Done()
+	return toolkeep.Document{}, ctx.Err()
 }
