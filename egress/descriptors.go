@@ -12,7 +12,8 @@ import (
 )
 
 // OutOfDescriptors returns E3811 with NothingSent set if err came because this process or its machine may open no more
-// files and connections, and nil for any other error. It is not the fault of who was to be reached.
+// files and connections, and nil for any other error. The upstream is not at fault. A second call for the same error may
+// answer differently: the lack may have ended.
 func OutOfDescriptors(err error) *toolkeep.Error {
 	if !outOfDescriptors(err) {
 		return nil

@@ -350,12 +350,13 @@ func (s *server) startError(ctx context.Context, err error, st *tenantState) *to
 	}
 	var own *toolkeep.Error
 	var f *failure
+	scarce := egress.OutOfDescriptors(err)
 	switch {
 	case errors.As(err, &own):
 	case ctx.Err() == context.DeadlineExceeded:
 		own = down(s.spec.Name, "it was not ready within "+s.spec.StartTimeout.String(), true)
-	case egress.OutOfDescriptors(err) != nil:
-		own = egress.OutOfDescriptors(err)
+	case scarce != nil:
+		own = scarce
 	case errors.Is(err, errNoStart):
 		own = down(s.spec.Name, "its command cannot be started", true).Because(err)
 	case errors.As(err, &f):

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -731,4 +732,25 @@ func TestEndSession(t *testing.T) {
 		t.Errorf("the call under way: %s", got)
 	}
 	eventually(t, "the session of the call has ended", func() bool { return status(t, s, alice()).Sessions == 1 })
+}
+
+// endsSoon is a lack of descriptors that has ended when it is looked at again, as that of a resolver does.
+type endsSoon struct{ asked int }
+
+func (*endsSoon) Error() string { return "no descriptors" }
+
+func (e *endsSoon) Is(target error) bool {
+	if target == syscall.EMFILE {
+		e.asked++
+	}
+	return target == syscall.EMFILE && e.asked == 1
+}
+
+func TestStartErrorOfALackThatEnds(t *testing.T) {
+	servers := start(t, testConfig(t), stdioSpec(t, ""))
+	for _, s := range servers.servers {
+		if e := s.startError(t.Context(), &endsSoon{}, s.state("acme")); e == nil || e.Code != toolkeep.Backpressure {
+			t.Errorf("%v", e)
+		}
+	}
 }

@@ -205,11 +205,12 @@ func (c *call) failed(err error) *toolkeep.Error {
 	if errors.Is(err, syscall.ENOTDIR) || escapes(err) {
 		inner = c.notFolder()
 	}
+	scarce := egress.OutOfDescriptors(err)
 	switch {
 	case errors.As(err, &own):
 		return own
-	case egress.OutOfDescriptors(err) != nil:
-		return egress.OutOfDescriptors(err)
+	case scarce != nil:
+		return scarce
 	case inner != "":
 		own = badInput(arg, "exists", "%s is not a folder, so that nothing can lie in it as %s would", shown(inner), name)
 	case errors.Is(err, fs.ErrNotExist):
