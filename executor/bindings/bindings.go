@@ -20,7 +20,10 @@ import (
 const At = "/execution/binding"
 
 // Reader collects the faults of a binding. The zero value is ready to use.
-type Reader struct{ Faults []toolkeep.Fault }
+type Reader struct {
+	Faults   []toolkeep.Fault
+	MaxBytes int64 // of a binding that Read accepts; 0 is 1 MiB
+}
 
 // Fault records a fault at a place of the manifest.
 func (r *Reader) Fault(pointer, rule, format string, args ...any) {
@@ -28,9 +31,9 @@ func (r *Reader) Fault(pointer, rule, format string, args ...any) {
 }
 
 // Read reads a manifest's binding; it returns false, with a fault, if that is not a
-// JSON object.
+// JSON object or has more than MaxBytes.
 func (r *Reader) Read(m *toolkeep.Manifest) (*Object, bool) {
-	tree, err := canon.ParseObject(m.Execution.Binding, canon.Limits{})
+	tree, err := canon.ParseObject(m.Execution.Binding, canon.Limits{Bytes: r.MaxBytes})
 	if err != nil {
 		r.Fault(At, "json", "the binding is not a JSON object: %s", toolkeep.AsError(err).Message)
 		return nil, false

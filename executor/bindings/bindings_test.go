@@ -75,6 +75,12 @@ func TestObject(t *testing.T) {
 	if _, faults := read(t, `[]`); !slices.Equal(faults, []string{"/execution/binding json"}) {
 		t.Errorf("an array: %q", faults)
 	}
+	for spaces, want := range map[int]bool{6: true, 7: false} {
+		bound := bindings.Reader{MaxBytes: 8}
+		if _, ok := bound.Read(manifest(`{}` + strings.Repeat(" ", spaces))); ok != want || ok != (len(bound.Faults) == 0) {
+			t.Errorf("%d bytes of at most 8: %v, %v", 2+spaces, ok, bound.Faults)
+		}
+	}
 	var r bindings.Reader
 	o, _ := r.Read(manifest(`{"a":0,"b":-1}`))
 	if n, ok := o.Whole("a", 0, 5); n != 0 || !ok {

@@ -51,6 +51,7 @@ type binding struct {
 const (
 	maxPath    = 4096
 	maxElement = 255
+	maxBinding = 64 << 10
 
 	defaultContent = 1 << 20  // bytes that one call reads or writes
 	mostContent    = 64 << 20 //
@@ -63,7 +64,7 @@ const (
 
 // parse reads a manifest's binding and folders.
 func parse(m *toolkeep.Manifest) (*binding, []toolkeep.Fault) {
-	var r bindings.Reader
+	r := bindings.Reader{MaxBytes: maxBinding}
 	o, ok := r.Read(m)
 	if !ok {
 		return nil, r.Faults
@@ -98,6 +99,7 @@ func (b *binding) writes() bool { return b.op == opWrite || b.op == opDelete }
 func (b *binding) folders(o *bindings.Object, m *toolkeep.Manifest) {
 	const list = "/permissions/filesystem"
 	r := o.Reader
+	named, ok := o.Member("root")
 	if m.Permissions == nil || len(m.Permissions.Filesystem) == 0 {
 		r.Fault(list, "required", "a tool of kind file must list the folders that it uses under permissions.filesystem")
 		return
@@ -116,8 +118,8 @@ func (b *binding) folders(o *bindings.Object, m *toolkeep.Manifest) {
 		}
 	}
 	b.root = b.roots[0].Path
-	if v, ok := o.Member("root"); ok {
-		b.root, _ = v.(string)
+	if ok {
+		b.root, _ = named.(string)
 	}
 	i := slices.IndexFunc(b.roots, func(r Root) bool { return r.Path == b.root })
 	switch {

@@ -167,6 +167,7 @@ func TestConformance(t *testing.T) {
 				bad("root that is not listed", `{"operation":"read","root":"/elsewhere"}`, b+"/root"),
 				bad("mode without write", `{"operation":"write","new_mode":"0444"}`, b+"/new_mode"),
 				bad("setuid", `{"operation":"write","new_mode":"4755"}`, b+"/new_mode"),
+				bad("over 64 KiB", `{"operation":"read"}`+strings.Repeat(" ", 64<<10), b),
 				bad("no folder", `{"operation":"read"}`, "/permissions/filesystem", []folderOf{}...),
 				bad("folder with dots", `{"operation":"read"}`, "/permissions/filesystem/0/path", folderOf{"/srv/../etc", "ro"}),
 				bad("folder with a tenant's prefix", `{"operation":"read"}`, "/permissions/filesystem/0/path", folderOf{"/srv/x{tenant}", "ro"}),

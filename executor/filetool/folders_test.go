@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/toolkeep/toolkeep"
@@ -369,5 +370,35 @@ func TestBelowFile(t *testing.T) {
 	}
 	if w.has("n/a.md") != "x" {
 		t.Error("the file changed")
+	}
+}
+
+// TestFaultsOfFolders: a fault of the folders brings no other with it.
+func TestFaultsOfFolders(t *testing.T) {
+	for _, op := range []string{"read", "list", "stat"} {
+		m := manifest(`{"operation":"` + op + `","root":"/srv/a"}`)
+		_, faults := parse(m)
+		if len(faults) != 1 || faults[0].Pointer != "/permissions/filesystem" {
+			t.Errorf("%s without permissions.filesystem: %v", op, faults)
+		}
+	}
+}
+
+// endsSoon is a lack of descriptors that has ended when it is looked at again, as that of a resolver does.
+type endsSoon struct{ asked int }
+
+func (*endsSoon) Error() string { return "no descriptors" }
+
+func (e *endsSoon) Is(target error) bool {
+	if target == syscall.EMFILE {
+		e.asked++
+	}
+	return target == syscall.EMFILE && e.asked == 1
+}
+
+func TestLackOfDescriptorsThatEnds(t *testing.T) {
+	c := &call{b: &binding{}, t: &target{}}
+	if e := c.failed(&endsSoon{}); e == nil || e.Code != toolkeep.Backpressure {
+		t.Errorf("%v", e)
 	}
 }
