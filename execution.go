@@ -50,8 +50,9 @@ type Execution struct {
 	// context, ends the attempt. Nil counts nothing; see Arrived. An executor that does not call it
 	// has its result counted when it is whole.
 	Grow func(bytes int64) error
-	// Keep reads body to its end if the whole of a result of the type o.ContentType belongs into the blob store: a short
-	// body into o.Body, a long one into the store while it arrives, which o.Kept describes. Grow is told of what is held.
+	// Keep reads body to its end if the whole of a result of the type o.ContentType belongs in the blob store. It puts a
+	// short body into o.Body. A long one goes into the store while it arrives, and o.Kept describes it. Grow is told of
+	// what is held.
 	// It reports false and has read nothing if the executor must read the body itself. The error is that of reading the
 	// body, or of Grow. Nil keeps nothing.
 	Keep  func(o *Output, body io.Reader) (bool, error)
@@ -59,7 +60,8 @@ type Execution struct {
 }
 
 // Arrived tells Grow, if it is set, of bytes of the result that arrived. The error, after which
-// the attempt ends, is E3502 or E3902.
+// the attempt ends, is E3502 or E3902. It is for a result of which more may arrive: a wait for one that is whole frees no
+// memory, and its error would lose the answer of a finished call.
 func (x *Execution) Arrived(bytes int64) *Error {
 	if x.Grow == nil {
 		return nil

@@ -129,6 +129,7 @@ func TestConformance(t *testing.T) {
 			Works: call("works", "v1_Kinds_Echo", "", `{"aString":"text","longs":[1,"2"],"byName":{"a":{"n":9007199254740993}},"struct":{"list":[1,null,{"x":true}]}}`, nil),
 			Slow:  slow,
 			Large: call("large", "Kinds_Large", "", `{"to":5000}`, nil),
+			Lacks: map[string]string{"Counted": "an answer of one message is counted when it is there; of streams, TestMemoryForResults"},
 			Unsent: []*executortest.Case{
 				call("connection refused", "Kinds_Count", toolkeep.NetworkError, `{"to":1}`, map[string]any{"target": closedPort(t)}),
 				call("no such name", "Kinds_Count", toolkeep.NetworkError, `{"to":1}`, map[string]any{"target": "no-such-host.invalid:1"}),

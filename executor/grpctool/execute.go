@@ -255,9 +255,6 @@ func (a *attempt) output(v any) *toolkeep.Output {
 
 // read returns the JSON tree of one encoded message.
 func (a *attempt) read(s *shower, raw []byte) (any, *toolkeep.Error) {
-	if err := a.x.Arrived(int64(len(raw))); err != nil {
-		return nil, a.sent(err)
-	}
 	d := a.binding.method.Output()
 	if weigh(d, raw, maxValues) < 0 {
 		return nil, toolkeep.NewError(toolkeep.ResultTooLarge, "the upstream's answer holds more than %d values; ask for less, for example by a page or filter field", maxValues)
@@ -348,6 +345,10 @@ func (a *attempt) collect(s grpc.ClientStream) (*toolkeep.Output, *toolkeep.Erro
 			return nil, a.sent(toolkeep.NewError(toolkeep.UpstreamTimeout, "the upstream's stream sent no message within its time limit"))
 		case err != nil:
 			return nil, a.failure(err).With("messages_received", len(list))
+		}
+		// More may arrive: the wait for memory also holds it back. The answer that is one message is there already.
+		if short := a.x.Arrived(int64(len(raw))); short != nil {
+			return nil, a.sent(short)
 		}
 		v, bad := a.read(show, raw)
 		if bad != nil && bad.Code == toolkeep.ResultTooLarge && len(list) > 0 {

@@ -1,6 +1,7 @@
 package grpctool
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -201,5 +202,30 @@ func TestEnvironment(t *testing.T) {
 	ts, e := importTools(t, s), newExecutor(t)
 	if _, _, err := run(t, e, execution(ts["Kinds_Old"], args(t, `{}`))); err != nil {
 		t.Error(err, err.Cause)
+	}
+}
+
+// TestMemoryForResults: an answer of one message is a result also while there is no memory for results; a stream is read
+// on only if there is.
+func TestMemoryForResults(t *testing.T) {
+	s := grpctest.Start(t, grpctest.Options{})
+	ts, e := importTools(t, s), newExecutor(t)
+	for tool, x := range map[string]struct {
+		args string
+		code toolkeep.Code
+	}{
+		"Kinds_Day":   {`{"value":"ab"}`, ""},
+		"Kinds_Sum":   {`{"messages":[{"n":5}]}`, ""},
+		"Kinds_Count": {`{"to":3}`, toolkeep.UpstreamTimeout},
+	} {
+		call := execution(ts[tool], args(t, x.args))
+		call.Grow = func(int64) error { return context.DeadlineExceeded }
+		_, out, err := run(t, e, call)
+		switch {
+		case x.code != "":
+			wantCode(t, err, x.code)
+		case err != nil || out.BytesRecv == 0:
+			t.Errorf("%s: %+v, %v", tool, out, err)
+		}
 	}
 }

@@ -19,6 +19,7 @@ const (
 	maxDepth        = 1000      // nesting of a result
 	maxElements     = 2_000_000 // values of a result
 	maxToolName     = 512       // bytes
+	maxBinding      = 4 << 10   // bytes
 )
 
 // Upstream calls the MCP servers; *upstream.Servers implements it. Its errors are those
@@ -53,7 +54,7 @@ var serverName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
 // Check requires a binding with exactly a server and a tool, and no credentials, which
 // belong to the server's configuration.
 func (e *Executor) Check(m *toolkeep.Manifest) []toolkeep.Fault {
-	var r bindings.Reader
+	r := bindings.Reader{MaxBytes: maxBinding}
 	o, ok := r.Read(m)
 	if !ok {
 		return r.Faults
@@ -102,9 +103,6 @@ func (e *Executor) Execute(ctx context.Context, x *toolkeep.Execution) (*toolkee
 	a, err := e.upstream.Do(ctx, r)
 	if err != nil {
 		return nil, c.failed(ctx, err)
-	}
-	if err := x.Arrived(a.BytesRecv); err != nil {
-		return nil, err
 	}
 	value, terr := c.result(a.Result)
 	if terr != nil {

@@ -60,6 +60,7 @@ func TestConformance(t *testing.T) {
 		secret := string(canon.Append(nil, `it was s3cr/et+v"al, and s3cr%2Fet%2Bv%22al`))
 		return executortest.Harness{
 			Executor: start(t, s), Kind: "mcp",
+			Lacks: map[string]string{"Counted": "an answer is one message, counted when it is there"},
 			Good:  manifest(`{"server":"test","tool":"any name at all/日本"}`),
 			Works: call("works", "test", "echo", `{"n":1.50,"list":[1,{"a":null}],"text":"x"}`, ""),
 			Slow:  slow,
@@ -70,6 +71,7 @@ func TestConformance(t *testing.T) {
 				bad("bad server", `{"server":"No","tool":"a"}`, "/execution/binding/server"),
 				bad("long tool", `{"server":"test","tool":"`+strings.Repeat("x", 600)+`"}`, "/execution/binding/tool"),
 				bad("unknown field", `{"server":"test","tool":"a","url":"x"}`, "/execution/binding/url"),
+				bad("over 4 KiB", `{"server":"test","tool":"a"}`+strings.Repeat(" ", 4<<10), "/execution/binding"),
 				bad("no object", `[]`, "/execution/binding"),
 				bad("credentials", `{"server":"test","tool":"a"}`, "/auth", func(m *toolkeep.Manifest) { m.Auth = []toolkeep.AuthSpec{{Type: "bearer"}} }),
 			},
@@ -101,6 +103,18 @@ func TestConformance(t *testing.T) {
 			},
 		}
 	})
+}
+
+// TestAnswerDoesNotWaitForMemory: an answer that arrived whole is a result also while there is no memory for results.
+func TestAnswerDoesNotWaitForMemory(t *testing.T) {
+	e := start(t, newServer(t))
+	for _, ended := range []error{context.DeadlineExceeded, context.Canceled} {
+		x := execution(bound("test", "echo"), object(t, `{"text":"x"}`))
+		x.Grow = func(int64) error { return ended }
+		if got, err := run(t, e, x); err != nil || !strings.Contains(got, `"text":"x"`) {
+			t.Errorf("%v: %s, %v", ended, got, err)
+		}
+	}
 }
 
 func execution(tool *toolkeep.Tool, args map[string]any) *toolkeep.Execution {
