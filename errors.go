@@ -54,7 +54,7 @@ func Codes() []CodeInfo { return append([]CodeInfo(nil), codeTable[:]...) }
 // Error is the only error type that crosses package boundaries.
 //
 // Message is for the caller and never contains a secret, a stack or an upstream's
-// address, but for one that was refused as it was written (E3505); Cause is for the operator's log.
+// address, except the address in E3505, as the manifest or the caller wrote it; Cause is for the operator's log.
 type Error struct {
 	Code    Code
 	Message string

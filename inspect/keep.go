@@ -9,7 +9,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// keptFrom is the size of a binary from which on it is kept as it arrives.
+// keptFrom is a size in bytes; a binary of more bytes is kept as it arrives.
 const keptFrom = 256 << 10
 
 // Keeping says how a body is kept while it arrives.
@@ -19,7 +19,7 @@ type Keeping struct {
 	Text        bool   // it is text, of which Inspect needs the first From bytes
 }
 
-// Keep reports whether the whole of a result belongs into the blob store as it was sent, without its secrets: binaries
+// Keep reports whether the whole of a result belongs in the blob store as it was sent, without its secrets: binaries
 // and plain text in UTF-8 that the manifest does not inspect. Any other body must be read, parsed and checked as a whole.
 // clean is for the content type.
 func (i *Inspector) Keep(t *toolkeep.Tool, o *toolkeep.Output, clean toolkeep.Cleaner) (Keeping, bool) {
