@@ -43,10 +43,17 @@ func TestClientConformance(t *testing.T) {
 				index := filepath.Join(modules(dir), c.suite[0], "dist", "index.js")
 				return readClientChecks(t, append([]string{nodeJS(dir), index, "client", "--command", built(t, client)}, c.suite[1:]...))
 			}
-			sdk, ours := conform(everythingClient), conform(ourClient)
-			if passed, _ := sdk.total(); passed < c.least {
-				t.Fatalf("the SDK's client passes %d checks, fewer than %d", passed, c.least)
+			// The suite measures how long a client waits, so that a busy machine can cost the SDK's client a check. What ours
+			// is compared with is a whole run.
+			sdk := conform(everythingClient)
+			for again := 0; again < 2 && sdk.count() < c.least; again++ {
+				t.Logf("the SDK's client passes %d checks, fewer than %d; it is asked again", sdk.count(), c.least)
+				sdk = conform(everythingClient)
 			}
+			if sdk.count() < c.least {
+				t.Fatalf("the SDK's client passes %d checks, fewer than %d", sdk.count(), c.least)
+			}
+			ours := conform(ourClient)
 			compareClients(t, sdk, ours)
 			for _, run := range []struct {
 				name string
@@ -57,6 +64,12 @@ func TestClientConformance(t *testing.T) {
 			}
 		})
 	}
+}
+
+// count is how many checks passed.
+func (all checks) count() int {
+	passed, _ := all.total()
+	return passed
 }
 
 // passing is how many different checks passed and never failed.
