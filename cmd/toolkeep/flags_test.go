@@ -48,6 +48,7 @@ func TestFlagsSayWhatTheyTake(t *testing.T) {
 
 // TestJSONOfOwnErrors: --json prints the error of the command itself too.
 func TestJSONOfOwnErrors(t *testing.T) {
+	withoutSettings(t)
 	t.Setenv("TOOLKEEP_DATA", t.TempDir())
 	t.Setenv("TOOLKEEP_URL", "")
 	for command, want := range map[string]struct {
@@ -78,6 +79,7 @@ func TestJSONOfOwnErrors(t *testing.T) {
 
 // TestConfigCheckReportsAll: faults of each part of the settings come together, each once.
 func TestConfigCheckReportsAll(t *testing.T) {
+	withoutSettings(t)
 	dir := t.TempDir()
 	roles := writeFile(t, dir, "roles.yaml", "roles:\n  clerk:\n    alow: []\n  other:\n    allow: 5\n")
 	file := writeFile(t, dir, "toolkeep.yaml", "http: {addr: nowhere}\nlimits: {agent_per_minute: lots}\naccess: {roles_file: "+roles+"}\n"+
@@ -113,4 +115,15 @@ func writeFile(t *testing.T, dir, name, text string) string {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// withoutSettings takes what the tests' own environment sets out of that of the command.
+func withoutSettings(t *testing.T) {
+	t.Helper()
+	for _, entry := range os.Environ() {
+		if name, _, _ := strings.Cut(entry, "="); strings.HasPrefix(name, "TOOLKEEP_") {
+			t.Setenv(name, "") // it is there again after the test
+			os.Unsetenv(name)
+		}
+	}
 }
