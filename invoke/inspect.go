@@ -20,13 +20,14 @@ func (p *Pipeline) inspect(ctx context.Context, w *prepared, out *toolkeep.Outpu
 	}
 	res.Output, res.Truncated = got.Output, got.Truncated
 	res.Warnings = append(res.Warnings, got.Warnings...)
-	if !got.Truncated && !got.Attached && out.Kept == nil {
+	if !got.Truncated && !got.Attached {
+		p.unkeep(ctx, w, out)
 		return nil
 	}
 	b, ok := p.stored(ctx, w, out, got)
 	if !ok {
 		message := "the result was cut and the whole of it could not be stored"
-		if !got.Truncated {
+		if got.Attached {
 			message = "the result is binary and its bytes could not be stored"
 		}
 		res.Warnings = append(res.Warnings, toolkeep.Warning{Code: toolkeep.ResultTooLarge, Message: message})
@@ -38,6 +39,17 @@ func (p *Pipeline) inspect(ctx context.Context, w *prepared, out *toolkeep.Outpu
 	}
 	res.Attachments = append(res.Attachments, toolkeep.Attachment{Kind: kind, URL: "/api/v1/blobs/" + b.ID, ContentType: b.ContentType, Bytes: b.Bytes})
 	return nil
+}
+
+// unkeep removes a text from the blob store that went there while it arrived and is whole in the result: without its
+// secrets it is short.
+func (p *Pipeline) unkeep(ctx context.Context, w *prepared, out *toolkeep.Output) {
+	if out.Kept == nil || out.Kept.Blob.ID == "" {
+		return
+	}
+	if err := p.Blobs.Remove(context.WithoutCancel(ctx), out.Kept.Blob.ID); err != nil {
+		p.Log.Warn("a stored text that its result holds whole could not be removed; it goes with other old blobs", "invocation_id", w.id, "error", err)
+	}
 }
 
 // stored puts the whole result into the blob store, unless it went there while it arrived. It reports whether it is there.

@@ -47,6 +47,9 @@ func (p *Pipeline) keep(ctx context.Context, w *prepared, grow func(int64) error
 	if in.err != nil && in.err != io.EOF {
 		return true, in.err
 	}
+	if err != nil && ctx.Err() != nil {
+		return true, ctx.Err() // the store stopped because the attempt ended
+	}
 	if err != nil {
 		p.Log.Error("a result could not be stored as it arrived", "invocation_id", w.id, "error", err)
 		kept.Blob = toolkeep.Blob{}

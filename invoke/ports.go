@@ -99,6 +99,8 @@ type Sealer interface {
 // Blobs stores what is too large for a result.
 type Blobs interface {
 	Put(ctx context.Context, b toolkeep.Blob, r io.Reader) (toolkeep.Blob, error)
+	// Remove removes a blob that nobody was told of.
+	Remove(ctx context.Context, id string) error
 }
 
 // Store is the part of a store that the pipeline uses.

@@ -242,6 +242,14 @@ func (d *Dir) removeStale(path string) error {
 	return ignoreMissing(os.Remove(path))
 }
 
+// Remove removes a blob. It is no error if there is none with that id.
+func (d *Dir) Remove(ctx context.Context, id string) error {
+	if err := ctx.Err(); err != nil || !validID(id) {
+		return err
+	}
+	return d.remove(id)
+}
+
 // remove removes the document first: content without a document is not a blob.
 func (d *Dir) remove(id string) error {
 	return errors.Join(ignoreMissing(os.Remove(d.file(id)+metaSuffix)), ignoreMissing(os.Remove(d.file(id))))

@@ -288,3 +288,20 @@ func TestHammer(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// TestRemove: a blob is gone with its document; again, or with what is no id, nothing happens.
+func TestRemove(t *testing.T) {
+	d := open(t)
+	b, other := put(t, d, "one"), put(t, d, "two")
+	for _, id := range []string{b.ID, b.ID, "", "../x", "x"} {
+		if err := d.Remove(t.Context(), id); err != nil {
+			t.Errorf("%q: %v", id, err)
+		}
+	}
+	if _, _, err := d.Open(t.Context(), b.ID); !errors.Is(err, toolkeep.ErrNotFound) {
+		t.Errorf("it is there: %v", err)
+	}
+	if _, text := get(t, d, other.ID); text != "two" || len(files(t, d)) != 2 {
+		t.Errorf("left: %q, %v", text, files(t, d))
+	}
+}
