@@ -170,7 +170,7 @@ type Limits struct {
 	AgentPerMinute     int `key:"limits.agent_per_minute" env:"L03_RATE_LIMITER_PER_AGENT_RPM" default:"100" development:"10000" min:"-1" max:"100000000" help:"requests of one agent a minute; -1 is no limit, 0 the default"`
 	AgentToolPerMinute int `key:"limits.agent_tool_per_minute" env:"L03_RATE_LIMITER_PER_TOOL_RPM" default:"10" development:"1000" min:"-1" max:"100000000" help:"calls of one agent on one tool a minute; -1 is no limit, 0 the default"`
 	GlobalPerMinute    int `key:"limits.global_per_minute" env:"L03_RATE_LIMITER_GLOBAL_RPM" default:"10000" development:"1000000" min:"-1" max:"100000000" help:"requests of all agents together a minute; -1 is no limit, 0 the default"`
-	Burst              int `key:"limits.burst" default:"0" max:"100000000" help:"how many of them may come at once: requests of an agent, calls of an agent on a tool, and calls of a tool whose rate_limit is a token bucket without burst; 0 is those of a minute"`
+	Burst              int `key:"limits.burst" default:"0" max:"100000000" help:"how many of them may come at once: requests of an agent, calls of an agent on a tool, and calls of a tool whose rate_limit is a token bucket without burst; at most those of a minute, which 0 is too"`
 	AgentConcurrent    int `key:"limits.agent_concurrent" default:"4" development:"64" min:"-1" max:"100000" help:"calls of one agent at once; -1 is no limit, 0 the default"`
 }
 

@@ -15,7 +15,7 @@ type Config struct {
 	GlobalRPM   int // requests a minute in total; default 10,000
 	Concurrent  int // concurrent calls per agent; default 4
 	// Burst is how many calls at once the buckets of an agent, of an agent on one tool, and of a tool whose token
-	// bucket names no burst admit; 0 is those of a minute.
+	// bucket names no burst admit, but no more than those of a minute; 0 is those of a minute.
 	Burst int
 	// Buckets bounds the agents, the pairs of agent and tool, and the tools that are
 	// tracked, each; default 100,000. Above it the fullest bucket is dropped; a new one
@@ -90,8 +90,8 @@ func New(c Config) *Limits {
 		clock:      c.Clock,
 	}
 	l.burst = min(max(c.Burst, 0), maxCount)
-	l.agentRate = newRate(l.agentRPM, l.burst)
-	l.pairRate = newRate(l.pairRPM, l.burst)
+	l.agentRate = newRate(l.agentRPM, min(l.burst, l.agentRPM))
+	l.pairRate = newRate(l.pairRPM, min(l.burst, l.pairRPM))
 	l.globalRate = newRate(l.globalRPM, 0)
 	size := c.Buckets
 	if size <= 0 {
@@ -222,7 +222,7 @@ func (l *Limits) walk(p *toolkeep.Principal, t *toolkeep.Tool, child, take bool)
 	if t.Manifest.RateLimit != nil {
 		spec = *t.Manifest.RateLimit
 		if spec.Burst == 0 && (spec.Algorithm == tokenBucket || spec.Algorithm == "") {
-			spec.Burst = l.burst
+			spec.Burst = min(l.burst, spec.PerMinute)
 		}
 		held.toolKey = l.toolKey(t, &spec)
 		s, b, ok := open(l.tools, held.toolKey, take, now)

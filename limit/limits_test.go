@@ -74,6 +74,37 @@ func TestRequestsOfAnAgent(t *testing.T) {
 	refusal(t, l.TakeRequest(p), toolkeep.RateLimitExceeded, TypeAgent)
 }
 
+// TestBurst: a burst admits so many at once, but no bucket holds more than its calls of a minute.
+func TestBurst(t *testing.T) {
+	for _, tc := range []struct{ burst, agent, pair, tool int }{{0, 100, 10, 6}, {5, 5, 5, 5}, {8, 8, 8, 6}, {500, 100, 10, 6}} {
+		var c clock
+		l := New(Config{Burst: tc.burst, Concurrent: -1, Clock: c.Now})
+		p := agentOf("a")
+		for name, b := range map[string]struct {
+			want int
+			take func() error
+		}{
+			"agent": {tc.agent, func() error { return l.TakeRequest(p) }},
+			"pair":  {tc.pair, func() error { _, err := l.Take(p, toolOf("x.y", nil), false); return err }},
+			"tool": {tc.tool, func() error {
+				_, err := l.Take(p, toolOf("x.z", &toolkeep.RateLimitSpec{PerMinute: 6}), false)
+				return err
+			}},
+		} {
+			got := 0
+			for b.take() == nil {
+				got++
+			}
+			if got != b.want {
+				t.Errorf("burst %d: the bucket of %s holds %d, want %d", tc.burst, name, got, b.want)
+			}
+		}
+		if perMinute, left, _ := New(Config{Burst: tc.burst, Clock: c.Now}).Status(p); left > perMinute {
+			t.Errorf("burst %d: %d of %d are left", tc.burst, left, perMinute)
+		}
+	}
+}
+
 func TestRefusedTakesCostNothing(t *testing.T) {
 	t.Run("global refuses, the agent keeps its request", func(t *testing.T) {
 		var c clock
