@@ -184,29 +184,29 @@ func (c *Catalog) nothingFits(by *viewer, e *entry, seen []*version, tool, rng s
 	return err
 }
 
-// maxNear is how many ids are compared with an unknown one.
-const maxNear = 200
+// maxNear is how many near ids an unknown one is looked for among those that the caller may see.
+const maxNear = 5
 
 // near returns the id of a tool that visible admits and that differs from id by a typing mistake
 // in the namespace or in the name; "" for none.
 func (s *Snapshot) near(tenant, id string, visible func(*toolkeep.Tool) bool) string {
 	namespace, name, _ := strings.Cut(id, ".")
-	var ids []string
-	for _, k := range s.order {
-		if len(k.id) > len(id)+2 || len(k.id)+2 < len(id) {
-			continue
-		}
-		if ns, n, _ := strings.Cut(k.id, "."); ns != namespace && n != name {
-			continue
-		}
-		if e := s.find(tenant, k.id); e == nil || len(e.visible(visible)) == 0 {
-			continue
-		}
-		if ids = append(ids, k.id); len(ids) == maxNear {
-			break
+	ids := func(yield func(string) bool) {
+		for _, k := range s.order {
+			if k.tenant != "" && k.tenant != tenant {
+				continue
+			}
+			if ns, n, _ := strings.Cut(k.id, "."); (ns == namespace || n == name) && !yield(k.id) {
+				return
+			}
 		}
 	}
-	return suggest.Typo(id, ids)
+	for _, meant := range suggest.Typos(id, ids, maxNear) {
+		if len(s.find(tenant, meant).visible(visible)) > 0 {
+			return meant
+		}
+	}
+	return ""
 }
 
 func notFound(tool string) error {

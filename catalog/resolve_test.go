@@ -88,6 +88,36 @@ func TestResolveVisible(t *testing.T) {
 	}
 }
 
+// TestNearest: however many tools there are, the nearest id is proposed, and few are asked about.
+func TestNearest(t *testing.T) {
+	c, _, _ := open(t)
+	var all [][]byte
+	for i := range 400 {
+		all = append(all, manifest(fmt.Sprintf("big.op%04d", i), "1.0.0", `{"description":"one of many"}`))
+	}
+	if _, err := c.Publish(t.Context(), admin("acme"), all, PublishOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	asked := 0
+	seen := func(hidden string) func(*toolkeep.Tool) bool {
+		return func(t *toolkeep.Tool) bool { asked++; return hidden != "*" && t.ID != hidden }
+	}
+	for _, tc := range []struct{ tenant, id, hidden, want string }{
+		{"acme", "big.oop0399", "", "big.op0399"},
+		{"acme", "bgi.op0399", "", "big.op0399"},
+		{"acme", "big.oop0399", "big.op0399", "big.op0099"},
+		{"acme", "big.oop0399", "*", ""},
+		{"acme", "big.unlike", "", ""},
+		{"other", "big.oop0399", "", ""},
+	} {
+		asked = 0
+		_, _, err := c.Resolve(admin(tc.tenant), tc.id, "", seen(tc.hidden))
+		if got, _ := wantCode(t, err, toolkeep.ToolNotFound).Details["nearest"].(string); got != tc.want || asked > maxNear {
+			t.Errorf("%+v: %q after %d questions", tc, got, asked)
+		}
+	}
+}
+
 // TestLifecycleTable tests the table of docs/lifecycle.md.
 func TestLifecycleTable(t *testing.T) {
 	c, _, now := open(t)

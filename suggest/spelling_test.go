@@ -1,6 +1,8 @@
 package suggest
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -11,8 +13,11 @@ func TestDistance(t *testing.T) {
 		a, b string
 		want int
 	}{{"", "", 0}, {"a", "", 1}, {"", "ab", 2}, {"kitten", "sitting", 3}, {"same", "same", 0}, {long + "abc", long + "z", 0}} {
-		if got := distance(c.a, c.b); got != c.want {
-			t.Errorf("distance(%q, %q) = %d, want %d", c.a, c.b, got, c.want)
+		for most := range 5 {
+			want := min(c.want, most+1)
+			if got := distance(c.a, c.b, most); got != want {
+				t.Errorf("distance(%q, %q, %d) = %d, want %d", c.a, c.b, most, got, want)
+			}
 		}
 	}
 }
@@ -34,13 +39,21 @@ func TestNearest(t *testing.T) {
 	}
 }
 
-func TestTypo(t *testing.T) {
-	for wrong, want := range map[string]string{"std.hsah": "std.hash", "std.has": "std.hash", "stdd.hashe": "std.hash", "std.cache": "", "": "", "ab.d": "ab.c"} {
-		if got := Typo(wrong, []string{"std.hash", "ab.c"}); got != want {
+func TestTypos(t *testing.T) {
+	for wrong, want := range map[string]string{"std.hsah": "std.hash", "std.has": "std.hash", "stdd.hashe": "std.hash", "std.cache": "", "": "", "ab.d": "ab.c", "ab.c": ""} {
+		if got := strings.Join(Typos(wrong, slices.Values([]string{"std.hash", "ab.c"}), 3), " "); got != want {
 			t.Errorf("%q: %q, want %q", wrong, got, want)
 		}
 	}
-	if got := Typo("x", nil); got != "" {
+	if got := Typos("x", slices.Values([]string{}), 3); len(got) != 0 {
+		t.Error(got)
+	}
+	// However many are a little further away, the nearest comes first.
+	var names []string
+	for i := range 1000 {
+		names = append(names, fmt.Sprintf("big.op%04d", i))
+	}
+	if got := Typos("big.oop0399", slices.Values(names), 3); !slices.Equal(got, []string{"big.op0399", "big.op0099", "big.op0199"}) {
 		t.Error(got)
 	}
 }

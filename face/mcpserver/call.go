@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strconv"
@@ -84,29 +85,42 @@ func (x *exchange) unknownTool(name string) *mcp.Error {
 		With("name", toolkeep.ClipBytes(name, 100))
 	if meant := x.nearName(name); meant != "" {
 		e.Message += "; did you mean " + meant + "?"
+		e.With("nearest", meant)
 	}
 	return &mcp.Error{Code: mcp.CodeInvalidParams, Message: e.Message, Data: errorData(e)}
 }
 
-// maxNear is how many names are compared with an unknown one.
-const maxNear = 200
+// maxNear is how many near names an unknown one is looked for among those that the caller may see.
+const maxNear = 5
 
 // nearName returns the name of a tool of this view that differs by a typing mistake; "" for none.
 func (x *exchange) nearName(name string) string {
-	var names []string
-	if x.v.kind != viewRelay {
-		names = slices.Sorted(maps.Keys(ownTools))
-	}
-	first, last := name[:min(len(name), 3)], name[max(0, len(name)-3):]
-	for e := range x.s.index(x.p.Tenant).tools() {
-		if d := len(e.name) - len(name); d < -2 || d > 2 || !strings.HasPrefix(e.name, first) && !strings.HasSuffix(e.name, last) || x.named(e.name) == nil {
-			continue
-		}
-		if names = append(names, e.name); len(names) == maxNear {
-			break
+	for _, meant := range suggest.Typos(name, x.names(), maxNear) {
+		if x.v.kind != viewRelay && ownTools[meant] != nil || x.named(meant) != nil {
+			return meant
 		}
 	}
-	return suggest.Typo(name, names)
+	return ""
+}
+
+// names yields the names by which tools can be called in this view, also those that the caller may not see.
+func (x *exchange) names() iter.Seq[string] {
+	ix := x.s.index(x.p.Tenant)
+	if x.v.kind == viewRelay {
+		return slices.Values(slices.Sorted(maps.Keys(ix.ofUpstream(x.v.relay))))
+	}
+	return func(yield func(string) bool) {
+		for _, name := range slices.Sorted(maps.Keys(ownTools)) {
+			if !yield(name) {
+				return
+			}
+		}
+		for e := range ix.tools() {
+			if !yield(e.name) {
+				return
+			}
+		}
+	}
 }
 
 // newCall fills in a call except for its tool. Errors go into the call's Fault, so that the

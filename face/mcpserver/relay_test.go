@@ -128,6 +128,12 @@ func relayOnce(t *testing.T, s *system, srv *sdk.Server, version string) {
 	if _, err := cs.CallTool(ctx, &sdk.CallToolParams{Name: "library__read_book", Arguments: map[string]any{}}); err == nil {
 		t.Error("the relay knows a prefixed name")
 	}
+	if _, err := cs.CallTool(ctx, &sdk.CallToolParams{Name: "read.bok", Arguments: map[string]any{}}); err == nil || !strings.Contains(err.Error(), "did you mean read.book?") {
+		t.Errorf("a misspelt name: %v", err)
+	}
+	if _, err := cs.CallTool(ctx, &sdk.CallToolParams{Name: "find_tool", Arguments: map[string]any{}}); err == nil || strings.Contains(err.Error(), "did you mean") {
+		t.Errorf("a name of Toolkeep's own: %v", err)
+	}
 	prompts, err := cs.ListPrompts(ctx, nil)
 	if err != nil || len(prompts.Prompts) != 2 || prompts.Prompts[1].Name != "greet me" {
 		t.Fatalf("%+v %v", prompts, err)
