@@ -262,7 +262,7 @@ func TestPersonsBehindOneKey(t *testing.T) {
 	defer conn.Close()
 	var head metadata.MD
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+key, "x-user-id", "ann", "x-session-id", "s-1")
-	if _, err := l03v1.NewToolRegistryClient(conn).QueryByCapability(ctx, &l03v1.QueryByCapabilityRequest{Query: "over grpc"}, grpc.Header(&head)); err != nil || len(head["x-retrieval-id"]) != 1 {
+	if _, err := l03v1.NewToolRegistryClient(conn).QueryByCapability(ctx, &l03v1.QueryByCapabilityRequest{Query: "send over grpc"}, grpc.Header(&head)); err != nil || len(head["x-retrieval-id"]) != 1 {
 		t.Fatalf("%v %v", head, err)
 	}
 	status, body := k.Do("POST", "/mcp/search", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"find_tools","arguments":{"query":"send over mcp"}}}`,
