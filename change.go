@@ -150,6 +150,20 @@ type Applier interface {
 	Apply(ctx context.Context, changes ...Change) error
 }
 
+// BoundedApplier is an Applier that need not keep its caller until a commit ends.
+type BoundedApplier interface {
+	// ApplyWithin is Apply that returns when ctx ends: with ctx's error if the changes are
+	// not committed and will not be, and with a *PendingError while their commit is under way.
+	ApplyWithin(ctx context.Context, changes ...Change) error
+}
+
+// PendingError means that a commit is under way and may succeed.
+type PendingError struct {
+	End <-chan error // receives the outcome once: nil or the error of Apply
+}
+
+func (*PendingError) Error() string { return "the commit had not ended when its caller left" }
+
 // APIKey is a stored key. Its secret is 256 random bits, so a plain SHA-256 is enough
 // to store it.
 type APIKey struct {

@@ -35,6 +35,12 @@ type Store interface {
 	Close() error
 }
 
+// With both a reading call leaves a commit that takes too long.
+var (
+	_ toolkeep.BoundedApplier = (*sqlite.Store)(nil)
+	_ toolkeep.BoundedApplier = (*postgres.Store)(nil)
+)
+
 // workQueue is the queue of waiting calls, whatever its database.
 type workQueue interface {
 	Migrate(ctx context.Context) error

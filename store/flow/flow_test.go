@@ -3,6 +3,7 @@ package flow
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -140,5 +141,64 @@ func TestQueue(t *testing.T) {
 	}
 	if err := q.Do(q.Request(t.Context())); !errors.Is(err, toolkeep.ErrClosed) {
 		t.Errorf("a closed queue gave %v", err)
+	}
+}
+
+// TestQueueLeave: at its deadline a caller that may leave gives up what is queued for good, and
+// of what the writer took it gets the outcome later; another caller waits for the outcome.
+func TestQueueLeave(t *testing.T) {
+	var q Queue[int]
+	q.Start(8)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	do := func(ctx context.Context, leave bool) chan error {
+		got, queued := make(chan error, 1), q.Len()
+		go func() {
+			r := q.Request(ctx)
+			r.Leave = leave
+			got <- q.Do(r)
+		}()
+		for ctx.Err() == nil && q.Len() == queued {
+			runtime.Gosched()
+		}
+		return got
+	}
+	if err := <-do(ended, true); !errors.Is(err, context.Canceled) {
+		t.Errorf("a queued request gave %v", err)
+	}
+	if taken := q.Take(nil); len(taken) != 0 {
+		t.Error("a request was taken whose caller had given up")
+	}
+
+	boom := errors.New("boom")
+	for _, outcome := range []error{nil, boom} {
+		ctx, leave := context.WithCancel(t.Context())
+		leaves, stays := do(ctx, true), do(ctx, false)
+		taken := q.Take(nil)
+		leave()
+		err := <-leaves
+		var pending *toolkeep.PendingError
+		if !errors.As(err, &pending) {
+			t.Fatalf("a request that was taken gave %v", err)
+		}
+		select {
+		case err := <-pending.End:
+			t.Errorf("it ended with %v before the writer answered", err)
+		case err := <-stays:
+			t.Errorf("the other caller left with %v", err)
+		default:
+		}
+		for _, r := range taken {
+			r.Answer(outcome)
+		}
+		if err := <-pending.End; err != outcome {
+			t.Errorf("the end is %v, want %v", err, outcome)
+		}
+		if err := <-stays; err != outcome {
+			t.Errorf("the other caller got %v, want %v", err, outcome)
+		}
+		if r := q.Request(t.Context()); r.Leave {
+			t.Error("a reused request leaves")
+		}
 	}
 }

@@ -20,6 +20,7 @@ type Request[S any] struct {
 	Ctx   context.Context
 	Steps []S
 	Plain bool // for the store's use: no change in it can fail on its own
+	Leave bool // the caller leaves when Ctx ends, also if the request was taken
 
 	one   [1]S
 	state atomic.Int32
@@ -80,7 +81,7 @@ func (q *Queue[S]) Request(ctx context.Context) *Request[S] {
 		r = &Request[S]{done: make(chan error, 1)}
 	}
 	r.Ctx = ctx
-	r.Plain = true
+	r.Plain, r.Leave = true, false
 	r.Steps = r.one[:0]
 	r.state.Store(waiting)
 	return r
@@ -94,8 +95,9 @@ func (q *Queue[S]) Release(r *Request[S]) {
 	q.spare.Put(r)
 }
 
-// Do queues the request and waits for its answer. When the request's context ends, Do
-// gives up only if the writer has not taken the request yet.
+// Do queues the request and waits for its answer. When the request's context ends and the
+// writer has not taken the request yet, Do gives up with the context's error. If it has, Do
+// waits on; with Leave it returns a *toolkeep.PendingError.
 func (q *Queue[S]) Do(r *Request[S]) error {
 	q.inflight.Add(1)
 	defer q.inflight.Add(-1)
@@ -112,6 +114,9 @@ func (q *Queue[S]) Do(r *Request[S]) error {
 			ctx := r.Ctx
 			if r.state.CompareAndSwap(waiting, abandoned) {
 				return ctx.Err() // still in the queue, so not reused
+			}
+			if r.Leave && len(r.done) == 0 {
+				return &toolkeep.PendingError{End: r.done} // the writer has it, so not reused
 			}
 		}
 	}

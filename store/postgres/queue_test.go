@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -81,6 +82,44 @@ func TestQueueInside(t *testing.T) {
 	for id, n := range moved {
 		if n != 1 {
 			t.Errorf("call %s was taken up %d times", id, n)
+		}
+	}
+}
+
+// TestApplyWithinQueue: a caller that waits only a while leaves a commit under way and gets its
+// outcome later; what was still queued is never committed.
+func TestApplyWithinQueue(t *testing.T) {
+	ctx, dsn := testContext(t), pgtest.Start(t).NewDatabase(t)
+	s := mustOpen(t, Config{DSN: dsn, Node: "n"})
+	conn, err := pgx.Connect(ctx, dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(ctx)
+	if _, err := conn.Exec(ctx, "BEGIN; LOCK TABLE writers IN ACCESS EXCLUSIVE MODE"); err != nil {
+		t.Fatal(err)
+	}
+	within := func(id string) error {
+		ctx, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+		defer cancel()
+		return s.ApplyWithin(ctx, toolkeep.RecordCall{Invocation: call(id, toolkeep.CallSucceeded)})
+	}
+	var pending *toolkeep.PendingError
+	if err := within("taken"); !errors.As(err, &pending) {
+		t.Fatalf("a commit under way gave %v", err)
+	}
+	if err := within("queued"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a change in the queue gave %v", err)
+	}
+	if _, err := conn.Exec(ctx, "COMMIT"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-pending.End; err != nil {
+		t.Errorf("the commit ended with %v", err)
+	}
+	for id, want := range map[string]error{"taken": nil, "queued": toolkeep.ErrNotFound} {
+		if _, err := s.Invocations().Get(ctx, toolkeep.CallRef{Tenant: "t", ID: id}); !errors.Is(err, want) {
+			t.Errorf("the record %s gave %v, want %v", id, err, want)
 		}
 	}
 }

@@ -127,6 +127,16 @@ func (s *Store) Pool() *pgxpool.Pool { return s.pool }
 // error if it could not commit within Config.Timeout. After such a failure because the
 // database was unreachable, Apply fails at once until the writer has reached it again.
 func (s *Store) Apply(ctx context.Context, changes ...toolkeep.Change) error {
+	return s.apply(ctx, false, changes)
+}
+
+// ApplyWithin is Apply for a caller that waits only until ctx ends; see
+// toolkeep.BoundedApplier.
+func (s *Store) ApplyWithin(ctx context.Context, changes ...toolkeep.Change) error {
+	return s.apply(ctx, true, changes)
+}
+
+func (s *Store) apply(ctx context.Context, leave bool, changes []toolkeep.Change) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -134,6 +144,7 @@ func (s *Store) Apply(ctx context.Context, changes ...toolkeep.Change) error {
 		return err
 	}
 	r := s.queue.Request(ctx)
+	r.Leave = leave
 	for _, c := range changes {
 		st, err := s.prepare(c)
 		if err != nil {

@@ -16,10 +16,21 @@ import (
 // ErrKeyTaken, ErrStale, ErrClosed), the error of Config.Enqueue, and SQLite's error if
 // it could not commit.
 func (s *Store) Apply(ctx context.Context, changes ...toolkeep.Change) error {
+	return s.apply(ctx, false, changes)
+}
+
+// ApplyWithin is Apply for a caller that waits only until ctx ends; see
+// toolkeep.BoundedApplier.
+func (s *Store) ApplyWithin(ctx context.Context, changes ...toolkeep.Change) error {
+	return s.apply(ctx, true, changes)
+}
+
+func (s *Store) apply(ctx context.Context, leave bool, changes []toolkeep.Change) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	r := s.queue.Request(ctx)
+	r.Leave = leave
 	for _, c := range changes {
 		st, err := s.prepare(c)
 		if err != nil {

@@ -279,3 +279,39 @@ func TestCorrupt(t *testing.T) {
 	}
 	fails(t, s, "b")
 }
+
+// TestApplyWithin: a caller that waits only a while leaves a commit under way and gets its
+// outcome later; what was still queued is never committed.
+func TestApplyWithin(t *testing.T) {
+	s := mustOpen(t, Config{Path: path(t)})
+	conn, err := s.WriteDB().Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	within := func(id string) error {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		return s.ApplyWithin(ctx, recorded(id))
+	}
+	var pending *toolkeep.PendingError
+	if err := within("taken"); !errors.As(err, &pending) {
+		t.Errorf("a commit under way gave %v", err)
+	}
+	if err := within("queued"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a change in the queue gave %v", err)
+	}
+	if err := conn.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-pending.End; err != nil {
+		t.Errorf("the commit ended with %v", err)
+	}
+	if err := s.ApplyWithin(t.Context(), recorded("after")); err != nil {
+		t.Error(err)
+	}
+	for id, want := range map[string]error{"taken": nil, "queued": toolkeep.ErrNotFound, "after": nil} {
+		if _, err := s.Invocations().Get(t.Context(), toolkeep.CallRef{Tenant: "t", ID: id}); !errors.Is(err, want) {
+			t.Errorf("the record %s gave %v, want %v", id, err, want)
+		}
+	}
+}
