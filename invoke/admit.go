@@ -134,10 +134,7 @@ func (p *Pipeline) admitIDs(ctx context.Context, a *activeCall) error {
 	if a.mode == modeDryRun {
 		return nil
 	}
-	err := p.LookUp(ctx, func(ctx context.Context) error {
-		_, err := p.Invocations.Get(ctx, toolkeep.CallRef{Tenant: a.row.Tenant, ID: c.ID})
-		return err
-	})
+	err := p.lookUpID(ctx, a)
 	switch {
 	case err == errAway: // as if it were taken
 	case errors.Is(err, toolkeep.ErrNotFound):
@@ -146,6 +143,27 @@ func (p *Pipeline) admitIDs(ctx context.Context, a *activeCall) error {
 		return toolkeep.NewError(toolkeep.RecordUnavailable, "the record of calls cannot be read now; nothing was executed").Because(err)
 	}
 	return nil // if the requested id is taken, the call gets another
+}
+
+// lookUpID looks for a record with the id that the caller chose. A call that needs the store
+// anyway waits for it up to RowTimeout, the others up to RecordWait.
+func (p *Pipeline) lookUpID(ctx context.Context, a *activeCall) error {
+	c := a.call
+	get := func(ctx context.Context) error {
+		_, err := p.Invocations.Get(ctx, toolkeep.CallRef{Tenant: a.row.Tenant, ID: c.ID})
+		return err
+	}
+	needs := c.Async || c.Key != ""
+	if !needs { // resolve finds the tool later, and who may see it
+		v, _, err := p.Catalog.Resolve(a.principal, c.Tool, c.Range, func(*toolkeep.Tool) bool { return true })
+		needs = err == nil && v.Tool.Writes()
+	}
+	if !needs {
+		return p.LookUp(ctx, get)
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.RowTimeout)
+	defer cancel()
+	return get(ctx)
 }
 
 // takeRequest counts the call against the agent's and the global bucket.
