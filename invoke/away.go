@@ -3,8 +3,9 @@ package invoke
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/toolkeep/toolkeep"
 )
@@ -13,8 +14,8 @@ import (
 // question may take.
 const probeEvery = time.Second
 
-// errAway is why a record goes to the spool: one reading call found out that the store does not
-// answer, and the others do not wait for it.
+// errAway means that the store counts as away: one reading call found out that it does not
+// answer in time, and the others do not ask it.
 var errAway = errors.New("the store does not answer")
 
 // StoreHealth is an error while the store does not answer calls.
@@ -25,32 +26,34 @@ func (p *Pipeline) StoreHealth() error {
 	return nil
 }
 
-// record stores what the reading call with that id leaves behind, within RecordWait. After that
-// the store counts as away, and the changes may be committed all the same; then the spool
-// leaves them out.
-func (p *Pipeline) record(ctx context.Context, id string, changes ...toolkeep.Change) error {
+// record stores what a reading call leaves behind, within RecordWait. After that the store
+// counts as away. pending is not nil if the commit is still under way; it receives the outcome.
+func (p *Pipeline) record(ctx context.Context, changes ...toolkeep.Change) (pending <-chan error, err error) {
 	if p.away.Load() {
-		return errAway
+		return nil, errAway
 	}
-	done := make(chan error, 1)
-	var left atomic.Bool
-	p.done.Go(func() {
-		err := p.apply(ctx, changes...)
-		done <- err
-		if err == nil && left.Load() {
-			p.spool.stored.Store(id, nil)
-		}
-	})
-	t := time.NewTimer(p.RecordWait)
-	defer t.Stop()
-	select {
-	case err := <-done:
-		return err
-	case <-t.C:
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.RecordWait)
+	defer cancel()
+	err = p.applyWithin(ctx, changes...)
+	if err == nil || ctx.Err() == nil {
+		return nil, err
 	}
-	left.Store(true)
+	var left *toolkeep.PendingError
+	if errors.As(err, &left) {
+		pending = left.End
+	} else if !errors.Is(err, context.DeadlineExceeded) {
+		return nil, err // the store's answer
+	}
 	p.leave()
-	return errAway
+	return pending, errAway
+}
+
+// applyWithin returns when ctx ends, if the store can do that.
+func (p *Pipeline) applyWithin(ctx context.Context, changes ...toolkeep.Change) error {
+	if s, ok := p.Store.(toolkeep.BoundedApplier); ok {
+		return s.ApplyWithin(ctx, changes...)
+	}
+	return p.Store.Apply(ctx, changes...)
 }
 
 // leave marks the store as away until a probe finds it again.
@@ -62,26 +65,37 @@ func (p *Pipeline) leave() {
 	if p.OnStoreAway != nil {
 		p.OnStoreAway()
 	}
-	p.done.Go(func() {
+	p.spawn(func() {
 		for p.run.Err() == nil {
 			began := time.Now()
 			ctx, cancel := context.WithTimeout(p.run, probeEvery)
-			_, err := p.Store.Head(ctx)
+			err := p.probe(ctx)
 			cancel()
 			if err == nil {
 				p.away.Store(false)
 				p.Log.Info("the store answers again")
 				return
 			}
-			select {
-			case <-time.After(probeEvery - time.Since(began)):
-			case <-p.run.Done():
-			}
+			toolkeep.Sleep(p.run, probeEvery-time.Since(began))
 		}
 	})
 }
 
-// LookUp reads from the store for a call, within RecordWait. It is an error while the store counts as away.
+// probe is nil if the store commits and reads. It goes through the store's writer with a
+// change that changes nothing: calls that the node does not hold are not renewed.
+func (p *Pipeline) probe(ctx context.Context) error {
+	nobody := toolkeep.CallRef{Tenant: p.Node, ID: uuid.Nil.String()}
+	if err := p.applyWithin(ctx, toolkeep.RenewLeases{Owner: p.Node, Calls: []toolkeep.CallRef{nobody}, Until: p.Clock()}); err != nil {
+		return err
+	}
+	if _, err := p.Invocations.Get(ctx, nobody); !errors.Is(err, toolkeep.ErrNotFound) {
+		return err
+	}
+	return nil
+}
+
+// LookUp reads from the store for a call, within RecordWait. It is an error while the store
+// counts as away. A read that does not end in time makes it count so.
 func (p *Pipeline) LookUp(ctx context.Context, read func(context.Context) error) error {
 	if p.away.Load() {
 		return errAway
@@ -89,7 +103,7 @@ func (p *Pipeline) LookUp(ctx context.Context, read func(context.Context) error)
 	limited, cancel := context.WithTimeout(ctx, p.RecordWait)
 	defer cancel()
 	err := read(limited)
-	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+	if err != nil && !errors.Is(err, toolkeep.ErrNotFound) && limited.Err() != nil && ctx.Err() == nil {
 		p.leave()
 		return errAway
 	}

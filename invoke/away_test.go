@@ -22,6 +22,7 @@ import (
 type hungStore struct {
 	toolkeep.Invocations
 	hangs   atomic.Bool
+	asked   atomic.Int64 // questions and changes
 	applied atomic.Int64
 	mu      sync.Mutex
 	back    chan struct{} // closed when it answers again
@@ -43,6 +44,7 @@ func (s *hungStore) answer() {
 }
 
 func (s *hungStore) wait(ctx context.Context) error {
+	s.asked.Add(1)
 	if !s.hangs.Load() {
 		return nil
 	}
@@ -102,11 +104,14 @@ func (s *hungStore) Watch(ctx context.Context, _ int64) iter.Seq2[toolkeep.Commi
 	}
 }
 
-func (s *hungStore) Get(ctx context.Context, _ toolkeep.CallRef) (*toolkeep.Invocation, error) {
+func (s *hungStore) Get(ctx context.Context, ref toolkeep.CallRef) (*toolkeep.Invocation, error) {
 	if err := s.wait(ctx); err != nil {
 		return nil, err
 	}
-	return nil, toolkeep.ErrNotFound
+	if s.recorded(ref.ID) == 0 {
+		return nil, toolkeep.ErrNotFound
+	}
+	return &toolkeep.Invocation{ID: ref.ID, Tenant: ref.Tenant}, nil
 }
 
 // TestNoReadingCallWaitsForTheStore: while the store hangs, a reading call waits 50 ms for it
@@ -119,6 +124,7 @@ func TestNoReadingCallWaitsForTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &hungStore{}
 		c := h.config
+		c.RecordWait = 0 // the default
 		var told atomic.Int64
 		c.Alone = false
 		c.Store, c.Invocations, c.SpoolPath, c.OnStoreAway = store, store, spool, func() { told.Add(1) }
@@ -168,8 +174,10 @@ func TestNoReadingCallWaitsForTheStore(t *testing.T) {
 			if err != nil || !strings.Contains(string(raw), id) {
 				t.Errorf("the record of %s is not in the spool (%v)", id, err)
 			}
-			if err := p.Sweep(t.Context()); err == nil {
-				t.Error("a sweep asked a store that is away")
+			synctest.Wait()
+			asked := store.asked.Load()
+			if err := p.Sweep(t.Context()); err != nil || store.asked.Load() != asked {
+				t.Errorf("a sweep asked a store that is away, or failed a second time for the outage: %v", err)
 			}
 			store.answer()
 			time.Sleep(2 * time.Second)
@@ -206,6 +214,7 @@ func TestSpoolTakesRecordsWhileItIsDrained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &hungStore{}
 		c := h.config
+		c.RecordWait = 0 // the default
 		c.Store, c.Invocations, c.SpoolPath, c.Alone = store, store, spool, false
 		p, err := invoke.New(c)
 		if err != nil {

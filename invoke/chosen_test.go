@@ -50,6 +50,7 @@ func TestChosenIDOfASlowStore(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := &slowCalls{takes: 200 * time.Millisecond}
 				cfg := h.config
+				cfg.RecordWait = 0 // the default
 				var told atomic.Bool
 				cfg.Store, cfg.Invocations, cfg.SpoolPath, cfg.Alone = store, store, "", false
 				cfg.OnStoreAway = func() { told.Store(true) }

@@ -13,5 +13,14 @@ func (p *Pipeline) UnsharedRuns() (n int) {
 	return n
 }
 
+// PendingRecords returns how many spooled records are in a commit that is under way.
+func (p *Pipeline) PendingRecords() int {
+	p.spool.mu.Lock()
+	defer p.spool.mu.Unlock()
+	return len(p.spool.pending)
+}
+
 // Drained moves the spool into the store.
-func (p *Pipeline) Drained(ctx context.Context) error { return p.spool.drainIfAny(ctx, p.Store) }
+func (p *Pipeline) Drained(ctx context.Context) error {
+	return p.spool.drain(ctx, p.Store, p.Invocations)
+}

@@ -86,6 +86,7 @@ func (h *harness) open(change ...func(*invoke.Config)) {
 		Blobs: blobs, Store: h.store, Invocations: h.store.Invocations(), Executors: map[string]toolkeep.Executor{"builtin": h.executor},
 		Schemas: schemas, Inspector: inspect.New(inspect.Config{Schemas: schemas}), Redact: h.redact, Node: "node-1", Alone: true,
 		SpoolPath: filepath.Join(h.dir, "spool.jsonl"), Observer: observer(h.observed),
+		RecordWait: 5 * time.Second, // a busy machine is not a store that is away
 	}
 	for _, f := range change {
 		f(&h.config)

@@ -43,7 +43,7 @@ type Config struct {
 	Lease      time.Duration // of a running waiting call, renewed at a third; default 10 s
 	RowTimeout time.Duration // longest wait for the store; default 5 s
 	// RecordWait is how long a reading call waits for the store; default 50 ms. Then its
-	// record goes to the spool, and the store counts as away until it answers again.
+	// record goes to the spool, and the store counts as away until it commits and reads again.
 	RecordWait time.Duration
 	// OnStoreAway is called when the store begins to count as away; it must not block. Optional.
 	OnStoreAway func()
@@ -83,6 +83,8 @@ type Pipeline struct {
 	run          context.Context // until Stop
 	stop         context.CancelFunc
 	done         sync.WaitGroup // goroutines of the pipeline
+	spawning     sync.Mutex     // of stopped; see spawn
+	stopped      bool
 }
 
 // New makes a Pipeline; Start must be called before waiting calls run.
@@ -109,7 +111,7 @@ func New(c Config) (*Pipeline, error) {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	p := &Pipeline{Config: c, sequence: newSequence(100_000), idle: make(chan struct{}, 1), memory: memory{limit: c.ResultMemory},
-		spool: &spool{path: c.SpoolPath, limit: 64 << 20}}
+		spool: newSpool(c.SpoolPath)}
 	p.run, p.stop = context.WithCancel(context.Background())
 	return p, nil
 }

@@ -52,10 +52,9 @@ func (r *reporter) write() {
 		})
 		return
 	}
-	r.kept, r.last, r.busy = r.next, now, true
-	r.p.done.Add(1)
-	go func(g toolkeep.Progress) {
-		defer r.p.done.Done()
+	g := r.next
+	r.kept, r.last = g, now
+	r.busy = r.p.spawn(func() {
 		if err := r.p.apply(context.Background(), toolkeep.ReportProgress{Call: r.ref, Progress: g}); err != nil {
 			r.p.Log.Warn("progress could not be stored", "invocation_id", r.ref.ID, "error", err)
 		}
@@ -63,7 +62,7 @@ func (r *reporter) write() {
 		defer r.mu.Unlock()
 		r.busy = false
 		r.write()
-	}(r.next)
+	})
 }
 
 // stop is called when the call has ended.

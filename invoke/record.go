@@ -198,14 +198,14 @@ func (p *Pipeline) write(ctx context.Context, a *activeCall, failure *toolkeep.E
 	if !a.stored {
 		a.row.Key = "" // nothing is stored under the key
 		if a.row.Code == toolkeep.RecordUnavailable {
-			p.keepForLater(a) // the store has just failed; waiting again would double the time
+			p.keepForLater(a, nil) // the store has just failed; waiting again would double the time
 			return nil
 		}
-		if err := p.record(ctx, a.row.ID, append([]toolkeep.Change{toolkeep.RecordCall{Invocation: copyRow(&a.row)}}, accesses(&a.row)...)...); err != nil {
+		if pending, err := p.record(ctx, append([]toolkeep.Change{toolkeep.RecordCall{Invocation: copyRow(&a.row)}}, accesses(&a.row)...)...); err != nil {
 			if err != errAway {
 				p.Log.Error("a call's record could not be written", "invocation_id", a.row.ID, "error", err)
 			}
-			p.keepForLater(a)
+			p.keepForLater(a, pending)
 			return nil
 		}
 		p.spool.works()

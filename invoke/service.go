@@ -64,8 +64,23 @@ func (p *Pipeline) Interrupt() {
 // Stop ends the pipeline's goroutines and waits for them.
 func (p *Pipeline) Stop() {
 	p.Drain()
+	p.spawning.Lock()
+	p.stopped = true
+	p.spawning.Unlock()
 	p.stop()
 	p.done.Wait()
+}
+
+// spawn runs f in a goroutine that Stop waits for. After Stop, which a call may outlive, it
+// does nothing and returns false.
+func (p *Pipeline) spawn(f func()) bool {
+	p.spawning.Lock()
+	defer p.spawning.Unlock()
+	if p.stopped {
+		return false
+	}
+	p.done.Go(f)
+	return true
 }
 
 // follow reads the feed, and resumes it where it broke.

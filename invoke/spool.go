@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"sync"
@@ -25,8 +26,13 @@ type spool struct {
 	move  sync.Mutex   // one drain at a time
 	lines atomic.Int64 // not yet in the store, as far as this process knows
 	lost  atomic.Int64 // dropped because the spool was full or could not be written
-	// stored has the ids of spooled records whose commit succeeded after all.
-	stored sync.Map
+	// pending receives, for a spooled record, the outcome of a commit that was under way
+	// when its call left. An entry is made with its line and dropped once the outcome is known.
+	// mu guards it.
+	pending map[string]<-chan error
+	// doubted says that lines may be in the store already: an earlier process wrote them, or
+	// a drain failed midway. move guards it.
+	doubted bool
 	// failing holds why the latest record was lost; nil once one could be stored again.
 	failing atomic.Pointer[error]
 }
@@ -42,10 +48,17 @@ const (
 	spoolWait = 5 * time.Second
 )
 
-// keepForLater spools the record of a call. If that fails too, the answer says that the
-// record is lost.
-func (p *Pipeline) keepForLater(a *activeCall) {
-	err := p.spool.add(&a.row)
+func newSpool(path string) *spool {
+	s := &spool{path: path, limit: 64 << 20}
+	info, err := os.Stat(path)
+	s.doubted = err == nil && info.Size() > 0
+	return s
+}
+
+// keepForLater spools the record of a call; see record for pending. If that fails too, the
+// answer says that the record is lost.
+func (p *Pipeline) keepForLater(a *activeCall, pending <-chan error) {
+	err := p.spool.add(&a.row, pending)
 	if err == nil {
 		p.spool.works()
 		return
@@ -102,7 +115,7 @@ func (s *spool) retry() {
 // Spooled returns how many records wait for the store and how many were lost.
 func (p *Pipeline) Spooled() (waiting, lost int64) { return p.spool.lines.Load(), p.spool.lost.Load() }
 
-func (s *spool) add(v *toolkeep.Invocation) error {
+func (s *spool) add(v *toolkeep.Invocation, pending <-chan error) error {
 	if s.path == "" {
 		return errors.New("no spool is configured")
 	}
@@ -128,79 +141,215 @@ func (s *spool) add(v *toolkeep.Invocation) error {
 		return errors.Join(err, file.Truncate(info.Size())) // a partial line would spoil the next one
 	}
 	s.lines.Add(1)
+	if pending != nil {
+		if s.pending == nil {
+			s.pending = make(map[string]<-chan error)
+		}
+		s.pending[v.ID] = pending
+	}
 	return nil
 }
 
-// drain moves the spool into the store; what cannot be moved stays. The store's unique
-// ids skip a record that it already has (after a crash between commit and removal).
-func (s *spool) drain(ctx context.Context, store toolkeep.Applier) error {
-	s.move.Lock()
-	defer s.move.Unlock()
+// size returns the bytes of the spool's complete lines.
+func (s *spool) size() (int64, error) {
 	s.mu.Lock()
-	raw, err := os.ReadFile(s.path)
-	s.mu.Unlock()
-	if errors.Is(err, fs.ErrNotExist) || len(raw) == 0 && err == nil {
+	defer s.mu.Unlock()
+	info, err := os.Stat(s.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	return info.Size(), nil
+}
+
+// drain moves the spool into the store. What cannot be moved stays, and so do records whose
+// commit is under way. A record that may be in the store is looked for first: the feed would
+// have it twice.
+func (s *spool) drain(ctx context.Context, store toolkeep.Applier, calls toolkeep.Invocations) error {
+	if s.path == "" {
 		return nil
 	}
+	s.move.Lock()
+	defer s.move.Unlock()
+	size, err := s.size()
+	if err != nil || size == 0 {
+		return err
+	}
+	file, err := os.Open(s.path)
 	if err != nil {
 		return err
 	}
-	var batch []toolkeep.Change
-	flush := func() error {
-		if len(batch) == 0 {
-			return nil
+	defer file.Close()
+	d := &drain{s: s, store: store, calls: calls}
+	err = d.lines(ctx, bufio.NewReaderSize(io.NewSectionReader(file, 0, size), spoolLine))
+	err = errors.Join(err, s.cut(file, d.done, d.stay))
+	s.doubted = err != nil
+	return err
+}
+
+// drain is one pass over the spool.
+type drain struct {
+	s     *spool
+	store toolkeep.Applier
+	calls toolkeep.Invocations
+	batch []toolkeep.Change
+	read  int64  // bytes read
+	wait  []byte // lines since the last flush whose commit is under way
+	done  int64  // bytes whose records are in the store
+	stay  []byte // lines among those whose commit is under way
+}
+
+func (d *drain) lines(ctx context.Context, r *bufio.Reader) error {
+	for {
+		line, err := r.ReadSlice('\n')
+		d.read += int64(len(line))
+		if err != nil && err != io.EOF {
+			return fmt.Errorf("read the spool: %w", err)
 		}
-		defer func() { batch = batch[:0] }()
-		ctx, cancel := context.WithTimeout(ctx, spoolWait)
-		defer cancel()
-		return store.Apply(ctx, batch...)
-	}
-	lines := bufio.NewScanner(bytes.NewReader(raw))
-	lines.Buffer(nil, spoolLine+1)
-	for lines.Scan() {
-		v := new(toolkeep.Invocation)
-		if json.Unmarshal(lines.Bytes(), v) != nil {
-			continue // a line truncated by a crash
+		if err := d.line(ctx, line); err != nil {
+			return err
 		}
-		if _, there := s.stored.LoadAndDelete(v.ID); there {
-			continue
+		if err == io.EOF {
+			return d.flush(ctx)
 		}
-		batch = append(append(batch, toolkeep.RecordCall{Invocation: v}), accesses(v)...)
-		if len(batch) >= spoolBatch {
-			if err := flush(); err != nil {
+		if len(d.batch) >= spoolBatch {
+			if err := d.flush(ctx); err != nil {
 				return err
 			}
 		}
 	}
-	if err := errors.Join(lines.Err(), flush()); err != nil {
-		return err
-	}
-	return s.cut(len(raw))
 }
 
-// cut removes the first n bytes, whose records are in the store.
-func (s *spool) cut(n int) error {
+func (d *drain) line(ctx context.Context, line []byte) error {
+	v := new(toolkeep.Invocation)
+	if json.Unmarshal(line, v) != nil {
+		return nil // empty, or truncated by a crash
+	}
+	ended, err := d.s.outcome(v.ID)
+	switch {
+	case !ended:
+		d.wait = append(d.wait, line...)
+		return nil
+	case err == nil:
+		return nil
+	case err != errNone || d.s.doubted:
+		ctx, cancel := context.WithTimeout(ctx, spoolWait)
+		defer cancel()
+		if _, err := d.calls.Get(ctx, v.Ref()); !errors.Is(err, toolkeep.ErrNotFound) {
+			return err
+		}
+	}
+	d.batch = append(append(d.batch, toolkeep.RecordCall{Invocation: v}), accesses(v)...)
+	return nil
+}
+
+// flush commits the batch.
+func (d *drain) flush(ctx context.Context) error {
+	if len(d.batch) > 0 {
+		ctx, cancel := context.WithTimeout(ctx, spoolWait)
+		defer cancel()
+		if err := d.store.Apply(ctx, d.batch...); err != nil {
+			return err
+		}
+	}
+	d.stay = append(d.stay, d.wait...)
+	d.done, d.batch, d.wait = d.read, d.batch[:0], d.wait[:0]
+	return nil
+}
+
+// errNone means that a spooled record was in no commit when its call left.
+var errNone = errors.New("no commit")
+
+// outcome reports whether the commit that a spooled record was in has ended, and its error.
+func (s *spool) outcome(id string) (ended bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	raw, err := os.ReadFile(s.path)
+	pending := s.pending[id]
+	if pending == nil {
+		return true, errNone
+	}
+	select {
+	case err = <-pending:
+		delete(s.pending, id)
+		return true, err
+	default:
+		return false, nil
+	}
+}
+
+// cut replaces the first n bytes of the spool, which file reads, by the lines that stay.
+// Calls wait only while what they added at the end is copied.
+func (s *spool) cut(file *os.File, n int64, stay []byte) (err error) {
+	if n == int64(len(stay)) {
+		return nil // nothing moved
+	}
+	size, err := s.size()
 	if err != nil {
 		return err
 	}
-	rest := raw[min(n, len(raw)):]
-	s.lines.Store(int64(bytes.Count(rest, []byte("\n"))))
-	switch {
-	case len(rest) == 0:
-		return os.Remove(s.path)
-	case len(rest) > n:
-		return nil // they would overwrite themselves; the next drain writes all again, which the store skips
+	path := s.path + ".new"
+	defer os.Remove(path) // in case of an error
+	next := &spoolFile{path: path}
+	defer func() { err = errors.Join(err, next.close()) }()
+	// What is there by now is copied first, so that calls do not wait for it.
+	if err := errors.Join(next.write(bytes.NewReader(stay)), next.write(io.NewSectionReader(file, n, size-n)), next.sync()); err != nil {
+		return err
 	}
-	file, err := os.OpenFile(s.path, os.O_WRONLY, 0o600)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	info, err := file.Stat()
 	if err != nil {
 		return err
 	}
-	_, err = file.WriteAt(rest, 0)
+	if err := next.write(io.NewSectionReader(file, size, info.Size()-size)); err != nil {
+		return err
+	}
+	if next.file == nil {
+		err = os.Remove(s.path)
+	} else {
+		err = os.Rename(path, s.path)
+	}
 	if err == nil {
-		err = file.Truncate(int64(len(rest)))
+		s.lines.Store(next.lines)
 	}
-	return errors.Join(err, file.Close())
+	return err
+}
+
+// spoolFile is made with its first byte: a spool that is empty needs no room on the disk.
+type spoolFile struct {
+	path  string
+	file  *os.File
+	lines int64
+}
+
+func (f *spoolFile) Write(b []byte) (int, error) {
+	if f.file == nil {
+		var err error
+		if f.file, err = os.OpenFile(f.path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600); err != nil {
+			return 0, err
+		}
+	}
+	f.lines += int64(bytes.Count(b, []byte("\n")))
+	return f.file.Write(b)
+}
+
+func (f *spoolFile) write(r io.Reader) error {
+	_, err := io.Copy(f, r)
+	return err
+}
+
+func (f *spoolFile) sync() error {
+	if f.file == nil {
+		return nil
+	}
+	return f.file.Sync()
+}
+
+func (f *spoolFile) close() error {
+	if f.file == nil {
+		return nil
+	}
+	return f.file.Close()
 }

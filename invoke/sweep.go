@@ -12,20 +12,14 @@ import (
 const sweepBatch = 200
 
 // Sweep periodically handles waiting calls: lapsed leases, passed deadlines, answers
-// not fetched, and spooled records.
+// not fetched, and spooled records. While the store is away, which was logged once, it asks
+// nothing of it.
 func (p *Pipeline) Sweep(ctx context.Context) error {
-	if err := p.StoreHealth(); err != nil {
-		return err
-	}
-	return errors.Join(p.spool.drainIfAny(ctx, p.Store), p.lapse(ctx, ""), p.overdue(ctx), p.expire(ctx))
-}
-
-func (s *spool) drainIfAny(ctx context.Context, store toolkeep.Applier) error {
-	if s.path == "" {
+	p.spool.retry()
+	if p.away.Load() {
 		return nil
 	}
-	s.retry()
-	return s.drain(ctx, store)
+	return errors.Join(p.spool.drain(ctx, p.Store, p.Invocations), p.lapse(ctx, ""), p.overdue(ctx), p.expire(ctx))
 }
 
 // maxRequeues ends a call that repeatedly crashed its worker.
