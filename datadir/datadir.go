@@ -140,3 +140,17 @@ func SizeText(n uint64) string {
 	}
 	return fmt.Sprintf("%.1f %s", x, units[u])
 }
+
+// CheckDatabase refuses an empty database beside the key that sealed what was in it: a
+// start would take it for a new one, and make another admin key.
+func CheckDatabase(data string) error {
+	path, key := filepath.Join(data, Database), filepath.Join(data, SealKey)
+	info, err := os.Stat(path)
+	if err != nil || info.Size() > 0 {
+		return nil // absent, or for the store to judge
+	}
+	if _, err := os.Stat(key); err != nil {
+		return nil
+	}
+	return fmt.Errorf("the database %s is empty, and %s shows that it was not: its content is lost; run `toolkeep restore` with a backup, or move the data directory aside and start with an empty one (`toolkeep doctor` checks it)", path, key)
+}

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"syscall"
 	"time"
@@ -70,20 +69,6 @@ func (n *Node) closeStore() {
 	}
 }
 
-// checkDatabase refuses an empty database beside the key that sealed what was in it: a
-// start would take it for a new one, and make another admin key.
-func checkDatabase(data string) error {
-	path, key := filepath.Join(data, datadir.Database), filepath.Join(data, datadir.SealKey)
-	info, err := os.Stat(path)
-	if err != nil || info.Size() > 0 {
-		return nil // absent, or for the store to judge
-	}
-	if _, err := os.Stat(key); err != nil {
-		return nil
-	}
-	return fmt.Errorf("the database %s is empty, and %s shows that it was not: its content is lost; run `toolkeep restore` with a backup, or move the data directory aside and start with an empty one (`toolkeep doctor` checks it)", path, key)
-}
-
 // opened adds what to do to an error of opening the database.
 func opened(err error) error {
 	var code interface{ Code() int }
@@ -99,7 +84,7 @@ func opened(err error) error {
 
 func (n *Node) buildSQLite(ctx context.Context) error {
 	c := n.config.Store
-	if err := checkDatabase(n.config.Data); err != nil {
+	if err := datadir.CheckDatabase(n.config.Data); err != nil {
 		return err
 	}
 	var queue *job.Queue[*sql.Tx]

@@ -1,4 +1,4 @@
-package node
+package config
 
 import (
 	"math"
@@ -28,10 +28,10 @@ func TestMemoryLimit(t *testing.T) {
 			t.Errorf("%s: %d, want %d", name, got, x.want)
 		}
 	}
-	if n := resultMemory(7); n != 7 {
+	if n := (Calls{ResultMemory: 7}).ResultBytes(); n != 7 {
 		t.Errorf("the setting gives %d", n)
 	}
-	if n := resultMemory(0); n <= 0 {
+	if n := (Calls{}).ResultBytes(); n <= 0 {
 		t.Errorf("this machine gives %d", n)
 	}
 }

@@ -1,4 +1,4 @@
-package node
+package config
 
 import (
 	"io/fs"
@@ -13,10 +13,10 @@ import (
 // unknownMemory is taken for the memory of a machine that does not tell it.
 const unknownMemory = 4 << 30
 
-// resultMemory is the setting calls.result_memory, or a quarter of what the process may use.
-func resultMemory(setting int64) int64 {
-	if setting > 0 {
-		return setting
+// ResultBytes is calls.result_memory, or a quarter of what the process may use.
+func (c Calls) ResultBytes() int64 {
+	if c.ResultMemory > 0 {
+		return c.ResultMemory
 	}
 	return memoryLimit(os.DirFS("/"), debug.SetMemoryLimit(-1)) / 4
 }
