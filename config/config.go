@@ -191,7 +191,7 @@ type Calls struct {
 type Tools struct {
 	Timeout  time.Duration `key:"tools.timeout" default:"30s" min:"1ms" max:"1d" help:"time limit of a call of a tool whose manifest names no execution.timeout_ms; calls.sync_limit bounds synchronous calls too"`
 	Retry    ToolRetry
-	Strict   bool     `key:"tools.strict" default:"true" help:"fail a call whose result breaks its tool's result schema, if the manifest names no result.strict; false warns; tools of kind mcp always only warn then"`
+	Strict   bool     `key:"tools.strict" default:"true" help:"fail a call whose result breaks its tool's result schema, if the manifest names no result.strict; false warns; tools of kind mcp only warn unless their manifest says result.strict: true"`
 	Coerce   bool     `key:"tools.coerce" default:"false" help:"turn texts of results into the numbers and booleans that the result schema asks for, if the manifest names no result.coerce"`
 	CoerceTo []string `key:"tools.coerce_to" default:"number,integer,boolean" help:"types that texts of results are turned into, for every tool that has it done; whole texts only"`
 }

@@ -204,19 +204,26 @@ type coercion struct{ from, to, by string }
 
 var knownCoercions = []coercion{{"string", "number", "parseFloat"}, {"string", "integer", "parseInt"}, {"string", "boolean", "Boolean"}, {"string", "date", "new Date"}}
 
-// coercions are the types that a list of rules converts to. Rules of date convert nothing.
+// coercions are the types that a list of rules converts to; nil for null and empty text, which say nothing. Rules of
+// date convert nothing.
 func coercions(v any) (any, string) {
 	if text, ok := v.(string); ok {
 		doc, err := yaml.One([]byte(text), yaml.Options{Bytes: maxFile, Values: maxFile, Depth: maxDepth})
-		if err != nil || doc == nil {
+		if err != nil {
 			return nil, "the value is no list of rules"
+		}
+		if doc == nil {
+			return nil, ""
 		}
 		if v, err = doc.Tree(); err != nil {
 			return nil, "the value is no list of rules"
 		}
 	}
+	if v == nil {
+		return nil, ""
+	}
 	list, ok := v.([]any)
-	if !ok && v != nil || len(list) > maxItems {
+	if !ok || len(list) > maxItems {
 		return nil, "the value is no list of rules"
 	}
 	to := []string{}

@@ -108,6 +108,28 @@ func TestAliasesThatChoose(t *testing.T) {
 	if own.Search.Model != "all-MiniLM-L6-v2" || own.Search.EmbeddingsModel != "" || own.Search.EmbeddingsDimensions != 0 {
 		t.Errorf("%+v", own.Search)
 	}
+	// An empty alias says nothing beside another name of the row, whichever comes first.
+	for _, give := range []string{
+		"search: {embeddings_url: 'http://127.0.0.1:1/v1', embeddings_model: m}\nregistry: {ollama_base_url: '', embedding_model: '', embedding_dimensions: 8}\n",
+		"search: {embeddings_url: 'http://127.0.0.1:1/v1', embeddings_model: m}\nregistry: {ollama_base_url: null, embedding_dimensions: 8}\n",
+	} {
+		s := load(t, Sources{File: file(t, give)}).Search
+		if s.EmbeddingsURL != "http://127.0.0.1:1/v1" || s.EmbeddingsModel != "m" || s.EmbeddingsDimensions != 8 {
+			t.Errorf("%+v", s)
+		}
+	}
+	if v := load(t, Sources{Environ: []string{"L03_VAULT_ENDPOINT=", "L03_EXTERNAL_ADAPTER_VAULT_ADDRESS=https://vault:8200", "TOOLKEEP_VAULT_TOKEN=t"}}).Vault; v.Address != "https://vault:8200" {
+		t.Errorf("%+v", v)
+	}
+	refused(t, Sources{Environ: []string{"L03_VAULT_ENDPOINT=https://vault:8200", "TOOLKEEP_VAULT_ADDRESS=", "TOOLKEEP_VAULT_TOKEN=t"}}, "contradicts")
+	for _, src := range []Sources{
+		{File: file(t, "result_validator: {type_coercion: {rules: }}\n")}, {File: file(t, "result_validator: {type_coercion: {rules: ''}}\n")},
+		{Environ: []string{"L03_RESULT_VALIDATOR_TYPE_COERCION_RULES="}}, {Environ: []string{"L03_RESULT_VALIDATOR_TYPE_COERCION_RULES=null"}},
+	} {
+		if c := load(t, src); !slices.Equal(c.Tools.Targets(), load(t, Sources{}).Tools.Targets()) {
+			t.Errorf("%+v: %q", src, c.Tools.CoerceTo)
+		}
+	}
 	if !slices.Equal(builtModels, byName["search.model"].choices) {
 		t.Errorf("%q", builtModels)
 	}

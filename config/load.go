@@ -227,6 +227,9 @@ func (l *loader) take(y *layer, row *setting, name string, raw any) {
 				l.bad(y, row, name, "unsupported", ": "+why)
 				return
 			}
+			if v == nil {
+				return
+			}
 		}
 		if row.unit != 0 {
 			n := v.(int64)
@@ -244,14 +247,23 @@ func (l *loader) take(y *layer, row *setting, name string, raw any) {
 	}
 }
 
-// set sets a row's value; two names for it in one source must agree.
+// set sets a row's value; two names for it in one source must agree. The empty value of an alias sets nothing beside
+// another name.
 func (l *loader) set(y *layer, row *setting, name string, v any) {
-	if old, ok := y.values[row.name()]; ok && fmt.Sprint(old.value) != fmt.Sprint(v) {
+	old, ok := y.values[row.name()]
+	switch {
+	case !ok, empty(old.value) && row.alias(old.name):
+	case empty(v) && row.alias(name):
+		return
+	case fmt.Sprint(old.value) != fmt.Sprint(v):
 		l.bad(y, row, name, "conflict", fmt.Sprintf(": it contradicts %s, which sets the same; set one of them", old.name))
 		return
 	}
 	y.values[row.name()] = y.given(name, v)
 }
+
+// alias reports whether the name is that of another row which sets this one.
+func (s *setting) alias(name string) bool { return name != s.key && name != s.env }
 
 // accept accepts a setting without effect, unless its value requires something this
 // build lacks.

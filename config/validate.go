@@ -30,7 +30,7 @@ func (c *Config) faults() []toolkeep.Fault {
 	}
 	f.listener(c, "http.addr", c.HTTP.Addr)
 	f.listener(c, "metrics.addr", c.Metrics.Addr)
-	if c.Metrics.TLS == "off" && !loopback(c.Metrics.Addr) {
+	if _, _, err := net.SplitHostPort(c.Metrics.Addr); err == nil && c.Metrics.TLS == "off" && !loopback(c.Metrics.Addr) {
 		f.add("metrics.tls", "contradiction", fmt.Sprintf("metrics.tls is off, and metrics.addr is %s, which is not loopback; set metrics.tls to server", c.Metrics.Addr))
 	}
 	if c.GRPC.Enabled() {
