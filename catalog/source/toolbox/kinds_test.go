@@ -238,22 +238,36 @@ tools:
     statement: |
       SELECT name FROM sqlite_master {{if .only}}
       WHERE name = '{{.only}}' {{ end }} ORDER BY name;
-    templateParameters: [{name: only, type: string, description: one, default: ""}]
+    templateParameters: [{name: only, type: string, description: one, required: false}]
+  needed:
+    kind: sqlite-sql
+    source: lite
+    description: An argument of which a use stands outside of its if.
+    statement: "SELECT name FROM {{.table}} {{if .table}}ORDER BY name{{end}}"
+    templateParameters: [{name: table, type: string, description: one, required: false}]
   nested: {kind: sqlite-sql, source: lite, description: N., statement: "SELECT 1 {{if .a}}{{if .a}}{{end}}{{end}}", templateParameters: [{name: a, type: string, description: a}]}
   open: {kind: sqlite-sql, source: lite, description: N., statement: "SELECT 1 {{if .a}}", templateParameters: [{name: a, type: string, description: a}]}
   shut: {kind: sqlite-sql, source: lite, description: N., statement: "SELECT 1 {{end}} {{.a}}", templateParameters: [{name: a, type: string, description: a}]}
 `)})
-	if err != nil || len(plan.Tools) != 1 || len(plan.Refused) != 3 {
+	if err != nil || len(plan.Tools) != 2 || len(plan.Refused) != 3 {
 		t.Fatalf("%v %+v", err, plan)
+	}
+	byName := map[string]*toolkeep.Tool{}
+	for _, m := range plan.Tools {
+		tool, err := catalog.ParseManifest(m.Manifest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		byName[tool.ID[strings.LastIndex(tool.ID, ".")+1:]] = tool
+	}
+	tool := byName["tables"]
+	if a, b := string(tool.Manifest.ParametersSchema), string(byName["needed"].Manifest.ParametersSchema); strings.Contains(a, "required") || !strings.Contains(b, `"required":["table"]`) {
+		t.Errorf("%s\n%s", a, b)
 	}
 	for _, r := range plan.Refused {
 		if !strings.Contains(r.Reason, "{{end}}") {
 			t.Errorf("%+v", r)
 		}
-	}
-	tool, err := catalog.ParseManifest(plan.Tools[0].Manifest)
-	if err != nil {
-		t.Fatal(err)
 	}
 	e := sqltool.New(sqltool.Config{SQLiteRoots: []string{filepath.Dir(db)}})
 	defer e.Close()

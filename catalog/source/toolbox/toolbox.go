@@ -349,23 +349,39 @@ func inserts(v any, statement, dialect string, schema map[string]any) ([]any, st
 		names = append(names, name)
 	}
 	slices.SortFunc(names, func(a, b any) int { return strings.Compare(a.(string), b.(string)) })
-	for _, name := range names {
-		if properties[name.(string)].(map[string]any)["default"] == nil { // text of nobody cannot stand in a statement
-			required, _ := schema["required"].([]any)
-			schema["required"] = append(required, name)
-		}
-	}
-	open := false // within if and end, which do not nest
+	bare := map[string]bool{} // used outside of their {{if}}
+	within, open := "", false // if and end do not nest
 	for _, a := range action.FindAllString(statement, -1) {
 		m, end := inserted.FindStringSubmatch(a), ended.MatchString(a)
 		begin := m != nil && m[1] == "if"
 		if begin && open || end && !open || !end && (m == nil || !slices.Contains(names, any(m[2]))) {
 			return nil, unsupported(a)
 		}
-		open = open && !end || begin
+		switch open = open && !end || begin; {
+		case begin:
+			within = m[2]
+		case end:
+			within = ""
+		case m[2] != within:
+			bare[m[2]] = true
+		}
 	}
 	if open {
 		return nil, unsupported("{{if}} without {{end}}")
+	}
+	needed, _ := more["required"].([]any)
+	for _, name := range names {
+		p := properties[name.(string)].(map[string]any)
+		switch {
+		case p["default"] != nil:
+		case !slices.Contains(needed, name) && !bare[name.(string)] && p["type"] == "array":
+			p["default"] = []any{}
+		case !slices.Contains(needed, name) && !bare[name.(string)]:
+			p["default"] = ""
+		default: // without a default the statement has no text for it
+			required, _ := schema["required"].([]any)
+			schema["required"] = append(required, name)
+		}
 	}
 	return names, ""
 }
