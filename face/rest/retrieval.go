@@ -126,8 +126,15 @@ func (a *API) search(ctx context.Context, p *toolkeep.Principal, in *searchInput
 	start := time.Now()
 	ask := discover.Query{Text: in.Q, Limit: limit, Strategy: strategy, Category: in.Category, Session: as.Session, Audience: as.Audience}
 	found, report := a.c.Search.Find(ctx, ask, visible)
+	var index []IndexEntry
+	var rest *assembly.Rest
+	seen, shown := map[string]int(nil), found
+	if len(found) > 0 {
+		seen = a.countTools(ask, visible)
+		index, shown, rest = a.searchIndex(ctx, ask, found, visible, seen, in.Explain)
+	}
 	took := time.Since(start)
-	retrieval := usage.Record(a.c.Retrievals, p, usage.Of(ask, found, report, took), "rest", in.UserAgent)
+	retrieval := usage.Record(a.c.Retrievals, p, usage.Of(ask, shown, report, took), "rest", in.UserAgent)
 	if len(found) == 0 {
 		return nil, discover.NoneFound(ask, report, retrieval)
 	}
@@ -135,8 +142,7 @@ func (a *API) search(ctx context.Context, p *toolkeep.Principal, in *searchInput
 	out := &searchOutput{}
 	out.Body.Status = "success"
 	d := &out.Body.Data
-	seen := a.countTools(ask, visible)
-	d.LightweightIndex, d.IndexRest = a.searchIndex(found, a.others(ctx, ask, found, visible), seen, ask.Category, in.Explain)
+	d.LightweightIndex, d.IndexRest = index, rest
 	d.DetailedTools = make([]DetailedTool, len(found))
 	for i, m := range found {
 		d.DetailedTools[i] = a.detailed(p, m.Tool, in.IncludeExamples, true)
@@ -156,7 +162,7 @@ func (a *API) search(ctx context.Context, p *toolkeep.Principal, in *searchInput
 
 // others are the tools that match beyond those that are shown whole, best first.
 func (a *API) others(ctx context.Context, ask discover.Query, found []discover.Match, visible func(*toolkeep.Tool) bool) []discover.Match {
-	if len(found) < ask.Limit {
+	if len(found) < ask.Limit || ask.Limit >= discover.MaxResults {
 		return nil
 	}
 	// A search of its own, since what comes first can depend on the limit.
@@ -168,8 +174,8 @@ func (a *API) others(ctx context.Context, ask discover.Query, found []discover.M
 }
 
 // searchIndex has a line for each tool that was found, and for as many of the others as its budget
-// of tokens has room for. seen are the tools that the caller may see, by category.
-func (a *API) searchIndex(found, others []discover.Match, seen map[string]int, category string, explain bool) ([]IndexEntry, *assembly.Rest) {
+// of tokens has room for; shown are those tools. seen are the tools that the caller may see, by category.
+func (a *API) searchIndex(ctx context.Context, ask discover.Query, found []discover.Match, visible func(*toolkeep.Tool) bool, seen map[string]int, explain bool) (list []IndexEntry, shown []discover.Match, more *assembly.Rest) {
 	const bytesPerToken = 3 // such JSON has about four
 	budgets := assembly.Budgets{}
 	if a.guide != nil {
@@ -177,24 +183,34 @@ func (a *API) searchIndex(found, others []discover.Match, seen map[string]int, c
 	}
 	room := bytesPerToken * budgets.Of(assembly.InitialPlanning)
 	rest := maps.Clone(seen)
-	if category != "" {
-		rest = map[string]int{category: seen[category]}
+	if ask.Category != "" {
+		rest = map[string]int{ask.Category: seen[ask.Category]}
 	}
-	list := make([]IndexEntry, 0, len(found))
-	for i, m := range slices.Concat(found, others) {
+	add := func(m discover.Match, must bool) bool {
 		e := indexEntry(m)
 		if explain {
 			parts := ScoreParts(m.Parts)
 			e.Explanation = &parts
 		}
 		raw, err := gate.Marshal(e)
-		if room -= len(raw); i >= len(found) && (room < 0 || err != nil) {
-			break
+		if room -= len(raw); !must && (room < 0 || err != nil) {
+			return false
 		}
-		list = append(list, e)
+		list, shown = append(list, e), append(shown, m)
 		rest[m.Tool.Manifest.Category] = max(0, rest[m.Tool.Manifest.Category]-1)
+		return true
 	}
-	return list, assembly.RestOf(sum(rest), rest)
+	for _, m := range found {
+		add(m, true)
+	}
+	if room > 0 {
+		for _, m := range a.others(ctx, ask, found, visible) {
+			if !add(m, false) {
+				break
+			}
+		}
+	}
+	return list, shown, assembly.RestOf(sum(rest), rest)
 }
 
 func sum(byCategory map[string]int) (n int) {

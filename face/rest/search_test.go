@@ -67,6 +67,8 @@ func TestSearchIndex(t *testing.T) {
 			Manifest: &toolkeep.Manifest{Category: "utility", ShortDescription: strings.Repeat("does it ", 12), ParametersSchema: []byte(`{"type":"object"}`)}}}
 	}
 	s.Search = manySearch{fakeSearch(func(_ string, n int, _ func(*toolkeep.Tool) bool) []discover.Match { return tools[:min(n, len(tools))] })}
+	record := &fakeUsage{}
+	s.Retrievals = record
 	w := s.do(t, "GET", "/api/v1/tools/retrieval/search?q=x&maxTools=2", "")
 	wantStatus(t, w, 200)
 	var got struct {
@@ -84,6 +86,9 @@ func TestSearchIndex(t *testing.T) {
 	d := got.Data
 	if n := len(d.LightweightIndex); len(d.DetailedTools) != 2 || n < 20 || n > 60 || d.IndexRest.Tools != 120-n || len(d.IndexRest.Categories) != 2 {
 		t.Errorf("%d whole, %d lines, %+v", len(d.DetailedTools), n, d.IndexRest)
+	}
+	if r := record.retrieved; len(r) != 1 || r[0].Found != len(d.LightweightIndex) || len(r[0].Tools) < 20 || r[0].Tools[19].Tool != "demo.t019" {
+		t.Errorf("not all that is shown is recorded: %+v", r)
 	}
 	for i, e := range d.LightweightIndex {
 		if e.ToolID != tools[i].Tool.ID {
