@@ -29,13 +29,17 @@ func Shrink(s map[string]any, limit int) (smaller map[string]any, lost string) {
 		return s, ""
 	}
 	told := func(left string, by map[string]any) (map[string]any, string) {
-		return by, fmt.Sprintf("is larger than %d KiB; %s are left out: %d KiB became %d KiB", limit>>10, left, kib(size), kib(len(canon.Append(nil, by))))
+		return by, fmt.Sprintf("is larger than %d KiB; %s: %d KiB became %d KiB", limit>>10, left, kib(size), kib(len(canon.Append(nil, by))))
 	}
 	c := &cutter{schema: s}
 	deepest := c.levels()
-	for _, c.text = range []int{shortText, 0} {
+	for _, step := range []struct {
+		text int
+		lost string
+	}{{shortText, "long descriptions are cut"}, {0, "descriptions are left out"}} {
+		c.text = step.text
 		if by := c.cut(deepest); len(canon.Append(nil, by)) <= limit {
-			return told("long descriptions", by)
+			return told(step.lost, by)
 		}
 	}
 	smaller = map[string]any{"type": "object"}
@@ -46,7 +50,7 @@ func Shrink(s map[string]any, limit int) (smaller map[string]any, lost string) {
 		}
 		smaller = by
 	}
-	return told("descriptions and the inner parts", smaller)
+	return told("descriptions and the inner parts are left out", smaller)
 }
 
 func kib(bytes int) int { return (bytes + 1023) >> 10 }

@@ -32,13 +32,13 @@ func TestShrink(t *testing.T) {
 		p.(map[string]any)["description"] = strings.Repeat("long ", 1000)
 	}
 	lists := map[string]any{"type": "object", "properties": map[string]any{"rows": map[string]any{"type": "array", "items": wide(900, nil)}}}
-	const inner = "descriptions and the inner parts"
+	const inner = "descriptions and the inner parts are left out"
 	for name, tt := range map[string]struct {
 		schema            map[string]any
 		value, lost, kept string
 	}{
 		"small":       {wide(3, nil), `{}`, "", `"p2":`},
-		"prose":       {prose, `{"p1":"a-long-word-to-choose-1"}`, "long descriptions", "a-long-word-to-choose-19"},
+		"prose":       {prose, `{"p1":"a-long-word-to-choose-1"}`, "long descriptions are cut", "a-long-word-to-choose-19"},
 		"inline":      {inline, strings.Repeat(`{"next":`, 30) + "1" + strings.Repeat("}", 30), inner, "a-long-word-to-choose-59"},
 		"definitions": {map[string]any{"$ref": "#/$defs/D0", "$defs": defs}, strings.Repeat(`{"back":{"p1":"a-long-word-to-choose-1"},"next":`, 30) + "1" + strings.Repeat("}", 30), inner, "a-long-word-to-choose-59"},
 		"wide":        {wide(900, nil), `{"p1":"a-long-word-to-choose-1"}`, inner, `"p899":{}`},
@@ -54,7 +54,7 @@ func TestShrink(t *testing.T) {
 			}
 			want := ""
 			if tt.lost != "" {
-				want = fmt.Sprintf("is larger than 32 KiB; %s are left out: %d KiB became %d KiB", tt.lost, kib(len(before)), kib(len(raw)))
+				want = fmt.Sprintf("is larger than 32 KiB; %s: %d KiB became %d KiB", tt.lost, kib(len(before)), kib(len(raw)))
 			}
 			if lost != want {
 				t.Errorf("told is %q, want %q", lost, want)

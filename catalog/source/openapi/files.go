@@ -224,7 +224,9 @@ func (d *folder) open(location, root string, limit int64) (loc string, data []by
 		return "", nil, which + " cannot be opened: " + plainReason(err)
 	}
 	if d.given {
-		if loc = within(root, p); loc == "" {
+		if loc, err = within(root, p); err != nil {
+			return "", nil, filepath.Base(p) + ": " + plainReason(err)
+		} else if loc == "" {
 			return "", nil, "it is not in " + which
 		}
 	}
@@ -248,22 +250,22 @@ func (d *folder) open(location, root string, limit int64) (loc string, data []by
 
 // within returns the path of a file in the folder root, "" if its folder is not in it. Links to
 // either folder are followed.
-func within(root, file string) string {
+func within(root, file string) (string, error) {
 	var folders [2]string
 	for i, dir := range []string{root, filepath.Dir(file)} {
 		abs, err := filepath.Abs(dir)
 		if err != nil {
-			return ""
+			return "", err
 		}
 		if folders[i], err = filepath.EvalSymlinks(abs); err != nil {
-			return ""
+			return "", err
 		}
 	}
 	rel, err := filepath.Rel(folders[0], folders[1])
 	if err != nil || !filepath.IsLocal(rel) {
-		return ""
+		return "", nil
 	}
-	return filepath.Join(rel, filepath.Base(file))
+	return filepath.Join(rel, filepath.Base(file)), nil
 }
 
 func filePath(location string) (string, string) {
