@@ -106,7 +106,12 @@ func wantsJSON(c *cobra.Command, args []string) bool {
 	if i := slices.Index(args, "--"); i >= 0 {
 		args = args[:i]
 	}
-	return c.Flags().Lookup("json") != nil && (slices.Contains(args, "--json") || slices.Contains(args, "--json=true"))
+	f := c.Flags().Lookup("json")
+	if f != nil && f.Value.Type() != "bool" { // of call: a value is the arguments
+		i := slices.Index(args, "--json")
+		return i >= 0 && (i+1 == len(args) || strings.HasPrefix(args[i+1], "-"))
+	}
+	return f != nil && (slices.Contains(args, "--json") || slices.Contains(args, "--json=true"))
 }
 
 // plainFlagError says what a flag takes, in place of what the library that reads it says.

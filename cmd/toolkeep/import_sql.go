@@ -99,8 +99,9 @@ func (a *app) importToolboxCmd() *cobra.Command {
 		Short: "Turn the SQL tools of an MCP Toolbox tools.yaml into tools",
 		Long: `Turn the tools of an MCP Toolbox for Databases configuration into tools: those of kind postgres-sql,
 mysql-sql and sqlite-sql, their -execute-sql, and the kinds of Toolbox's prebuilt files, such as
-postgres-list-tables, whose source is a PostgreSQL, MySQL or SQLite database. Everything else is refused by name and reason, such as cloud sources. Tools that take SQL
-from their caller only read and have risk high.
+postgres-list-tables, whose source is a PostgreSQL, MySQL or SQLite database. Everything else is
+refused by name and reason, such as cloud sources. Tools that take SQL from their caller only read
+and have risk high.
 
 A tool can only read, which the database enforces, unless --write names it.`,
 		Example: `  toolkeep import toolbox tools.yaml --secret my-pg=env://TOOLKEEP_SECRET_SHOP --dry-run

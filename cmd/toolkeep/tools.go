@@ -231,14 +231,14 @@ func (t *describedTool) print(w io.Writer) {
 	}
 	if s := readShape(m.ParametersSchema); len(s.Properties) > 0 {
 		fmt.Fprintln(w, "\nParameters:")
-		left := 0
+		left := false
 		_ = table(w, "  NAME|TYPE|REQUIRED|DESCRIPTION", func(row func(...any)) {
 			lines := parameterLines{row: row, defs: s.Defs, room: maxParameterLines}
 			lines.add(s, "  ", 0)
 			left = lines.left
 		})
-		if left > 0 {
-			fmt.Fprintf(w, "  and %d more; --json shows all\n", left)
+		if left {
+			fmt.Fprintln(w, "  and more; --json shows all")
 		}
 	}
 	for _, e := range m.Examples {
@@ -290,16 +290,17 @@ func readShape(raw json.RawMessage) (s shape) {
 
 // parameterLines prints the properties of a schema and what the objects among them hold.
 type parameterLines struct {
-	row        func(...any)
-	defs       map[string]json.RawMessage
-	room, left int
+	row  func(...any)
+	defs map[string]json.RawMessage
+	room int
+	left bool // there is more than room for
 }
 
 func (l *parameterLines) add(s shape, indent string, depth int) {
 	for _, name := range sortedKeys(s.Properties) {
 		if l.room == 0 {
-			l.left++
-			continue
+			l.left = true
+			return
 		}
 		l.room--
 		typ, text := parameterLine(s.Properties[name])
