@@ -193,9 +193,9 @@ func checkQuery(text string) error {
 // strategies maps the contract's strategy names to those of search.
 var strategies = map[string]discover.Strategy{"": "", "hybrid": discover.Hybrid, "semantic": discover.Semantic, "keyword": discover.Keyword, "category": discover.Category, "session": discover.InSession}
 
-// QueryByCapability finds tools by purpose, best first. strategy is hybrid (the default), semantic, keyword, category (hybrid within the category, which is then required)
-// or session; session_id names the conversation. Each explanation says what matched and the parts
-// of the score. E3101 if none is found, E3104, E3301, E3311, E3312.
+// QueryByCapability finds tools by purpose, best first. strategy is hybrid (the default), semantic,
+// keyword, category (hybrid within the category, which is then required) or session; session_id
+// names the conversation. Each explanation says what matched and the parts of the score. E3101 if none is found, E3104, E3301, E3311, E3312.
 func (g *registry) QueryByCapability(ctx context.Context, msg *l03v1.QueryByCapabilityRequest) (*l03v1.QueryByCapabilityResponse, error) {
 	p, err := g.s.admitPlain(ctx, msg)
 	if err != nil {
