@@ -93,7 +93,7 @@ func unescapeJSON(text string, parent *decoded) *decoded {
 	if strings.IndexByte(text, '\\') < 0 {
 		return nil
 	}
-	w := decodedWriter{in: text, out: make([]byte, 0, len(text))}
+	w := decodedWriter{in: text, out: make([]byte, 0, len(text)), pieces: make([]escaped, 0, strings.Count(text, `\`)/2+1)}
 	for i := 0; i+1 < len(text); {
 		next := strings.IndexByte(text[i:], '\\')
 		if next < 0 || i+next+1 >= len(text) {
@@ -162,7 +162,7 @@ func unescapeURL(text string, parent *decoded) *decoded {
 	if strings.IndexByte(text, '%') < 0 && strings.IndexByte(text, '+') < 0 {
 		return nil
 	}
-	w := decodedWriter{in: text, out: make([]byte, 0, len(text))}
+	w := decodedWriter{in: text, out: make([]byte, 0, len(text)), pieces: make([]escaped, 0, strings.Count(text, "%")+strings.Count(text, "+"))}
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; {
 		case c == '+':

@@ -26,5 +26,5 @@
 // to find the snapshots of its scopes, but not while only values for everyone are held. All snapshots are searched
 // before anything is removed, so overlapping values of several scopes are removed as one.
 //
-// A stream is cleaned in windows that overlap, so that it needs no more memory than two of them; see Cleaner.Reader.
+// A stream is cleaned in windows that overlap; Cleaner.Reader says what memory they take.
 package redact

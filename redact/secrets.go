@@ -320,12 +320,18 @@ func (l *look) object(obj map[string]any) map[string]any {
 // span is a part of a text, end exclusive.
 type span struct{ start, end int }
 
-func (l *look) find(text string) (spans []span) {
+func (l *look) find(text string) []span {
+	spans, _ := l.search(text, false)
+	return spans
+}
+
+// search is find in a text that may go on; more and open are those of findTokens.
+func (l *look) search(text string, more bool) (spans []span, open func(byte) bool) {
 	if !l.bare {
-		spans = findTokens(text, nil)
+		spans, open = findTokens(text, nil, more)
 	}
 	if len(text) < minLength {
-		return spans
+		return spans, open
 	}
 	for i := range l.n {
 		if i < l.personal {
@@ -336,7 +342,7 @@ func (l *look) find(text string) (spans []span) {
 		l.found = l.found || len(own) > 0
 		spans = append(spans, own...)
 	}
-	return spans
+	return spans, open
 }
 
 func replace(text string, spans []span) string {

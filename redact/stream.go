@@ -2,25 +2,33 @@ package redact
 
 import (
 	"io"
+	"runtime"
 	"slices"
-	"strings"
 	"unsafe"
 )
 
 const (
 	// streamPiece is how much of a stream is cleaned at once.
-	streamPiece = 512 << 10
-	// streamReach is how long a written secret may at least be to be found as a whole; see Cleaner.Reader.
+	streamPiece = 128 << 10
+	// streamReach is a length in bytes: secrets up to this length, as written, are always found whole; see Cleaner.Reader.
 	streamReach = 128 << 10
 	// reachFactor is how many times longer than its longest form a held value may be written, in nested escapes and with
 	// line ends in it.
 	reachFactor = 8
 )
 
-// Reader returns the text of r cleaned as Clean does, while it is read and with a buffer of less than 1 MiB. A secret
-// is found wherever the pieces of the stream are cut if it takes at most 128 KiB as it is written, or eight times the
-// longest form of a held value if that is more. Of a longer one, as of a token that never ends, everything is removed
-// that a token may consist of.
+// searches bounds how many windows are searched at once. A search makes up to 32 MiB of garbage if a window
+// is full of escapes, so that it must not be done for every stream at the same time.
+var searches = make(chan struct{}, runtime.GOMAXPROCS(0))
+
+// Reader returns the text of r cleaned as Clean does, while it is read. A secret is found wherever the pieces of the
+// stream are cut if it takes at most 128 KiB as it is written, or eight times the longest form of a held value if that
+// is more. Of a longer token, also of one that never ends and of what becomes a token only later, every byte is removed
+// that such a token may consist of.
+//
+// Its buffers take less than 1 MiB; more only with held values whose longest form is over 16 KiB. A search of one
+// window takes up to 32 MiB besides if values are held and the text consists of escapes, pluses or line ends; at most
+// GOMAXPROCS of them run at once.
 func (v *Cleaner) Reader(r io.Reader) io.Reader {
 	return &cleanReader{of: v, in: r, piece: streamPiece, reach: streamReach}
 }
@@ -36,19 +44,24 @@ type cleanReader struct {
 	buf  []byte
 	past int   // bytes of buf that were given
 	err  error // of in
-	skip bool  // the text at past goes on with a token that was longer than a window
 	out  []byte
+	read int // bytes of out that were read
+
+	// skip tells which bytes go on with the token that was longer than a window and ends at past; nil without one.
+	skip   func(byte) bool
+	marked bool // what was given ends with a marker
 }
 
 func (c *cleanReader) Read(p []byte) (int, error) {
-	for len(c.out) == 0 {
+	for c.read == len(c.out) {
+		c.out, c.read = c.out[:0], 0
 		if c.err != nil && (c.err != io.EOF || c.past == len(c.buf)) {
 			return 0, c.err
 		}
 		c.clean()
 	}
-	n := copy(p, c.out)
-	c.out = c.out[n:]
+	n := copy(p, c.out[c.read:])
+	c.read += n
 	return n, nil
 }
 
@@ -62,21 +75,24 @@ func (c *cleanReader) clean() {
 	if c.err != nil && c.err != io.EOF {
 		return // a part of it could be a part of a secret
 	}
-	if c.skip {
-		for c.past < len(c.buf) && inToken(c.buf[c.past]) {
+	if c.skip != nil {
+		for c.past < len(c.buf) && c.skip(c.buf[c.past]) {
 			c.past++
 		}
-		if c.skip = c.past == len(c.buf); c.skip {
+		if c.past == len(c.buf) {
 			c.drop()
 			return
 		}
+		c.skip = nil
 	}
 	text := unsafe.String(unsafe.SliceData(c.buf), len(c.buf)) // the string does not outlive this call
 	end := len(text)
 	if c.err == nil {
 		end = max(c.past, end-c.reach)
 	}
-	spans := l.find(text)
+	searches <- struct{}{}
+	spans, open := l.search(text, c.err == nil)
+	<-searches
 	if len(spans) > 0 {
 		c.of.note(&l)
 	}
@@ -98,12 +114,17 @@ func (c *cleanReader) clean() {
 			end = s.start // the next window has it as a whole
 			break
 		}
-		c.out = append(append(c.out, text[at:s.start]...), Marker...)
+		if s.start > at || !c.marked { // else it goes on with the last one, which Clean makes one as well
+			c.out = append(append(c.out, text[at:s.start]...), Marker...)
+		}
+		c.marked = true
 		if at = s.end; at > end { // it is longer than a piece
-			end = at
-			c.skip = end == len(text)
+			if end = at; end == len(text) {
+				c.skip = open
+			}
 		}
 	}
+	c.marked = c.marked && at == end
 	c.out = append(c.out, text[at:end]...)
 	c.past = end
 	c.drop()
@@ -125,9 +146,4 @@ func (c *cleanReader) drop() {
 		c.buf = c.buf[:copy(c.buf, c.buf[old:])]
 		c.past = c.reach
 	}
-}
-
-// inToken reports whether a token of unlimited length may contain c.
-func inToken(c byte) bool {
-	return isTokenByte(c) || strings.IndexByte(".~+/=%\\\r\n\t ", c) >= 0
 }

@@ -13,73 +13,90 @@ var anchors = func() (t [256]bool) {
 	return t
 }()
 
-// findTokens appends the spans of text that looks like a secret.
-func findTokens(text string, spans []span) []span {
-	t := tokens{text: text}
+// findTokens appends the spans of text that looks like a secret. more means that text goes on: what may become a token
+// is one then, to the end of text. open tells which bytes go on with the token that the text ends in; nil if it ends in
+// none.
+func findTokens(text string, spans []span, more bool) (all []span, open func(byte) bool) {
+	t := tokens{text: text, more: more}
 	for i := 0; i < len(text); i++ {
 		if !anchors[text[i]] {
 			continue
 		}
 		if m, ok := t.at(i); ok {
 			spans = appendSpan(spans, m)
-			i = max(i, m.end-1)
+			if i = max(i, m.end-1); more && m.end == len(text) {
+				open = t.member
+			}
 		}
 	}
-	return spans
+	return spans, open
 }
 
 // tokens remembers how far failed matches have scanned, so that a text of prefixes alone takes linear time.
 type tokens struct {
 	text                       string
+	more                       bool            // the text goes on after its end
+	member                     func(byte) bool // of the last run
 	deadSK, deadJWT, deadBasic int
 }
+
+// run returns the first position from i on whose byte is not a member.
+func (t *tokens) run(i int, member func(byte) bool) int {
+	t.member = member
+	return run(t.text, i, member)
+}
+
+// cut reports whether a run to end may go on after the text.
+func (t *tokens) cut(end int) bool { return t.more && end == len(t.text) }
 
 func (t *tokens) at(i int) (span, bool) {
 	text := t.text
 	switch text[i] {
 	case '_':
-		return underscoreToken(text, i)
+		return t.underscoreToken(i)
 	case '-':
 		if strings.HasPrefix(text[i:], pemBegin) {
-			return pemKey(text, i)
+			return t.pemKey(i)
 		}
 		return t.skKey(i)
 	case ':':
-		return urlPassword(text, i)
+		return t.urlPassword(i)
 	case 'K':
 		if strings.HasSuffix(text[:i], "SecretAccess") {
-			return awsSecret(text, i+len("Key"))
+			return t.awsSecret(i + len("Key"))
 		}
-		return awsKeyID(text, i)
+		return t.awsKeyID(i)
 	case 'S':
-		return awsKeyID(text, i)
+		return t.awsKeyID(i)
 	case 'J':
 		return t.jwt(i)
 	}
 	return t.authorization(i)
 }
 
-func underscoreToken(text string, i int) (span, bool) {
+func (t *tokens) underscoreToken(i int) (span, bool) {
+	text := t.text
 	switch before := text[:i]; {
 	case strings.HasSuffix(before, "tk"):
-		return prefixed(text, i, "tk", isTokenByte, 16)
+		return t.prefixed(i, "tk", isTokenByte, 16)
 	case strings.HasSuffix(before, "github_pat"):
-		return prefixed(text, i, "github_pat", isWordByte, 20)
+		return t.prefixed(i, "github_pat", isWordByte, 20)
 	case len(before) >= 3 && before[i-3:i-1] == "gh" && strings.IndexByte("pousr", before[i-1]) >= 0:
-		return prefixed(text, i, before[i-3:], isAlnum, 20)
+		return t.prefixed(i, before[i-3:], isAlnum, 20)
 	case len(before) >= 13 && strings.EqualFold(before[i-13:], "secret_access") && hasFold(text[i+1:], "key"):
-		return awsSecret(text, i+len("_key"))
+		return t.awsSecret(i + len("_key"))
 	}
 	return span{}, false
 }
 
 // prefixed finds a token that starts with prefix and the byte at i.
-func prefixed(text string, i int, prefix string, member func(byte) bool, least int) (span, bool) {
+func (t *tokens) prefixed(i int, prefix string, member func(byte) bool, least int) (span, bool) {
+	text := t.text
 	start := i - len(prefix)
 	if start < 0 || text[start:i] != prefix || !atBoundary(text, start) {
 		return span{}, false
 	}
-	end := run(text, i+1, member)
+	end := t.run(i+1, member)
 	return span{start, end}, end-i-1 >= least
 }
 
@@ -88,8 +105,8 @@ func (t *tokens) skKey(i int) (span, bool) {
 	if i < t.deadSK {
 		return span{}, false
 	}
-	m, ok := prefixed(t.text, i, "sk", isTokenByte, 16)
-	if ok && !hasDigit(t.text[i:m.end]) {
+	m, ok := t.prefixed(i, "sk", isTokenByte, 16)
+	if ok && !t.cut(m.end) && !hasDigit(t.text[i:m.end]) {
 		t.deadSK = m.end
 		return span{}, false
 	}
@@ -97,22 +114,24 @@ func (t *tokens) skKey(i int) (span, bool) {
 }
 
 // awsKeyID finds AKIA… and ASIA… by their second letter.
-func awsKeyID(text string, i int) (span, bool) {
+func (t *tokens) awsKeyID(i int) (span, bool) {
+	text := t.text
 	start := i - 1
 	if start < 0 || text[start] != 'A' || !strings.HasPrefix(text[i+1:], "IA") || !atBoundary(text, start) {
 		return span{}, false
 	}
-	end := run(text, i+3, func(c byte) bool { return 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' })
+	end := t.run(i+3, func(c byte) bool { return 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' })
 	return span{start, end}, end-start == 20
 }
 
 // awsSecret finds the 40 characters after the name of an AWS secret key that ends at i.
-func awsSecret(text string, i int) (span, bool) {
+func (t *tokens) awsSecret(i int) (span, bool) {
+	text := t.text
 	if i > len(text) {
 		return span{}, false
 	}
-	start := run(text, i, func(c byte) bool { return strings.IndexByte(" \t\"'\\:=>", c) >= 0 })
-	end := run(text, start, func(c byte) bool { return isAlnum(c) || c == '+' || c == '/' || c == '\\' })
+	start := t.run(i, func(c byte) bool { return strings.IndexByte(" \t\"'\\:=>", c) >= 0 })
+	end := t.run(start, func(c byte) bool { return isAlnum(c) || c == '+' || c == '/' || c == '\\' })
 	return span{start, end}, start-i <= 8 && end-start >= 40
 }
 
@@ -123,15 +142,18 @@ func (t *tokens) jwt(i int) (span, bool) {
 		return span{}, false
 	}
 	first := run(text, i, isTokenByte)
+	if t.cut(first) {
+		return span{start, t.run(first, isJWTByte)}, true
+	}
 	if first >= len(text) || text[first] != '.' {
 		t.deadJWT = first
 		return span{}, false
 	}
 	second := run(text, first+1, isTokenByte)
-	if first-start < 10 || second-first < 10 {
+	if first-start < 10 || second-first < 10 && !t.cut(second) {
 		return span{}, false
 	}
-	end := run(text, second, func(c byte) bool { return isTokenByte(c) || c == '.' })
+	end := t.run(second, isJWTByte)
 	return span{start, end}, true
 }
 
@@ -139,12 +161,15 @@ func (t *tokens) jwt(i int) (span, bool) {
 func (t *tokens) authorization(i int) (span, bool) {
 	text := t.text
 	if hasFold(text[i:], "bearer") {
-		start, end := credential(text, i+len("bearer"))
+		start, end := t.credential(i + len("bearer"))
 		n := end - start
 		return span{start, end}, n >= 20 || n >= 8 && hasDigit(text[start:end])
 	}
 	if i >= t.deadBasic && hasFold(text[i:], "basic") {
-		start, end := credential(text, i+len("basic"))
+		start, end := t.credential(i + len("basic"))
+		if start < end && t.cut(end) {
+			return span{start, end}, true
+		}
 		code := strings.TrimRight(strings.ReplaceAll(text[start:end], `\`, ""), "=")
 		plain, err := base64.RawStdEncoding.DecodeString(code)
 		if err == nil && end-start >= 8 && strings.IndexByte(string(plain), ':') >= 0 {
@@ -156,7 +181,8 @@ func (t *tokens) authorization(i int) (span, bool) {
 }
 
 // credential returns the bounds of the token after the space at i; both are equal if there is none.
-func credential(text string, i int) (start, end int) {
+func (t *tokens) credential(i int) (start, end int) {
+	text := t.text
 	start = run(text, i, func(c byte) bool { return c == ' ' || c == '+' })
 	if start == i && strings.HasPrefix(text[i:], "%20") {
 		start = i + 3
@@ -164,7 +190,7 @@ func credential(text string, i int) (start, end int) {
 	if start == i || start-i > 4 {
 		return i, i
 	}
-	return start, run(text, start, func(c byte) bool { return isTokenByte(c) || strings.IndexByte(`.~+/=%\`, c) >= 0 })
+	return start, t.run(start, func(c byte) bool { return isTokenByte(c) || strings.IndexByte(`.~+/=%\`, c) >= 0 })
 }
 
 const (
@@ -174,7 +200,8 @@ const (
 
 // pemKey finds a private key from its first line to its last. If the text was cut before the last line, it redacts
 // the key's characters.
-func pemKey(text string, i int) (span, bool) {
+func (t *tokens) pemKey(i int) (span, bool) {
+	text := t.text
 	head := text[i+len(pemBegin) : min(len(text), i+len(pemBegin)+48)]
 	label, _, ok := strings.Cut(head, "-----")
 	if !ok || !strings.HasSuffix(label, "PRIVATE KEY") {
@@ -183,15 +210,16 @@ func pemKey(text string, i int) (span, bool) {
 	body := i + len(pemBegin) + len(label) + 5
 	window := text[body:min(len(text), body+maxPEM)]
 	if n := strings.Index(window, "-----END "+label+"-----"); n >= 0 {
+		t.member = nil // nothing goes on with it
 		return span{i, body + n + len("-----END -----") + len(label)}, true
 	}
-	return span{i, run(text, body, func(c byte) bool { return isAlnum(c) || strings.IndexByte("+/=\\\r\n\t ", c) >= 0 })}, true
+	return span{i, t.run(body, func(c byte) bool { return isAlnum(c) || strings.IndexByte("+/=\\\r\n\t ", c) >= 0 })}, true
 }
 
 // urlPassword finds the password of scheme://user:password@host; i is at the
 // scheme's colon. The slashes may be escaped as JSON allows.
-func urlPassword(text string, i int) (span, bool) {
-	start := i + 1
+func (t *tokens) urlPassword(i int) (span, bool) {
+	text, start := t.text, i+1
 	switch rest := text[start:]; {
 	case strings.HasPrefix(rest, "//"):
 		start += 2
@@ -203,7 +231,10 @@ func urlPassword(text string, i int) (span, bool) {
 	if i == 0 || !isAlnum(text[i-1]) {
 		return span{}, false
 	}
-	end := run(text, start, func(c byte) bool { return c > ' ' && strings.IndexByte(`/?#"'<>\`, c) < 0 })
+	end := t.run(start, func(c byte) bool { return c > ' ' && strings.IndexByte(`/?#"'<>\`, c) < 0 })
+	if start < end && t.cut(end) { // the colon and the @ may follow
+		return span{start, end}, true
+	}
 	at := strings.LastIndexByte(text[start:end], '@')
 	if at < 0 {
 		return span{}, false
@@ -236,6 +267,9 @@ func run(text string, i int, member func(byte) bool) int {
 }
 
 func isTokenByte(c byte) bool { return isAlnum(c) || c == '-' || c == '_' }
+
+// isJWTByte reports whether a JSON Web Token may contain c.
+func isJWTByte(c byte) bool { return isTokenByte(c) || c == '.' }
 
 func isWordByte(c byte) bool { return isAlnum(c) || c == '_' }
 
