@@ -57,11 +57,8 @@ func (s *Servers) Import(ctx context.Context, p *toolkeep.Principal, name string
 	if faults := spec.Validate(); len(faults) > 0 {
 		return nil, toolkeep.FaultsError(toolkeep.InvalidManifest, "the definition of the MCP server is invalid: "+faults[0].Pointer+": "+faults[0].Message, faults)
 	}
-	if s.isOwn(spec) && slices.ContainsFunc(spec.Command, func(word string) bool { return strings.HasPrefix(word, "--data") }) {
-		return nil, toolkeep.NewError(toolkeep.InvalidManifest, "%s leads to a Toolkeep of this machine, which may be this one; name another by TOOLKEEP_URL in its env", name)
-	}
 	if s.isOwn(spec) {
-		return nil, toolkeep.NewError(toolkeep.InvalidManifest, "%s is this Toolkeep itself: its tools would call themselves. Leave it out; it is what connects a client to Toolkeep", name)
+		return nil, toolkeep.NewError(toolkeep.InvalidManifest, "%s leads to a Toolkeep of this machine, and its tools would call themselves if it is this one. Leave it out; another Toolkeep is named by its url, or by TOOLKEEP_URL in env", name)
 	}
 	if err := s.c.Credentials.seal(spec, before); err != nil {
 		return nil, err

@@ -7,8 +7,7 @@ import (
 	"github.com/toolkeep/toolkeep/discover"
 )
 
-// maxCounts bounds the cached counts; above it they are dropped. A count has an entry for each category, of which a
-// tenant can have a thousand, so that these are some 20 MB at most.
+// maxCounts bounds the cached counts; above it they are dropped. A count has an entry for each category.
 const maxCounts = 512
 
 // counts are the numbers of tools that audiences see.

@@ -86,8 +86,8 @@ var (
 		{"agent_id", readText(subject)},
 		{"request_id", readText(key)},
 		{"skip_cache", readTruth(func(e *envelope) *bool { return &e.call.SkipCache })},
-		{"cache_override_ttl", (*envelope).cacheTTL},
-		{"timeout_seconds", readSeconds((*envelope).timeout)},
+		{"cache_override_ttl", readSeconds(float64(toolkeep.MaxCacheTTL/time.Second), "which is the tool's own lifetime", (*envelope).cacheTTL)},
+		{"timeout_seconds", readSeconds(maxSeconds, "", (*envelope).timeout)},
 		{"plan_id", readText(plan)},
 		{"task_id", readText(task)},
 		{"context", readObject(contextFields)},
@@ -103,7 +103,7 @@ var (
 	limitFields = []field{
 		{"cpu_millicore_limit", readOnly("sandbox limits", "null")},
 		{"memory_mb_limit", readOnly("sandbox limits", "null")},
-		{"timeout_seconds", readSeconds((*envelope).timeout)},
+		{"timeout_seconds", readSeconds(maxSeconds, "", (*envelope).timeout)},
 		{"network_bandwidth_mbps", readOnly("sandbox limits", "null")},
 	}
 	documents      = readOnly("document context", "null", "[]", "false", `""`)
@@ -422,7 +422,8 @@ func readTruth(member func(*envelope) *bool) reader {
 	}
 }
 
-func readSeconds(set func(e *envelope, name string, d time.Duration)) reader {
+// readSeconds reads a time of at most most seconds; 0 is one only if zero says what it means.
+func readSeconds(most float64, zero string, set func(e *envelope, name string, d time.Duration)) reader {
 	return func(e *envelope, name string) bool {
 		if e.dec.PeekKind() == 'n' {
 			return e.skip()
@@ -432,33 +433,19 @@ func readSeconds(set func(e *envelope, name string, d time.Duration)) reader {
 			return e.syntax(err)
 		}
 		s, err := strconv.ParseFloat(string(raw), 64)
-		if err != nil || s < 0.001 || s > maxSeconds {
-			e.malformed("%s must be a number of seconds above 0 and at most %d", name, maxSeconds)
-			return true
+		switch {
+		case zero != "" && (err != nil || s < 0 || s > most):
+			e.malformed("%s must be a number of seconds from 0, %s, to %.0f", name, zero, most)
+		case zero == "" && (err != nil || s < 0.001 || s > most):
+			e.malformed("%s must be a number of seconds above 0 and at most %.0f", name, most)
+		default:
+			set(e, name, time.Duration(s*float64(time.Second)))
 		}
-		set(e, name, time.Duration(s*float64(time.Second)))
 		return true
 	}
 }
 
-// cacheTTL reads a lifetime of which 0 is the tool's own.
-func (e *envelope) cacheTTL(name string) bool {
-	if e.dec.PeekKind() == 'n' {
-		return e.skip()
-	}
-	raw, err := e.dec.ReadValue()
-	if err != nil {
-		return e.syntax(err)
-	}
-	const most = float64(toolkeep.MaxCacheTTL / time.Second)
-	s, err := strconv.ParseFloat(string(raw), 64)
-	if err != nil || s != 0 && s < 0.001 || s > most {
-		e.malformed("%s must be a number of seconds from 0, which is the tool's own lifetime, to %.0f", name, most)
-		return true
-	}
-	e.call.CacheTTL = time.Duration(s * float64(time.Second))
-	return true
-}
+func (e *envelope) cacheTTL(_ string, d time.Duration) { e.call.CacheTTL = d }
 
 func (e *envelope) timeout(name string, d time.Duration) {
 	if e.timeoutFrom != "" && e.call.Timeout != d {

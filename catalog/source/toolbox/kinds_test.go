@@ -239,6 +239,12 @@ tools:
       SELECT name FROM sqlite_master {{if .only}}
       WHERE name = '{{.only}}' {{ end }} ORDER BY name;
     templateParameters: [{name: only, type: string, description: one, required: false}]
+  given:
+    kind: sqlite-sql
+    source: lite
+    description: A default stands for the argument.
+    statement: "SELECT name FROM {{.table}}"
+    templateParameters: [{name: table, type: string, description: one, default: author}]
   needed:
     kind: sqlite-sql
     source: lite
@@ -249,7 +255,7 @@ tools:
   open: {kind: sqlite-sql, source: lite, description: N., statement: "SELECT 1 {{if .a}}", templateParameters: [{name: a, type: string, description: a}]}
   shut: {kind: sqlite-sql, source: lite, description: N., statement: "SELECT 1 {{end}} {{.a}}", templateParameters: [{name: a, type: string, description: a}]}
 `)})
-	if err != nil || len(plan.Tools) != 2 || len(plan.Refused) != 3 {
+	if err != nil || len(plan.Tools) != 3 || len(plan.Refused) != 3 {
 		t.Fatalf("%v %+v", err, plan)
 	}
 	byName := map[string]*toolkeep.Tool{}
@@ -261,7 +267,7 @@ tools:
 		byName[tool.ID[strings.LastIndex(tool.ID, ".")+1:]] = tool
 	}
 	tool := byName["tables"]
-	if a, b := string(tool.Manifest.ParametersSchema), string(byName["needed"].Manifest.ParametersSchema); strings.Contains(a, "required") || !strings.Contains(b, `"required":["table"]`) {
+	if a, b := string(tool.Manifest.ParametersSchema), string(byName["needed"].Manifest.ParametersSchema); strings.Contains(a, "required") || !strings.Contains(b, `"required":["table"]`) || strings.Contains(string(byName["given"].Manifest.ParametersSchema), "required") {
 		t.Errorf("%s\n%s", a, b)
 	}
 	for _, r := range plan.Refused {
