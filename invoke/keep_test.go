@@ -16,6 +16,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/invoke"
@@ -165,9 +166,9 @@ func TestLargeBodiesTakeLittleMemory(t *testing.T) {
 }
 
 func testLargeBodies(t *testing.T, part string, n, each int, held ...string) {
-	h := newHarness(t, func(c *invoke.Config) { c.ResultMemory = 8 << 20 })
+	h := newHarness(t, func(c *invoke.Config) { c.ResultMemory, c.SyncLimit = 8<<20, 10*time.Minute })
 	defer h.redact.Hold(redact.AllTenants, held...)()
-	h.tool("large")
+	h.tool("large", func(m *toolkeep.Manifest) { m.Execution.TimeoutMS = 600_000 }) // cleaning is slow under the race detector
 	piece := bytes.Repeat([]byte(part), 1024)
 	runtime.GC()
 	var before, during runtime.MemStats
