@@ -84,11 +84,11 @@ func (p *Pipeline) leave() {
 // probe is nil if the store commits and reads. It goes through the store's writer with a
 // change that changes nothing: calls that the node does not hold are not renewed.
 func (p *Pipeline) probe(ctx context.Context) error {
-	nobody := toolkeep.CallRef{Tenant: p.Node, ID: uuid.Nil.String()}
-	if err := p.applyWithin(ctx, toolkeep.RenewLeases{Owner: p.Node, Calls: []toolkeep.CallRef{nobody}, Until: p.Clock()}); err != nil {
+	absent := toolkeep.CallRef{Tenant: p.Node, ID: uuid.Nil.String()}
+	if err := p.applyWithin(ctx, toolkeep.RenewLeases{Owner: p.Node, Calls: []toolkeep.CallRef{absent}, Until: p.Clock()}); err != nil {
 		return err
 	}
-	if _, err := p.Invocations.Get(ctx, nobody); !errors.Is(err, toolkeep.ErrNotFound) {
+	if _, err := p.Invocations.Get(ctx, absent); !errors.Is(err, toolkeep.ErrNotFound) {
 		return err
 	}
 	return nil

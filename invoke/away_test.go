@@ -114,6 +114,27 @@ func (s *hungStore) Get(ctx context.Context, ref toolkeep.CallRef) (*toolkeep.In
 	return &toolkeep.Invocation{ID: ref.ID, Tenant: ref.Tenant}, nil
 }
 
+// awayStore is a store of a test and its own reader.
+type awayStore interface {
+	invoke.Store
+	toolkeep.Invocations
+}
+
+// over starts a pipeline over another store, which a reading call waits for as long as by default.
+func (h *harness) over(t *testing.T, store awayStore, spool string, away func()) *invoke.Pipeline {
+	t.Helper()
+	c := h.config
+	c.Store, c.Invocations, c.SpoolPath, c.OnStoreAway, c.Alone, c.RecordWait = store, store, spool, away, false, 0
+	p, err := invoke.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
 // TestNoReadingCallWaitsForTheStore: while the store hangs, a reading call waits 50 ms for it
 // at most, those after it not at all, and its record is in the spool; the store is found
 // again within a second or two.
@@ -123,18 +144,8 @@ func TestNoReadingCallWaitsForTheStore(t *testing.T) {
 	spool := filepath.Join(t.TempDir(), "spool.jsonl")
 	synctest.Test(t, func(t *testing.T) {
 		store := &hungStore{}
-		c := h.config
-		c.RecordWait = 0 // the default
 		var told atomic.Int64
-		c.Alone = false
-		c.Store, c.Invocations, c.SpoolPath, c.OnStoreAway = store, store, spool, func() { told.Add(1) }
-		p, err := invoke.New(c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := p.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		p := h.over(t, store, spool, func() { told.Add(1) })
 		defer p.Stop()
 		call := func(most time.Duration, c *toolkeep.Call) string {
 			c.Tool = "std.read"
@@ -213,16 +224,7 @@ func TestSpoolTakesRecordsWhileItIsDrained(t *testing.T) {
 	spool := filepath.Join(t.TempDir(), "spool.jsonl")
 	synctest.Test(t, func(t *testing.T) {
 		store := &hungStore{}
-		c := h.config
-		c.RecordWait = 0 // the default
-		c.Store, c.Invocations, c.SpoolPath, c.Alone = store, store, spool, false
-		p, err := invoke.New(c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := p.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		p := h.over(t, store, spool, nil)
 		defer p.Stop()
 		read := func() {
 			if _, err := p.Invoke(context.Background(), alice, &toolkeep.Call{Tool: "std.read"}); err != nil {

@@ -10,7 +10,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/toolkeep/toolkeep"
-	"github.com/toolkeep/toolkeep/invoke"
 )
 
 // slowCalls is a store whose question for a call takes a while.
@@ -49,18 +48,8 @@ func TestChosenIDOfASlowStore(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := &slowCalls{takes: 200 * time.Millisecond}
-				cfg := h.config
-				cfg.RecordWait = 0 // the default
 				var told atomic.Bool
-				cfg.Store, cfg.Invocations, cfg.SpoolPath, cfg.Alone = store, store, "", false
-				cfg.OnStoreAway = func() { told.Store(true) }
-				p, err := invoke.New(cfg)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := p.Start(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				p := h.over(t, store, "", func() { told.Store(true) })
 				defer p.Stop()
 				call := c.call
 				call.ID = uuid.NewString()

@@ -96,16 +96,7 @@ func TestRecordsOfStuckCommits(t *testing.T) {
 			}
 			synctest.Test(t, func(t *testing.T) {
 				store := &stuckStore{fails: c.fails, ends: make(chan struct{})}
-				cfg := h.config
-				cfg.RecordWait = 0 // the default
-				cfg.Store, cfg.Invocations, cfg.SpoolPath, cfg.Alone = store, store, spool, false
-				p, err := invoke.New(cfg)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := p.Start(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				p := h.over(t, store, spool, nil)
 				defer p.Stop()
 				var ids []string
 				read := func() {

@@ -527,16 +527,16 @@ func TestCount(t *testing.T) {
 	}
 	rival := ask("q")
 	rival.Session.Tenant = "rival"
-	if n := total(a.Count(rival, sees("nobody"))); n != 3 {
+	if n := total(a.Count(rival, sees("guest"))); n != 3 {
 		t.Errorf("another tenant sees %d", n)
 	}
 	a.index.Update(slices.Values(some()[1:]))
 	if n := total(a.Count(ask("q"), counting)); n != 3 {
 		t.Errorf("%d tools after one ended", n)
 	}
-	nobody := ask("q")
-	nobody.Audience = ""
-	if n := total(a.Count(nobody, sees(""))); n != 2 {
+	anyone := ask("q")
+	anyone.Audience = ""
+	if n := total(a.Count(anyone, sees(""))); n != 2 {
 		t.Errorf("%d tools", n)
 	}
 	for i := range maxCounts + 10 {

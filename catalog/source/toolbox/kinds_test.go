@@ -137,7 +137,7 @@ func TestKindsOfPostgres(t *testing.T) {
 	defer admin.Close(context.Background())
 	for _, sql := range []string{
 		"CREATE SCHEMA shop", "GRANT USAGE ON SCHEMA shop TO PUBLIC", "CREATE ROLE reader_" + name + " LOGIN", "GRANT pg_read_all_stats TO reader_" + name,
-		"CREATE TABLE shop.author (id int PRIMARY KEY, name text NOT NULL DEFAULT 'nobody')", "COMMENT ON TABLE shop.author IS 'who wrote'",
+		"CREATE TABLE shop.author (id int PRIMARY KEY, name text NOT NULL DEFAULT 'unknown')", "COMMENT ON TABLE shop.author IS 'people who write'",
 		"CREATE TABLE shop.book (id serial PRIMARY KEY, author int REFERENCES shop.author, title text)", "CREATE INDEX by_title ON shop.book (title)",
 		"CREATE VIEW shop.titles AS SELECT title FROM shop.book", "GRANT SELECT ON ALL TABLES IN SCHEMA shop TO PUBLIC", "GRANT SELECT ON ALL SEQUENCES IN SCHEMA shop TO PUBLIC",
 		"CREATE FUNCTION shop.touch() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'",
@@ -158,7 +158,7 @@ func TestKindsOfPostgres(t *testing.T) {
 	p.tools["postgres-list-query-stats"] = nil
 	delete(p.tools, "postgres-list-query-stats")
 	p.holds([]called{
-		{"postgres-list-tables", `{}`, []string{`"author"`, `"book"`, "who wrote", `"is_not_nullable":true`, "FOREIGN KEY", "by_title", "touched", "nobody", "-pg_class"}},
+		{"postgres-list-tables", `{}`, []string{`"author"`, `"book"`, "people who write", `"is_not_nullable":true`, "FOREIGN KEY", "by_title", "touched", "unknown", "-pg_class"}},
 		{"postgres-list-tables", `{"table_names":"author , nothing"}`, []string{`"author"`, "-by_title"}},
 		{"postgres-list-tables", `{"output_format":"simple"}`, []string{`"object_name":"book"`, `"object_details":null`}},
 		{"postgres-list-views", `{}`, []string{`"viewname":"titles"`, "SELECT"}},
@@ -187,7 +187,7 @@ func TestKindsOfMySQL(t *testing.T) {
 	}
 	defer admin.Close()
 	for _, sql := range []string{
-		"CREATE TABLE author (id int PRIMARY KEY, name varchar(50) NOT NULL DEFAULT 'nobody') COMMENT 'who wrote'",
+		"CREATE TABLE author (id int PRIMARY KEY, name varchar(50) NOT NULL DEFAULT 'unknown') COMMENT 'people who write'",
 		"CREATE TABLE book (id int PRIMARY KEY, author int, title varchar(50), KEY by_title (title), FOREIGN KEY (author) REFERENCES author (id))",
 		"CREATE TABLE loose (a int)",
 		"CREATE TRIGGER touched BEFORE INSERT ON book FOR EACH ROW SET NEW.title = TRIM(NEW.title)",
@@ -204,7 +204,7 @@ func TestKindsOfMySQL(t *testing.T) {
 		t.Errorf("the plan of a caller's statement has risk %q", got)
 	}
 	p.holds([]called{
-		{"mysql-list-tables", `{}`, []string{`"object_name":"author"`, "who wrote", "by_title", "touched", "nobody", "-innodb"}},
+		{"mysql-list-tables", `{}`, []string{`"object_name":"author"`, "people who write", "by_title", "touched", "unknown", "-innodb"}},
 		{"mysql-list-tables", `{"table_names":"author, nothing"}`, []string{`"author"`, "-by_title"}},
 		{"mysql-list-tables", `{"output_format":"simple"}`, []string{`"object_name":"book"`, `"columns":null`}},
 		{"mysql-list-active-queries", `{}`, []string{"["}},
