@@ -36,7 +36,7 @@ func checkMeaning(root map[string]any) []toolkeep.Fault {
 	}
 	c := &check{}
 	c.version(root)
-	parameters := c.schemaAt(root, "parameters_schema")
+	usable := c.schemaAt(root, "parameters_schema")
 	c.describesObject(root["parameters_schema"])
 	c.schemaAt(root, "result_schema")
 	c.pointers("/redact", root["redact"])
@@ -48,7 +48,9 @@ func checkMeaning(root map[string]any) []toolkeep.Fault {
 	c.cache(root)
 	c.references(root)
 	c.relationships(root)
-	c.examples(root["examples"], parameters)
+	if usable {
+		c.examples(root)
+	}
 	return c.faults
 }
 
@@ -72,14 +74,13 @@ func (c *check) version(root map[string]any) {
 	}
 }
 
-// schemaAt compiles the schema under key; nil if there is none or it is invalid.
-func (c *check) schemaAt(root map[string]any, key string) *schema.Schema {
+// schemaAt checks the schema under key and reports whether there is one that can be used.
+func (c *check) schemaAt(root map[string]any, key string) bool {
 	v, ok := root[key]
 	if !ok || !isSchema(v) {
-		return nil
+		return false
 	}
-	s, err := schema.Compile(canon.Append(nil, v))
-	if err != nil {
+	if err := schema.Check(canon.Append(nil, v)); err != nil {
 		e := toolkeep.AsError(err)
 		faults, _ := e.Details["errors"].([]toolkeep.Fault)
 		for _, f := range faults {
@@ -88,9 +89,9 @@ func (c *check) schemaAt(root map[string]any, key string) *schema.Schema {
 		if len(faults) == 0 {
 			c.fault("/"+key, "schema", "the schema cannot be used: %s", e.Message)
 		}
-		return nil
+		return false
 	}
-	return s
+	return true
 }
 
 func isSchema(v any) bool {
@@ -282,10 +283,15 @@ func isRange(s string) bool {
 	return err == nil
 }
 
-// examples must pass as calls do: after coercion and defaults.
-func (c *check) examples(v any, parameters *schema.Schema) {
-	list, _ := v.([]any)
-	if parameters == nil {
+// examples must pass as calls do: after coercion and defaults. The parameters' schema can be used.
+func (c *check) examples(root map[string]any) {
+	list, _ := root["examples"].([]any)
+	if len(list) == 0 {
+		return
+	}
+	parameters, err := schema.Compile(canon.Append(nil, root["parameters_schema"]))
+	if err != nil {
+		c.fault("/parameters_schema", "schema", "the schema cannot be used: %s", toolkeep.AsError(err).Message)
 		return
 	}
 	for i, e := range list {

@@ -23,3 +23,13 @@ func (s *Schema) Steps(v any) (steps int, valid, limited bool) {
 	}()
 	return 0, len(r.faults(v, false)) == 0, false
 }
+
+// Memory is what Check keeps its digests in.
+type Memory struct{ m memory }
+
+// NewMemory makes a memory of two generations of at most max digests.
+func NewMemory(max int) *Memory { return &Memory{memory{max: max}} }
+
+func (m *Memory) Check(raw []byte) error { return m.m.check(raw) }
+
+func (m *Memory) Len() int { return len(m.m.now) + len(m.m.before) }

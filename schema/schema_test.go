@@ -520,3 +520,22 @@ func TestPlainFaults(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+func TestCheckRemembersUsableSchemas(t *testing.T) {
+	m := schema.NewMemory(3)
+	for i := range 20 {
+		good, bad := fmt.Appendf(nil, `{"const":%d}`, i), fmt.Appendf(nil, `{"type":%d}`, i)
+		for range 2 {
+			if err := m.Check(good); err != nil {
+				t.Fatal(err)
+			}
+			_, want := schema.Compile(bad)
+			if got := m.Check(bad); got == nil || got.Error() != want.Error() {
+				t.Fatalf("Check: %v, Compile: %v", got, want)
+			}
+		}
+		if n := m.Len(); n > 6 || i >= 3 && n < 3 {
+			t.Fatalf("after %d schemas it remembers %d", i+1, n)
+		}
+	}
+}
