@@ -215,6 +215,10 @@ func (h HTTP) CheckPublic() error {
 	return toolkeep.NewError(toolkeep.InvalidManifest, "http.public_url must be an address such as https://tools.example.com, without query or user")
 }
 
+// Addresses are those of a server that listens at: that one, the public one and the one for
+// other nodes.
+func (h HTTP) Addresses(at string) []string { return []string{at, h.Public(at), h.PeerURL} }
+
 // Public is the address under which people reach a server that listens at.
 func (h HTTP) Public(at string) string {
 	if h.PublicURL != "" {

@@ -4,13 +4,9 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
-	"net"
 	"net/http"
-	"net/netip"
-	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -47,6 +43,9 @@ type faces struct {
 func (n *Node) publicURL() string {
 	return n.config.HTTP.Public(n.URL())
 }
+
+// addresses are all under which the server is reached.
+func (n *Node) addresses() []string { return n.config.HTTP.Addresses(n.URL()) }
 
 // buildMCP makes the face for MCP clients.
 func (n *Node) buildMCP(secrets *secrets.Secrets) error {
@@ -202,31 +201,3 @@ var (
 	_ rest.Catalog   = (*catalog.Catalog)(nil)
 	_ gate.Refresher = (*access.Access)(nil)
 )
-
-// own reports whether a URL is this server's, under the address where it listens or the public one. Of loopback
-// addresses only the port counts.
-func (n *Node) own(address string) bool {
-	at, ok := hostOf(address)
-	for _, mine := range []string{n.URL(), n.publicURL(), n.config.HTTP.PeerURL} {
-		if m, has := hostOf(mine); ok && has && m == at {
-			return true
-		}
-	}
-	return false
-}
-
-// hostOf is the host and port of a URL, in one spelling.
-func hostOf(address string) (string, bool) {
-	u, err := url.Parse(address)
-	if err != nil || u.Host == "" {
-		return "", false
-	}
-	host, port := strings.TrimSuffix(strings.ToLower(u.Hostname()), "."), u.Port()
-	if ip, err := netip.ParseAddr(host); host == "localhost" || err == nil && (ip.Unmap().IsLoopback() || ip.IsUnspecified()) {
-		host = "localhost"
-	}
-	if port == "" {
-		port = map[string]string{"https": "443", "http": "80"}[u.Scheme]
-	}
-	return net.JoinHostPort(host, port), true
-}

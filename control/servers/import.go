@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -106,21 +105,6 @@ func (s *Servers) Import(ctx context.Context, p *toolkeep.Principal, name string
 		}
 	}
 	return plan, err
-}
-
-// isOwn reports whether a definition leads back here: an address of this Toolkeep, or the command that connects a
-// client to the one on this machine. `toolkeep mcp` with the address of another is a server like any other.
-func (s *Servers) isOwn(spec *upstream.Spec) bool {
-	own := func(url string) bool { return s.c.Own != nil && s.c.Own(url) }
-	if spec.Transport != upstream.Stdio {
-		return own(spec.URL)
-	}
-	c := spec.Command
-	if len(c) < 2 || filepath.Base(c[0]) != "toolkeep" || !slices.Contains(c[1:], "mcp") {
-		return false
-	}
-	at, elsewhere := spec.Env["TOOLKEEP_URL"]
-	return !elsewhere || own(strings.TrimPrefix(at, "text:"))
 }
 
 // mayStart tells whether administrators of a tenant may have programs started. A

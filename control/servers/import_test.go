@@ -57,7 +57,7 @@ func TestImport(t *testing.T) {
 func TestImportOfItself(t *testing.T) {
 	h := newFixture(t, func(c *Config) {
 		c.StdioTenants = []string{"acme"}
-		c.Own = func(url string) bool { return strings.HasPrefix(url, "http://127.0.0.1:8080") }
+		c.Addresses = func() []string { return []string{"http://127.0.0.1:8080"} }
 	})
 	h.offers(tool("read", "Reads."))
 	for spec, own := range map[string]bool{

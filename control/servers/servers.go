@@ -73,10 +73,11 @@ type Config struct {
 	// StdioTenants are the tenants beside the home tenant whose administrators may have
 	// programs started; "*" is every tenant.
 	StdioTenants []string
-	// Own reports whether a URL is this Toolkeep's. nil is none.
-	Own   func(url string) bool
-	Clock func() time.Time // default time.Now
-	Log   *slog.Logger     // default none
+	// Addresses are the URLs under which this Toolkeep is reached; "" is none. They are
+	// asked for at each import. nil is none.
+	Addresses func() []string
+	Clock     func() time.Time // default time.Now
+	Log       *slog.Logger     // default none
 }
 
 // Servers is the MCP servers behind Toolkeep. It is safe for concurrent use.
