@@ -6,8 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
-	"syscall"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/config"
@@ -68,44 +66,14 @@ func (n *Node) buildFiles(context.Context) error {
 	return err
 }
 
-// fileConfig reads files.roots; base is where relative ones lie. E3008 where one
-// cannot be used.
+// fileConfig is what files.roots says; base is where relative folders lie.
 func fileConfig(c *config.Config) (base string, fc filetool.Config, err error) {
 	base, err = filepath.Abs(filepath.Join(c.Data, datadir.Files))
 	if err != nil {
 		return "", fc, fmt.Errorf("the data directory has no absolute path: %w", err)
 	}
-	fc.Home = filepath.Join(base, "{tenant}")
-	if roots := c.Files.Roots; !slices.Equal(roots, []string{"none"}) {
-		for _, text := range roots {
-			r := filetool.ParseRoot(text)
-			if !filepath.IsAbs(r.Path) && r.Path != "" {
-				r.Path = base + "/" + r.Path // not cleaned, so that ".." is seen
-			}
-			if holdsProc(r.Path) {
-				return "", fc, toolkeep.NewError(toolkeep.InvalidManifest,
-					"files.roots: the folder %q cannot be used: it holds /proc or lies in it, where files show the server's environment and memory; name the folders that tools need", r.Path)
-			}
-			fc.Roots = append(fc.Roots, r)
-		}
-	}
-	if err := fc.Validate(); err != nil {
-		return "", fc, toolkeep.NewError(toolkeep.InvalidManifest, "files.roots: %s", toolkeep.AsError(err).Message)
-	}
-	return base, fc, nil
-}
-
-// holdsProc reports whether a folder is in the kernel's file system of processes, under
-// whatever name, or contains it.
-func holdsProc(path string) bool {
-	path, _, _ = strings.Cut(path, "/{tenant}")
-	real := filepath.Clean("/" + path)
-	if found, err := filepath.EvalSymlinks(real); err == nil {
-		real = found
-	}
-	var at syscall.Statfs_t
-	const procMagic = 0x9fa0 // PROC_SUPER_MAGIC of Linux
-	return real == "/" || real == "/proc" || strings.HasPrefix(real, "/proc/") || syscall.Statfs(real, &at) == nil && int64(at.Type) == procMagic
+	fc, err = filetool.ReadConfig(base, c.Files.Roots)
+	return base, fc, err
 }
 
 // buildSQL makes the executor of databases with the folders that the operator opens.

@@ -104,7 +104,7 @@ func TestFolderBehindLink(t *testing.T) {
 func TestMeet(t *testing.T) {
 	roots := func(s ...string) (out []Root) {
 		for _, r := range s {
-			out = append(out, ParseRoot(r))
+			out = append(out, parseRoot(r))
 		}
 		return out
 	}
@@ -139,6 +139,40 @@ func TestConfig(t *testing.T) {
 	} {
 		if _, err := New(Config{Roots: roots}); err == nil {
 			t.Errorf("%v is taken", roots)
+		}
+	}
+}
+
+// TestReadConfig: folders of files.roots that would open more than files, or that cannot be
+// read, are refused.
+func TestReadConfig(t *testing.T) {
+	toProc := filepath.Join(t.TempDir(), "toproc")
+	check(t, os.Symlink("/proc/1", toProc))
+	for _, c := range []struct {
+		roots []string
+		want  string // "" is right
+	}{
+		{[]string{"{tenant}:rw", "/srv/reports"}, ""},
+		{[]string{"none"}, ""},
+		{[]string{"/srv:rw", "/srv/x:ro"}, "/srv/x cannot be ro"},
+		{[]string{"/srv/{tenat}:rw"}, `"/srv/{tenat}"`},
+		{[]string{"../../x:rw"}, `files.roots.*".."`},
+		{[]string{"/proc"}, `files.roots.*"/proc"`},
+		{[]string{"/srv", "/proc/self/:rw"}, `files.roots.*"/proc/self/"`},
+		{[]string{"/proc/{tenant}"}, `files.roots.*"/proc/{tenant}"`},
+		{[]string{"//"}, `files.roots.*"//" cannot be used: it holds /proc`},
+		{[]string{toProc}, "files.roots.*toproc"},
+	} {
+		got, err := ReadConfig("/data/files", c.roots)
+		if c.want == "" {
+			if err != nil || got.Home != "/data/files/{tenant}" {
+				t.Errorf("%q: %+v, %v", c.roots, got, err)
+			}
+			continue
+		}
+		head, tail, _ := strings.Cut(c.want, ".*")
+		if e := toolkeep.AsError(err); e == nil || e.Code != toolkeep.InvalidManifest || !strings.Contains(e.Message, head) || !strings.Contains(e.Message, tail) {
+			t.Errorf("%q: %v, want %q", c.roots, err, c.want)
 		}
 	}
 }

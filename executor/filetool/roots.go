@@ -5,8 +5,10 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
@@ -18,8 +20,45 @@ type Root struct {
 	Write bool   // files may be created, changed and deleted
 }
 
-// ParseRoot parses PATH, PATH:ro or PATH:rw; the default mode is ro.
-func ParseRoot(s string) Root {
+// ReadConfig reads the setting files.roots: base is the absolute folder of relative ones and of
+// the tenants' homes, and "none" alone opens nothing. E3008 if a folder cannot be used.
+func ReadConfig(base string, roots []string) (Config, error) {
+	c := Config{Home: filepath.Join(base, tenantMark)}
+	if slices.Equal(roots, []string{"none"}) {
+		return c, nil
+	}
+	for _, text := range roots {
+		r := parseRoot(text)
+		if !filepath.IsAbs(r.Path) && r.Path != "" {
+			r.Path = base + "/" + r.Path // not cleaned, so that ".." is seen
+		}
+		if holdsProc(r.Path) {
+			return Config{}, toolkeep.NewError(toolkeep.InvalidManifest,
+				"files.roots: the folder %q cannot be used: it holds /proc or lies in it, where files show the server's environment and memory; name the folders that tools need", r.Path)
+		}
+		c.Roots = append(c.Roots, r)
+	}
+	if err := c.Validate(); err != nil {
+		return Config{}, toolkeep.NewError(toolkeep.InvalidManifest, "files.roots: %s", toolkeep.AsError(err).Message)
+	}
+	return c, nil
+}
+
+// holdsProc reports whether a folder is in the kernel's file system of processes, under
+// whatever name, or contains it.
+func holdsProc(path string) bool {
+	path, _, _ = strings.Cut(path, "/"+tenantMark)
+	real := filepath.Clean("/" + path)
+	if found, err := filepath.EvalSymlinks(real); err == nil {
+		real = found
+	}
+	var at syscall.Statfs_t
+	const procMagic = 0x9fa0 // PROC_SUPER_MAGIC of Linux
+	return real == "/" || real == "/proc" || strings.HasPrefix(real, "/proc/") || syscall.Statfs(real, &at) == nil && int64(at.Type) == procMagic
+}
+
+// parseRoot parses PATH, PATH:ro or PATH:rw; the default mode is ro.
+func parseRoot(s string) Root {
 	if p, ok := strings.CutSuffix(s, ":rw"); ok {
 		return Root{Path: p, Write: true}
 	}
