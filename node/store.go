@@ -3,17 +3,14 @@ package node
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/datadir"
-	"github.com/toolkeep/toolkeep/egress"
 	"github.com/toolkeep/toolkeep/job"
 	"github.com/toolkeep/toolkeep/store/blob"
 	"github.com/toolkeep/toolkeep/store/postgres"
@@ -69,19 +66,6 @@ func (n *Node) closeStore() {
 	}
 }
 
-// opened adds what to do to an error of opening the database.
-func opened(err error) error {
-	var code interface{ Code() int }
-	const corrupt, noDatabase = 11, 26 // primary codes of SQLite
-	switch {
-	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
-		return fmt.Errorf("%w: %s", err, egress.DescriptorsNote())
-	case errors.As(err, &code) && (code.Code()&0xff == corrupt || code.Code()&0xff == noDatabase):
-		return fmt.Errorf("%w: the database is damaged; `toolkeep doctor` says where, and `toolkeep restore` brings a backup back", err)
-	}
-	return err
-}
-
 func (n *Node) buildSQLite(ctx context.Context) error {
 	c := n.config.Store
 	if err := datadir.CheckDatabase(n.config.Data); err != nil {
@@ -94,14 +78,12 @@ func (n *Node) buildSQLite(ctx context.Context) error {
 		Enqueue: func(ctx context.Context, tx *sql.Tx, e toolkeep.Enqueue) error { return queue.Enqueue(ctx, tx, e) },
 	})
 	if err != nil {
-		return opened(err)
+		return err
 	}
 	n.store = s
 	n.stats = func() []telemetry.Sample {
 		st := s.Stats()
-		return append(telemetry.CommitSamples(st.Groups, st.Rows),
-			telemetry.Sample{Name: "toolkeep_store_wal_bytes", Help: "Size of the write-ahead log.", Value: float64(st.WALBytes)},
-			telemetry.Sample{Name: "toolkeep_store_index_lag", Help: "Recorded calls that queries do not see yet.", Value: float64(st.IndexLag)})
+		return append(telemetry.CommitSamples(st.Groups, st.Rows), telemetry.SQLiteSamples(st.WALBytes, st.IndexLag)...)
 	}
 	work := n.queueConfig()
 	work.DB = s.WriteDB()
@@ -124,9 +106,7 @@ func (n *Node) buildPostgres(ctx context.Context) error {
 	n.store = s
 	n.stats = func() []telemetry.Sample {
 		st := s.Stats()
-		return append(telemetry.CommitSamples(st.Groups, st.Rows),
-			telemetry.Sample{Name: "toolkeep_store_retries_total", Help: "Transactions done again.", Counter: true, Value: float64(st.Retries)},
-			telemetry.Sample{Name: "toolkeep_store_connections", Help: "Connections to the database.", Value: float64(st.Conns)})
+		return append(telemetry.CommitSamples(st.Groups, st.Rows), telemetry.PostgresSamples(st.Retries, st.Conns)...)
 	}
 	work := n.queueConfig()
 	work.Pool = s.Pool()

@@ -30,6 +30,23 @@ func CommitSamples(groups, rows int64) []Sample {
 	}
 }
 
+// SQLiteSamples tell of the files of a store: walBytes is the size of the write-ahead log, lag
+// the calls that the query index lacks.
+func SQLiteSamples(walBytes, lag int64) []Sample {
+	return []Sample{
+		{Name: "toolkeep_store_wal_bytes", Help: "Size of the write-ahead log.", Value: float64(walBytes)},
+		{Name: "toolkeep_store_index_lag", Help: "Recorded calls that queries do not see yet.", Value: float64(lag)},
+	}
+}
+
+// PostgresSamples tell of a store's database.
+func PostgresSamples(retries, conns int64) []Sample {
+	return []Sample{
+		{Name: "toolkeep_store_retries_total", Help: "Transactions done again.", Counter: true, Value: float64(retries)},
+		{Name: "toolkeep_store_connections", Help: "Connections to the database.", Value: float64(conns)},
+	}
+}
+
 // IndexSamples tell how far the tools of an index are embedded.
 func IndexSamples(tools int, e discover.Embedding) []Sample {
 	serving := 0.0

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -282,6 +284,20 @@ func TestCorrupt(t *testing.T) {
 
 // TestApplyWithin: a caller that waits only a while leaves a commit under way and gets its
 // outcome later; what was still queued is never committed.
+// TestAdvice: an error of the machine or of the file says what the operator is to do.
+func TestAdvice(t *testing.T) {
+	if err := advised(fmt.Errorf("open: %w", syscall.EMFILE)); !errors.Is(err, syscall.EMFILE) || !strings.Contains(err.Error(), "ulimit -n") {
+		t.Error(err)
+	}
+	p := path(t)
+	if err := os.WriteFile(p, bytes.Repeat([]byte("no database"), 500), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(t.Context(), Config{Path: p, Log: quiet()}); err == nil || !strings.Contains(err.Error(), "toolkeep restore") {
+		t.Error(err)
+	}
+}
+
 func TestApplyWithin(t *testing.T) {
 	s := mustOpen(t, Config{Path: path(t)})
 	conn, err := s.WriteDB().Conn(t.Context())

@@ -11,10 +11,13 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
-	_ "modernc.org/sqlite" // registers the driver
+	driver "modernc.org/sqlite" // and registers it
+	codes "modernc.org/sqlite/lib"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/egress"
 	"github.com/toolkeep/toolkeep/store/flow"
 )
 
@@ -56,7 +59,7 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 		return nil, err
 	}
 	if err := makeFile(c.Path); err != nil {
-		return nil, err
+		return nil, advised(err)
 	}
 	s := &Store{
 		cfg:        c,
@@ -66,13 +69,25 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 	}
 	w, err := s.open(ctx)
 	if err != nil {
-		return nil, errors.Join(err, s.closeDBs())
+		return nil, advised(errors.Join(err, s.closeDBs()))
 	}
 	go w.run()
 	s.background.Add(2)
 	go s.tendLoop()
 	go s.wal.loop()
 	return s, nil
+}
+
+// advised adds what the operator is to do to an error of Open.
+func advised(err error) error {
+	var e *driver.Error
+	switch {
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+		return fmt.Errorf("%w: %s", err, egress.DescriptorsNote())
+	case errors.As(err, &e) && (e.Code()&0xff == codes.SQLITE_CORRUPT || e.Code()&0xff == codes.SQLITE_NOTADB):
+		return fmt.Errorf("%w: the database is damaged; `toolkeep doctor` says where, and `toolkeep restore` brings a backup back", err)
+	}
+	return err
 }
 
 func (s *Store) open(ctx context.Context) (*writer, error) {
