@@ -95,10 +95,7 @@ func Load(s Sources) (*Config, error) {
 		l.faults.add("", "unknown", fmt.Sprintf("there are %d more unknown settings", l.unknowns-maxUnknown))
 	}
 	l.faults = append(l.faults, c.faults()...)
-	if len(l.faults) > 0 {
-		return c, refuse(l.faults)
-	}
-	return c, nil
+	return c, Refusal(l.faults)
 }
 
 // file returns the values of a YAML file by their dotted keys.

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"context"
 	"crypto/tls"
 	"fmt"
 	"net"
@@ -16,6 +17,8 @@ import (
 	"github.com/toolkeep/toolkeep/datadir"
 	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/discover/assembly"
+	"github.com/toolkeep/toolkeep/discover/pgvector"
+	"github.com/toolkeep/toolkeep/discover/remote"
 	"github.com/toolkeep/toolkeep/egress"
 	"github.com/toolkeep/toolkeep/limit"
 	"github.com/toolkeep/toolkeep/secret/vault"
@@ -56,6 +59,23 @@ func (v Vault) Store(data string) vault.Config {
 	}
 }
 
+// Check is E3008 where Vault cannot be used with these settings and the files that they name.
+// It connects to nothing.
+func (v Vault) Check(data string) error {
+	if !v.Enabled() {
+		return nil
+	}
+	s, err := vault.New(v.Store(data))
+	if err != nil {
+		return err
+	}
+	defer s.Close(context.Background())
+	if v.TransitKey != "" {
+		_, err = s.Transit(v.TransitMount, v.TransitKey)
+	}
+	return err
+}
+
 // Access is whose access tokens are taken, nil without one.
 func (o OAuth) Access(baseURL func() string) *access.OAuth {
 	if !o.Enabled() {
@@ -81,6 +101,11 @@ func (s Search) Ranking() Search {
 	return s
 }
 
+// Service is the embedding service, with the URL "" where none is set, and without its key.
+func (s Search) Service() remote.Config {
+	return remote.Config{URL: s.EmbeddingsURL, Model: s.EmbeddingsModel, Dimensions: s.EmbeddingsDimensions}
+}
+
 // Guide makes contexts and finds related tools.
 func (s Search) Guide(search assembly.Search, learned assembly.Usage) *assembly.Guide {
 	bound := func(share float64) float64 {
@@ -100,6 +125,14 @@ func (c *Config) VectorDSN() string {
 		return c.Search.VectorsDSN
 	}
 	return c.Store.DSN
+}
+
+// CheckVectors is E3008 where search.vectors is pgvector and its address cannot be read.
+func (c *Config) CheckVectors() error {
+	if c.Search.Vectors != "pgvector" {
+		return nil
+	}
+	return pgvector.Config{DSN: c.VectorDSN()}.Validate()
 }
 
 // ToolDefaults hold for what tools' manifests leave out.

@@ -16,11 +16,7 @@ import (
 
 // Validate reports every fault at once, as E3008 with details.errors.
 func (c *Config) Validate() error {
-	f := c.faults()
-	if len(f) == 0 {
-		return nil
-	}
-	return refuse(f)
+	return Refusal(c.faults())
 }
 
 func (c *Config) faults() []toolkeep.Fault {
@@ -238,7 +234,12 @@ func (f *faults) apart(key, addr, other, otherAddr string) {
 	}
 }
 
-func refuse(f []toolkeep.Fault) error {
+// Refusal is one error for all faults of settings: E3008 with details.errors, nil without
+// faults.
+func Refusal(f []toolkeep.Fault) error {
+	if len(f) == 0 {
+		return nil
+	}
 	first := f[0].Message
 	if len(f) > 1 {
 		first += fmt.Sprintf(" (and %d more)", len(f)-1)

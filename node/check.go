@@ -2,20 +2,20 @@ package node
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/config"
+	"github.com/toolkeep/toolkeep/discover/remote"
 	"github.com/toolkeep/toolkeep/secret"
-	"github.com/toolkeep/toolkeep/secret/vault"
+	"github.com/toolkeep/toolkeep/store/redis"
 )
 
 // CheckSettings tells what New would refuse of what the settings open to tools
 // (files.roots, sql.sqlite_roots, sql.socket_dirs, secrets.env, paths of Vault) and of the
 // services and keys that they name (egress, search, vault, redis, TOOLKEEP_SEAL_KEY), as
-// E3008 with details.errors. It reads the certificates that they name, makes nothing and
-// connects to nothing.
-func CheckSettings(c *config.Config) error {
+// E3008 with details.errors. It reads the certificates that they name and makes nothing.
+// Only Redis is asked, whether it has the keys of the caches.
+func CheckSettings(ctx context.Context, c *config.Config) error {
 	var faults []toolkeep.Fault
 	check := func(pointer string, err error) {
 		if err != nil {
@@ -34,34 +34,23 @@ func CheckSettings(c *config.Config) error {
 	_, err = c.Egress.Pool()
 	check("/egress", err)
 	if c.Search.Model != "none" && c.Search.EmbeddingsURL != "" {
-		_, err := (&Node{config: c}).embeddingService(c.Search.EmbeddingsModel, c.Search.EmbeddingsDimensions)
+		_, err := remote.New(c.Search.Service())
 		check("/search/embeddings_url", err)
 	}
 	check("/http/public_url", c.HTTP.CheckPublic())
-	check("/vault", checkVault(c.Vault, c.Data))
-	check("/redis", checkRedis(c.Redis))
-	check("/search/vectors_dsn", checkVectors(c))
-	if len(faults) == 0 {
-		return nil
-	}
-	first := faults[0].Message
-	if len(faults) > 1 {
-		first += fmt.Sprintf(" (and %d more)", len(faults)-1)
-	}
-	return toolkeep.FaultsError(toolkeep.InvalidManifest, "the configuration is refused: "+first, faults)
+	check("/vault", c.Vault.Check(c.Data))
+	check("/redis", checkRedis(ctx, c.Redis))
+	check("/search/vectors_dsn", c.CheckVectors())
+	return config.Refusal(faults)
 }
 
-func checkVault(c config.Vault, data string) error {
-	if !c.Enabled() {
+// checkRedis is E3008 for what buildRedis and buildSearch would refuse.
+func checkRedis(ctx context.Context, c config.Redis) error {
+	switch {
+	case c.URL == "":
 		return nil
+	case c.Password != "": // which cannot be read here
+		return redis.Check(ctx, redisConfig(c))
 	}
-	s, err := vault.New(c.Store(data))
-	if err != nil {
-		return err
-	}
-	defer s.Close(context.Background())
-	if c.TransitKey != "" {
-		_, err = s.Transit(c.TransitMount, c.TransitKey)
-	}
-	return err
+	return redis.Check(ctx, redisConfig(c), searchCache)
 }

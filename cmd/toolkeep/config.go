@@ -26,7 +26,7 @@ environment, the YAML file and the defaults, in this order; docs/configuration.m
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := a.load(cmd, &f)
-			if err := checkSettings(c, err); err != nil {
+			if err := checkSettings(cmd.Context(), c, err); err != nil {
 				return err
 			}
 			raw, err := json.Marshal(map[string]any{"ok": true, "notes": append([]string{}, c.Notes...)})

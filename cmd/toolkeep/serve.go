@@ -96,7 +96,7 @@ ends the process at once.`,
 			// server. Ignoring it instead would pass on to the programs that it starts.
 			signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 			c, err := a.load(cmd, &f)
-			if err := checkSettings(c, err); err != nil {
+			if err := checkSettings(cmd.Context(), c, err); err != nil {
 				return err
 			}
 			return a.serve(cmd.Context(), c)
@@ -108,7 +108,7 @@ ends the process at once.`,
 
 // checkSettings returns the error of load, and what single settings do not show: faults of the files that they name,
 // and what the node would refuse. A fault found here is one of the settings, not of the machine.
-func checkSettings(c *config.Config, loaded error) error {
+func checkSettings(ctx context.Context, c *config.Config, loaded error) error {
 	if c == nil {
 		return loaded
 	}
@@ -119,7 +119,7 @@ func checkSettings(c *config.Config, loaded error) error {
 	for _, of := range []struct {
 		pointer string
 		err     error
-	}{{"", loaded}, {"/access/roles_file", roles}, {"/tls", certificate}, {"", node.CheckSettings(c)}} {
+	}{{"", loaded}, {"/access/roles_file", roles}, {"/tls", certificate}, {"", node.CheckSettings(ctx, c)}} {
 		if of.err == nil {
 			continue
 		}
@@ -145,8 +145,7 @@ func checkSettings(c *config.Config, loaded error) error {
 	case 1:
 		return &failure{code: exitUsage, err: found[0]}
 	}
-	return &failure{code: exitUsage, err: toolkeep.FaultsError(toolkeep.InvalidManifest,
-		fmt.Sprintf("the configuration is refused: %s (and %d more)", all[0].Message, len(all)-1), all)}
+	return &failure{code: exitUsage, err: config.Refusal(all)}
 }
 
 func (a *app) serve(ctx context.Context, c *config.Config) error {

@@ -1,5 +1,5 @@
-// Package search is what people decide about search: which kept answers are dropped, and
-// which tools are indexed again. An order is a document of the store, so every node
+// Package search is what people decide about search: which kept answers are dropped,
+// which tools are indexed again, and which model embeds them. An order is a document of the store, so every node
 // carries it out.
 package search
 

@@ -61,8 +61,13 @@ type Backend struct {
 	log   *slog.Logger
 }
 
-// New checks the settings and does not connect. E3008 describes a fault.
-func New(c Config) (*Backend, error) {
+// Validate returns what New would refuse of the settings.
+func (c Config) Validate() error {
+	_, err := c.parse()
+	return err
+}
+
+func (c Config) parse() (*pgxpool.Config, error) {
 	if c.DSN == "" {
 		return nil, toolkeep.NewError(toolkeep.InvalidManifest, "pgvector needs the address of a PostgreSQL: set store.dsn, or search.vectors_dsn where the vectors are kept elsewhere")
 	}
@@ -70,6 +75,15 @@ func New(c Config) (*Backend, error) {
 	if err != nil {
 		// The error contains the address, and pgx hides only what it recognises as a password.
 		return nil, toolkeep.NewError(toolkeep.InvalidManifest, "the address of the PostgreSQL for vectors cannot be read; it is postgres://user@host/database or host=... dbname=...")
+	}
+	return pc, nil
+}
+
+// New checks the settings and does not connect. E3008 describes a fault.
+func New(c Config) (*Backend, error) {
+	pc, err := c.parse()
+	if err != nil {
+		return nil, err
 	}
 	pc.MaxConns = int32(cmp.Or(c.MaxConns, 8))
 	pc.ConnConfig.ConnectTimeout = cmp.Or(pc.ConnConfig.ConnectTimeout, 5*time.Second)

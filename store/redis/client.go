@@ -46,8 +46,9 @@ type Config struct {
 // Client is a connection pool to one server. It connects on first use and reconnects
 // after the server was down.
 type Client struct {
-	pool   *goredis.Client
-	prefix string
+	pool    *goredis.Client
+	prefix  string
+	timeout time.Duration
 }
 
 // New returns a Client without connecting. E3008 if the configuration is not usable.
@@ -61,7 +62,20 @@ func New(c Config) (*Client, error) {
 	if prefix == "" {
 		prefix = "toolkeep:"
 	}
-	return &Client{pool: goredis.NewClient(o), prefix: prefix}, nil
+	return &Client{pool: goredis.NewClient(o), prefix: prefix, timeout: o.DialTimeout}, nil
+}
+
+// Check returns what New and Elsewhere would refuse. It asks the server only about the
+// caches.
+func Check(ctx context.Context, c Config, caches ...string) error {
+	client, err := New(c)
+	if err != nil {
+		return err
+	}
+	for _, cache := range caches {
+		err = errors.Join(err, client.Elsewhere(ctx, cache))
+	}
+	return errors.Join(err, client.Close())
 }
 
 // Pool returns the connection pool, for other uses of this package.
@@ -76,8 +90,11 @@ func (c *Client) Health(ctx context.Context) error {
 }
 
 // Elsewhere returns E3008 if the server is a cluster node and the cache's keys are on
-// another node; nil if they are on this one or if the server does not say.
+// another node; nil if they are on this one or if the server does not say within
+// Config.Timeout.
 func (c *Client) Elsewhere(ctx context.Context, cache string) error {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
 	err := c.pool.Exists(ctx, c.names(cache)).Err()
 	if !goredis.HasErrorPrefix(err, "MOVED ") && !goredis.HasErrorPrefix(err, "ASK ") {
 		return nil

@@ -246,6 +246,39 @@ func authority(t *testing.T) (cert, key string) {
 	return cert, key
 }
 
+// TestCheck: the addresses and servers that cannot be used are refused before anything starts.
+func TestCheck(t *testing.T) {
+	for want, c := range map[string]Config{
+		"must be rediss://": {URL: "redis://redis.example:6379"},
+		"redis.ca_file":     {URL: "rediss://redis.example", CAFile: "no/such/file"},
+		"is not rediss://":  {URL: "unix:///s", ServerName: "x"},
+	} {
+		if err := Check(t.Context(), c, "demo"); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, want %q", c, err, want)
+		}
+	}
+	s := miniredis.RunT(t)
+	one := Config{URL: "redis://" + s.Addr(), Timeout: 10 * time.Second}
+	if err := Check(t.Context(), one, "demo"); err != nil {
+		t.Error(err)
+	}
+	s.SetError("MOVED 11558 127.0.0.1:7002")
+	if err := Check(t.Context(), one, "demo"); err == nil || !strings.Contains(err.Error(), "node of a Redis cluster") {
+		t.Error(err)
+	}
+	if err := Check(t.Context(), one); err != nil { // it is asked for no cache
+		t.Error(err)
+	}
+	s.SetError("NOAUTH Authentication required.") // who cannot ask says nothing
+	if err := Check(t.Context(), one, "demo"); err != nil {
+		t.Error(err)
+	}
+	s.Close() // a server that is away keeps nothing from starting
+	if err := Check(t.Context(), one, "demo"); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestTLS(t *testing.T) {
 	cert, key := authority(t)
 	s := redistest.Start(t, "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", cert)
