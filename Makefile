@@ -30,6 +30,7 @@ SYSTEM := ./toolkeeptest/... ./cmd/... ./store/postgres ./secret/vault ./discove
 # toolkeeptest/mcp: the conformance suite measures how long clients wait.
 LONG := ./cmd/toolkeep/crash ./cmd/toolkeep ./catalog/source/openapi ./discover/assembly
 LONGRACE := ./toolkeeptest ./store/postgres ./executor/sqltool ./upstream ./executor/httptool ./job ./discover/usage ./discover
+LONGQUICK := ./upstream ./invoke ./discover/assembly ./catalog/export ./discover ./catalog/source/openapi ./discover/minilm ./mcp ./inspect
 # How many packages are tested at once: many tests wait for servers and not for the processor.
 # go vet ran before, over the tests too.
 TESTP ?= 4
@@ -44,9 +45,9 @@ test: ## install what the tests need, then run everything
 	TOOLKEEP_TEST_ALL=1 $(GOTEST) -timeout 20m $(LONG) $$($(GO) list ./... | grep -vxF "$$($(GO) list $(RACE) $(LONG))")
 	TOOLKEEP_TEST_ALL=1 CGO_ENABLED=1 $(GOTEST) $(RACEFLAGS) -timeout 20m $(LONGRACE) $(RACE)
 
-quick: ## vet, and every test that needs no server
+quick: ## vet, and every test that needs no server; of what takes long, large documents for one, a part
 	@$(GO) vet ./...
-	@$(GOTEST) -short -timeout 5m $$($(GO) list ./... | grep -vxF "$$($(GO) list $(SYSTEM))")
+	@$(GOTEST) -short -timeout 5m $(LONGQUICK) $$($(GO) list ./... | grep -vxF "$$($(GO) list $(SYSTEM) $(LONGQUICK))")
 
 # docs/openapi-coverage.md, which takes longest to write, is compared by the test that writes it.
 check: generate-code lint ## formatting, lint, generated files fresh, go.mod tidy

@@ -159,8 +159,16 @@ func requests(x *discover.Index, query string, chosen []string, visible func(*to
 
 const question = "create an invoice for one customer and export the series of last month between two dates"
 
+// sizes are the sizes of catalogues that contexts are tested with.
+func sizes() []int {
+	if testing.Short() {
+		return []int{100, 1000}
+	}
+	return []int{100, 1000, 10_000}
+}
+
 func TestBudgetsAreNeverExceeded(t *testing.T) {
-	for _, n := range []int{100, 1000, 10_000} {
+	for _, n := range sizes() {
 		tools := generated(t, n)
 		x := indexed(tools)
 		chosen := []string{tools[0].ID, tools[48].ID, tools[64].ID}

@@ -77,7 +77,7 @@ func TestReduction(t *testing.T) {
 			continue
 		}
 		t.Log("set        tools  all manifests  initial_planning  tool_selection  execution_preparation  error_recovery")
-		for _, n := range []int{100, 1000, 10_000} {
+		for _, n := range sizes() {
 			tools := make(t, n)
 			all := 0
 			for i, tool := range tools {
