@@ -3,6 +3,7 @@ package upstream
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"slices"
@@ -71,6 +72,10 @@ type session struct {
 	level     string                        // latest level sent to a legacy server
 	watched   map[string]*watch             // resources, by URI
 	turns     map[string]*turn              // subscriptions that are being changed, by URI
+	// shown are the digests of the definitions that a person's session showed when it was
+	// read last, at listed, by the tools' names.
+	shown  map[string][sha256.Size]byte
+	listed time.Time
 }
 
 // shut ends the session and returns when nothing of it is left.

@@ -123,6 +123,10 @@ func (s *server) keep(sess *session, got Definitions, all bool) (more bool) {
 	d := sess.state.defs
 	d.telling.Lock()
 	defer d.telling.Unlock()
+	sess.showed(got.Tools)
+	if !s.whole(sess, all) {
+		got = s.undisputed(sess, got)
+	}
 	d.mu.Lock()
 	next := s.complete(sess, got, all)
 	same := d.seen && sameDefinitions(&d.last, &next)
@@ -159,7 +163,7 @@ func (s *server) complete(sess *session, got Definitions, all bool) Definitions 
 // whole reports whether a tool that the session does not show is one that the server
 // does not offer.
 func (s *server) whole(sess *session, all bool) bool {
-	return s.full(sess) && (sess.key.subject == "" || all)
+	return s.full(sess) && (all || sess.key.subject == "" && s.spec.Session == SessionShared)
 }
 
 // full reports whether the session declares every capability the server may use: some

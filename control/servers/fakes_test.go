@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"iter"
 	"log/slog"
@@ -155,6 +156,10 @@ type pool struct {
 	log    string
 	told   []string
 	onRead func()
+	// refuses, where set, is why a session without a person is not opened; lets tells
+	// whether a person's session is open.
+	refuses error
+	lets    bool
 }
 
 func (p *pool) tell(what string) {
@@ -214,6 +219,20 @@ func (p *pool) Refresh(_ context.Context, _ *toolkeep.Principal, name string) (u
 func (p *pool) Compare(_ context.Context, _ *toolkeep.Principal, name string) (upstream.Definitions, error) {
 	p.tell("compare " + name)
 	return p.read()
+}
+
+func (p *pool) Recheck(_ context.Context, _, name string, alone bool) (upstream.Definitions, error) {
+	p.tell(fmt.Sprintf("recheck %s alone:%t", name, alone))
+	p.mu.Lock()
+	lets, refuses := p.lets, p.refuses
+	p.mu.Unlock()
+	if lets || alone && refuses == nil {
+		return p.read()
+	}
+	if alone {
+		return upstream.Definitions{}, refuses
+	}
+	return upstream.Definitions{}, nil
 }
 
 func (p *pool) Restart(_ *toolkeep.Principal, name string) error {

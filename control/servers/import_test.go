@@ -155,7 +155,7 @@ func TestImportSaysWhyAServerDoesNotStart(t *testing.T) {
 		t.Error(e)
 	}
 	// One that wants a login has sessions of principals.
-	h.probe.errs = []error{noLogin{"pages"}.Unauthorized(t.Context(), nil)}
+	h.probe.errs = []error{noLogin{"pages", upstream.SessionShared}.Unauthorized(t.Context(), nil)}
 	if _, err = h.Import(t.Context(), admin("acme"), "pages", []byte(httpSpec), ImportOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ func (c *Credentials) Authorize(_ context.Context, spec *upstream.Spec, p *toolk
 		return nil, nil
 	}
 	if p.Subject == "" {
-		return noLogin{spec.Name}, nil
+		return noLogin{spec.Name, spec.Filled().Session}, nil
 	}
 	return c.Logins.Account(c.account(spec, p)), nil
 }
@@ -48,13 +48,18 @@ func (c *Credentials) account(spec *upstream.Spec, p *toolkeep.Principal) oauth.
 
 // noLogin is the authorizer of a session that belongs to a whole tenant: one principal's
 // account must not be used for all.
-type noLogin struct{ server string }
+type noLogin struct{ server, session string }
 
 var errSharedSession = errors.New("the session belongs to a whole tenant")
 
 func (noLogin) Header(context.Context) (http.Header, error) { return nil, nil }
 
 func (n noLogin) Unauthorized(context.Context, *http.Response) error {
+	if n.session != upstream.SessionShared {
+		e := toolkeep.NewError(toolkeep.LoginRequired, "the MCP server %s wants each person's login", n.server)
+		e.NothingSent = true
+		return e
+	}
 	e := toolkeep.NewError(toolkeep.SecretAccessDenied, "the MCP server %s requires a login, and its session is shared; set session to principal, or give it an Authorization header", n.server).
 		Because(errSharedSession)
 	e.NothingSent = true

@@ -2,9 +2,11 @@ package servers
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 
+	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/upstream"
 )
@@ -16,8 +18,9 @@ const (
 )
 
 // recheck reads the definitions of servers that have held tools again. A hold ends when
-// the pinned definition is back, also at a server without calls. Servers that need each
-// person's own login are read in the calls of these persons.
+// the pinned definition is back, also at a server without calls. A server with sessions a
+// person is read in those that are open, and in one of the tenant where the definition has
+// the credentials for it.
 func (s *Servers) recheck() {
 	t := time.NewTicker(recheckLeast)
 	defer t.Stop()
@@ -25,6 +28,8 @@ func (s *Servers) recheck() {
 		at   time.Time // the next one
 		wait time.Duration
 		busy atomic.Bool // a server that hangs delays no other
+		// persons: it lets in persons only, so it is not asked without one again
+		persons atomic.Bool
 	}
 	looks := map[tenantServer]*look{}
 	for {
@@ -35,11 +40,11 @@ func (s *Servers) recheck() {
 		}
 		now, held := time.Now(), s.heldServers()
 		for v := range looks {
-			if !held[v] {
+			if held[v] == "" {
 				delete(looks, v)
 			}
 		}
-		for v := range held {
+		for v, session := range held {
 			l := looks[v]
 			if l == nil {
 				l = new(look)
@@ -52,7 +57,11 @@ func (s *Servers) recheck() {
 			l.at = now.Add(l.wait)
 			s.done.Go(func() {
 				defer l.busy.Store(false)
-				s.look(v)
+				if session == upstream.SessionShared {
+					s.look(v)
+				} else if s.lookAsPersons(v, !l.persons.Load()) {
+					l.persons.Store(true)
+				}
 			})
 		}
 	}
@@ -72,11 +81,29 @@ func (s *Servers) look(v tenantServer) {
 	s.DefinitionsRead(v.name, v.tenant, defs)
 }
 
-// heldServers are the servers of which a tool is held for what they offered, by tenant.
-func (s *Servers) heldServers() map[tenantServer]bool {
+// lookAsPersons is look for a server whose sessions belong to persons. alone: a session of
+// the tenant is asked too. refused reports that the server or its definition has no
+// credentials for that.
+func (s *Servers) lookAsPersons(v tenantServer, alone bool) (refused bool) {
+	ctx, cancel := context.WithTimeout(s.run, readTime)
+	defer cancel()
+	defs, err := s.c.Pool.Recheck(ctx, v.tenant, v.name, alone)
+	if err != nil {
+		s.c.Log.Debug("an MCP server with held tools cannot be read without a person", "server", v.name, "error", err)
+	}
+	if defs.Tools != nil {
+		s.DefinitionsRead(v.name, v.tenant, defs)
+	}
+	e := toolkeep.AsError(err)
+	return e != nil && slices.Contains([]toolkeep.Code{toolkeep.LoginRequired, toolkeep.SecretNotFound, toolkeep.SecretAccessDenied}, e.Code)
+}
+
+// heldServers are the servers of which a tool is held for what they offered, by tenant, with
+// who shares their sessions.
+func (s *Servers) heldServers() map[tenantServer]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := map[tenantServer]bool{}
+	out := map[tenantServer]string{}
 	for id, doc := range s.stored {
 		held := false
 		for _, t := range s.managed(id) {
@@ -86,13 +113,13 @@ func (s *Servers) heldServers() map[tenantServer]bool {
 			continue
 		}
 		spec, err := upstream.ParseSpec(doc.ID, doc.Tenant, doc.Body)
-		if err != nil || spec.Disabled || spec.Session == upstream.SessionPrincipal {
+		if err != nil || spec.Disabled {
 			continue
 		}
-		seen := false
+		seen, session := false, spec.Filled().Session
 		for v := range s.offered {
 			if v.serverID == id {
-				out[v], seen = true, true
+				out[v], seen = session, true
 			}
 		}
 		if !seen {
@@ -100,7 +127,7 @@ func (s *Servers) heldServers() map[tenantServer]bool {
 			if tenant == "" {
 				tenant = access.HomeTenant
 			}
-			out[tenantServer{id, tenant}] = true
+			out[tenantServer{id, tenant}] = session
 		}
 	}
 	return out

@@ -1,6 +1,7 @@
 package servers
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -197,7 +198,8 @@ func TestHoldsGoByThemselves(t *testing.T) {
 		"offered nothing once":   {httpSpec, nil, "read@1.0.0 active held:definition_gone", "read@1.0.0 active"},
 		"offered another once":   {httpSpec, [][]byte{tool("read", "Reads fast.")}, "read@1.0.0 active held:definition_changed", "read@1.0.0 active"},
 		"sent an invalid one":    {httpSpec, [][]byte{[]byte(`{"name":"read"}`)}, "read@1.0.0 active held:definition_invalid", "read@1.0.0 active"},
-		"is read by each person": {strings.Replace(httpSpec, "{", `{"session":"principal",`, 1), nil, "read@1.0.0 active held:definition_gone", "read@1.0.0 active held:definition_gone"},
+		"is read by each person": {personSpec, nil, "read@1.0.0 active held:definition_gone", "read@1.0.0 active"},
+		"is read in each call":   {strings.Replace(httpSpec, "{", `{"session":"call",`, 1), nil, "read@1.0.0 active held:definition_gone", "read@1.0.0 active"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -221,6 +223,40 @@ func TestHoldsGoByThemselves(t *testing.T) {
 		time.Sleep(time.Minute)
 		h.want("read@1.0.0 active held:administrator")
 	})
+}
+
+const personSpec = `{"session":"principal","transport":"http","url":"https://mcp.example/"}`
+
+// TestHoldsGoInPersonsSessions: a server that lets in persons only is asked once without
+// one, and then read in the sessions that are open.
+func TestHoldsGoInPersonsSessions(t *testing.T) {
+	for _, code := range []toolkeep.Code{toolkeep.LoginRequired, toolkeep.SecretNotFound, toolkeep.SecretAccessDenied} {
+		synctest.Test(t, func(t *testing.T) {
+			h := newFixture(t, nil)
+			h.imports(personSpec, tool("read", "Reads."))
+			h.read(tool("read", "Reads fast."))
+			h.pool.mu.Lock()
+			h.pool.refuses = toolkeep.NewError(code, "no")
+			h.pool.mu.Unlock()
+			h.offers(tool("read", "Reads."))
+			time.Sleep(time.Minute)
+			h.want("read@1.0.0 active held:definition_changed")
+			h.pool.mu.Lock()
+			alone := 0
+			for _, what := range h.pool.told {
+				if what == "recheck pages alone:true" {
+					alone++
+				}
+			}
+			if all := len(h.pool.told); alone != 1 || all < 5 || slices.Contains(h.pool.told, "refresh pages") {
+				t.Errorf("%s: it was asked %v", code, h.pool.told)
+			}
+			h.pool.lets = true
+			h.pool.mu.Unlock()
+			time.Sleep(15 * time.Second)
+			h.want("read@1.0.0 active")
+		})
+	}
 }
 
 // TestComparedAtOnce: comparisons of one server by many goroutines come to one result.

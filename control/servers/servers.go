@@ -36,6 +36,7 @@ type Pool interface {
 	Status(p *toolkeep.Principal) []upstream.Status
 	Refresh(ctx context.Context, p *toolkeep.Principal, name string) (upstream.Definitions, error)
 	Compare(ctx context.Context, p *toolkeep.Principal, name string) (upstream.Definitions, error)
+	Recheck(ctx context.Context, tenant, name string, alone bool) (upstream.Definitions, error)
 	Restart(p *toolkeep.Principal, name string) error
 	Logs(p *toolkeep.Principal, name string) ([]byte, error)
 	Stop(ctx context.Context) error
