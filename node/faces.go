@@ -2,15 +2,9 @@ package node
 
 import (
 	"context"
-	"crypto/tls"
-	"encoding/json"
 	"net/http"
 	"os"
-	"path/filepath"
 	"sync/atomic"
-	"time"
-
-	"google.golang.org/grpc/credentials"
 
 	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/catalog"
@@ -128,46 +122,28 @@ func (n *Node) listen(context.Context) error {
 	if err != nil {
 		return err
 	}
-	metrics := http.NewServeMux()
-	metrics.Handle("GET /metrics", n.metrics.Handler())
-	n.health.Register(metrics) // for probes without a client certificate
 	addr, err := f.listeners.HTTP(f.api.Server(), c.HTTP.Addr, cert)
 	if err != nil {
 		return err
 	}
-	at := schemeOf(cert) + listen.Reachable(addr)
+	at := listen.URL(addr, cert)
 	f.url.Store(&at)
 	forMetrics := c.Metrics.Speaks(cert)
-	addr, err = f.listeners.HTTP(&http.Server{Handler: metrics, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second,
-		WriteTimeout: 60 * time.Second, IdleTimeout: 2 * time.Minute}, c.Metrics.Addr, forMetrics)
-	if err != nil {
+	if addr, err = f.listeners.HTTP(n.metrics.Server(n.health), c.Metrics.Addr, forMetrics); err != nil {
 		return err
 	}
-	f.metrics = schemeOf(forMetrics) + listen.Reachable(addr) + "/metrics"
+	f.metrics = listen.URL(addr, forMetrics) + "/metrics"
 	if !c.GRPC.Enabled() {
 		return nil
 	}
-	var creds credentials.TransportCredentials
-	if cert != nil {
-		own := cert.Clone()
-		own.NextProtos = []string{"h2"}
-		creds = credentials.NewTLS(own)
-	}
 	addr, err = f.listeners.Serve(rpc.New(rpc.Config{
 		Gate: f.gate, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Visible: n.access.Visible, Search: n.search, Audience: n.access.Audience,
-		ToolAuth: f.secrets.ToolAuth, Guide: c.Search.Guide(n.search, n.usage), Retrievals: n.usage, Ready: n.health.Ready, TLS: creds, Log: n.logger("grpc"),
+		ToolAuth: f.secrets.ToolAuth, Guide: c.Search.Guide(n.search, n.usage), Retrievals: n.usage, Ready: n.health.Ready, TLS: cert, Log: n.logger("grpc"),
 	}), "gRPC", c.GRPC.Addr)
 	if err == nil {
 		f.grpc = listen.Reachable(addr)
 	}
 	return err
-}
-
-func schemeOf(cert *tls.Config) string {
-	if cert == nil {
-		return "http://"
-	}
-	return "https://"
 }
 
 // Failed is sent what ended a listener that should still listen.
@@ -190,11 +166,8 @@ func (n *Node) MetricsURL() string { return n.faces.metrics }
 // announce tells probes that the node serves, and clients on this machine where.
 func (n *Node) announce(context.Context) error {
 	n.health.SetStarted()
-	raw, err := json.Marshal(map[string]any{"url": n.URL(), "grpc": n.faces.grpc, "metrics": n.faces.metrics, "pid": os.Getpid(), "version": n.options.Version})
-	if err != nil {
-		return err
-	}
-	return datadir.WriteFile(filepath.Join(n.config.Data, datadir.Server), string(raw)+"\n")
+	f := datadir.ServerFile{URL: n.URL(), GRPC: n.faces.grpc, Metrics: n.faces.metrics, PID: os.Getpid(), Version: n.options.Version}
+	return f.Write(n.config.Data)
 }
 
 var (

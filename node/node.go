@@ -193,9 +193,9 @@ func (n *Node) parts(opening context.Context) []part {
 		{"vectors", n.startIndex, nil},
 		{"followers", n.startFollowing, n.stopFollowing},
 		{"feed of results", n.followResults, nil},
-		{"feed of overlays", n.followOverlays, nil},
-		{"feed of search", n.followSearch, nil},
-		{"feed of secrets", n.followSecrets, nil},
+		{"feed of overlays", func(ctx context.Context) error { return n.startFeed(ctx, "context", "contexts", n.contexts) }, nil},
+		{"feed of search", func(ctx context.Context) error { return n.startFeed(ctx, "search", "flushes", n.searchControl) }, nil},
+		{"feed of secrets", func(ctx context.Context) error { return n.startFeed(ctx, "secret_manager", "secrets", n.keeping.local) }, nil},
 		{"freshness", n.watchStore, nil},
 		{"mcp servers", func(ctx context.Context) error { return n.servers.Start(ctx) }, nil},
 		{"workers", func(context.Context) error { return n.queue.Start(n.run) }, nil},
@@ -256,26 +256,12 @@ func (n *Node) buildAccess(context.Context) error {
 
 // makeAdminKey makes the first key of a store, and writes its text.
 func (n *Node) makeAdminKey(ctx context.Context) (err error) {
-	if n.AdminKey, err = n.access.Bootstrap(ctx, n.keepAdminKey); err != nil {
-		return err
-	}
-	path := filepath.Join(n.config.Data, datadir.AdminKey)
-	if fi, err := os.Stat(path); err == nil && fi.Mode().Perm()&0o077 != 0 {
-		n.logger("permission_manager").Warn("the file of the admin key is open to others than its owner; chmod 600 it, and revoke the key if others may have read it",
-			"file", path, "mode", fmt.Sprintf("%04o", fi.Mode().Perm()))
-	}
-	return nil
+	n.AdminKey, err = n.keyFile().Bootstrap(ctx, n.access)
+	return err
 }
 
-// keepAdminKey writes the text of an admin key to its file.
-func (n *Node) keepAdminKey(text string) error {
-	path := filepath.Join(n.config.Data, datadir.AdminKey)
-	if text == "" { // another node was first
-		return os.Remove(path)
-	}
-	err := datadir.WriteFile(path, text+"\n")
-	n.hook("admin_key")
-	return err
+func (n *Node) keyFile() access.KeyFile {
+	return access.KeyFile{Path: filepath.Join(n.config.Data, datadir.AdminKey), Written: func() { n.hook("admin_key") }}
 }
 
 func (n *Node) hook(point string) {
@@ -354,7 +340,7 @@ func (n *Node) buildTelemetry(context.Context) (err error) {
 	n.health.Add(telemetry.Component{Name: "search", Check: n.index.Health})
 	n.health.Add(telemetry.Component{Name: "usage", Check: n.usage.Health})
 	if n.redis != nil {
-		n.health.Add(telemetry.Component{Name: "redis", Check: n.redisHealth})
+		n.health.Add(telemetry.Component{Name: "redis", Check: func(ctx context.Context) error { return n.redis.Health(ctx, searchCache) }})
 	}
 	if v := n.keeping.vault; v != nil { // tools without secrets of it go on without it
 		n.health.Add(telemetry.Component{Name: "secret_store", Check: v.Health})
@@ -420,8 +406,6 @@ func (n *Node) follow(component, what string, after int64, each func(toolkeep.Co
 	})
 }
 
-func nothing() {}
-
 // followResults drops cached results of tools that change.
 func (n *Node) followResults(ctx context.Context) error {
 	all := func() { n.recall.Invalidate("", "") }
@@ -433,26 +417,18 @@ func (n *Node) followResults(ctx context.Context) error {
 	return nil
 }
 
-func (n *Node) followOverlays(ctx context.Context) error {
-	after, err := n.contexts.Start(ctx)
-	if err == nil {
-		n.follow("context", "contexts", after, n.contexts.Follow, nothing)
-	}
-	return err
+// feed is a part that reads the store when it starts and follows it from there.
+type feed interface {
+	Start(ctx context.Context) (after int64, err error)
+	Follow(c toolkeep.Committed)
 }
 
-func (n *Node) followSearch(ctx context.Context) error {
-	after, err := n.searchControl.Start(ctx)
+// startFeed starts a part and has it follow the store. A feed that broke is read again
+// without it.
+func (n *Node) startFeed(ctx context.Context, component, what string, f feed) error {
+	after, err := f.Start(ctx)
 	if err == nil {
-		n.follow("search", "flushes", after, n.searchControl.Follow, nothing)
-	}
-	return err
-}
-
-func (n *Node) followSecrets(ctx context.Context) error {
-	after, err := n.keeping.local.Start(ctx)
-	if err == nil {
-		n.follow("secret_manager", "secrets", after, n.keeping.local.Follow, nothing)
+		n.follow(component, what, after, f.Follow, func() {})
 	}
 	return err
 }

@@ -2,12 +2,9 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/google/uuid"
 
@@ -22,7 +19,6 @@ import (
 // the file. A data directory in use or without a database is an error, and so is an
 // admin.key that still works (E3301).
 func RecoverKey(ctx context.Context, c *config.Config, o Options) (id, file string, err error) {
-	file = filepath.Join(c.Data, datadir.AdminKey)
 	if c.Store.DSN == "" {
 		if _, err := os.Stat(filepath.Join(c.Data, datadir.Database)); err != nil {
 			return "", "", fmt.Errorf("there is no store to make a key in: %w; name the server's data directory with --data (the first start of a server makes its admin key)", err)
@@ -42,10 +38,6 @@ func RecoverKey(ctx context.Context, c *config.Config, o Options) (id, file stri
 	}); err != nil {
 		return "", "", err
 	}
-	old, err := os.ReadFile(file)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", "", fmt.Errorf("the old key cannot be read: %w; move %s away", err, file)
-	}
-	key, err := n.access.Recover(ctx, strings.TrimSpace(string(old)), n.keepAdminKey)
-	return key.ID, file, err
+	id, err = n.keyFile().Recover(ctx, n.access)
+	return id, n.keyFile().Path, err
 }

@@ -113,14 +113,6 @@ func (n *Node) buildSearch(ctx context.Context) error {
 	return nil
 }
 
-// redisHealth tells that Redis is away, without which all goes on.
-func (n *Node) redisHealth(ctx context.Context) error {
-	if err := n.redis.Health(ctx); err != nil {
-		return err
-	}
-	return n.redis.Elsewhere(ctx, searchCache)
-}
-
 func (n *Node) closeSearch() {
 	n.searchControl.Stop()
 	if n.searchCache != nil {

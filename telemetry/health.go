@@ -102,21 +102,21 @@ func (h *Health) SetDraining() { h.draining.Store(true) }
 // Draining reports whether SetDraining was called.
 func (h *Health) Draining() bool { return h.draining.Load() }
 
-// Register adds the probes and their aliases to a mux.
-func (h *Health) Register(mux *http.ServeMux) {
+// Handler serves only the probes.
+func (h *Health) Handler() http.Handler {
+	mux := http.NewServeMux()
+	h.register(mux)
+	return mux
+}
+
+// register adds the probes and their aliases to a mux.
+func (h *Health) register(mux *http.ServeMux) {
 	for path, probe := range map[string]func(context.Context) (report, bool){
 		"/health/startup": h.startup, "/health/live": h.live,
 		"/health/ready": h.ready, "/health": h.ready, "/ready": h.ready,
 	} {
 		mux.Handle("GET "+path, h.serve(probe))
 	}
-}
-
-// Handler serves only the probes.
-func (h *Health) Handler() http.Handler {
-	mux := http.NewServeMux()
-	h.Register(mux)
-	return mux
 }
 
 type report struct {

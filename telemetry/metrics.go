@@ -144,6 +144,16 @@ func (m *Metrics) Handler() http.Handler {
 	})
 }
 
+// Server serves the metrics at /metrics, and the probes for those that have no client
+// certificate.
+func (m *Metrics) Server(h *Health) *http.Server {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", m.Handler())
+	h.register(mux)
+	return &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second,
+		WriteTimeout: 60 * time.Second, IdleTimeout: 2 * time.Minute}
+}
+
 // Registry returns the registry, for the collectors of other parts.
 func (m *Metrics) Registry() *prometheus.Registry { return m.registry }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/toolkeep/toolkeep/datadir"
 )
 
 // cmdRemote sets TOOLKEEP_URL to the server's address, or to one where nothing listens.
@@ -21,14 +22,14 @@ func cmdRemote(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Setenv("TOOLKEEP_URL", "http://127.0.0.1:1")
 		return
 	}
-	info, err := readServerFile(ts.Getenv("TOOLKEEP_DATA"))
+	info, err := datadir.ReadServerFile(ts.Getenv("TOOLKEEP_DATA"))
 	ts.Check(err)
 	ts.Setenv("TOOLKEEP_URL", info.URL)
 }
 
 func cmdStarted(ts *testscript.TestScript, _ bool, _ []string) {
 	for deadline := time.Now().Add(waitLimit); time.Now().Before(deadline); <-time.After(5 * time.Millisecond) {
-		if _, err := readServerFile(ts.Getenv("TOOLKEEP_DATA")); err == nil {
+		if _, err := datadir.ReadServerFile(ts.Getenv("TOOLKEEP_DATA")); err == nil {
 			return
 		}
 	}

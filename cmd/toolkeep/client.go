@@ -18,6 +18,7 @@ import (
 	jsonv2 "github.com/go-json-experiment/json"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/datadir"
 	"github.com/toolkeep/toolkeep/egress"
 )
 
@@ -40,7 +41,7 @@ func (a *app) connect() (*client, error) {
 		return nil, usagef("TOOLKEEP_KEY is set and empty: put a key into it, or unset it to use the key of the data directory")
 	}
 	c := &client{base: strings.TrimRight(os.Getenv("TOOLKEEP_URL"), "/"), key: key, tls: &a.tls}
-	info, err := readServerFile(a.data)
+	info, err := datadir.ReadServerFile(a.data)
 	if c.base == "" {
 		if err != nil {
 			return nil, &failure{code: exitUnavailable, err: fmt.Errorf(
@@ -76,24 +77,6 @@ func (a *app) connect() (*client, error) {
 		c.http.Transport = t
 	}
 	return c, nil
-}
-
-// serverFile is the file that a running server writes into its data directory.
-type serverFile struct {
-	URL     string `json:"url"`
-	GRPC    string `json:"grpc"`
-	Metrics string `json:"metrics"`
-	PID     int    `json:"pid"`
-	Version string `json:"version"`
-}
-
-func readServerFile(dir string) (serverFile, error) {
-	var info serverFile
-	raw, err := os.ReadFile(filepath.Join(dir, "server.json"))
-	if err != nil {
-		return info, err
-	}
-	return info, json.Unmarshal(raw, &info)
 }
 
 // refusedError is an error from a problem document.

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/toolkeep/toolkeep/datadir"
 )
 
 const repository = "../.."
@@ -188,7 +190,7 @@ func link(t *testing.T, from, to string) {
 func awaitReady(t *testing.T, data string) string {
 	t.Helper()
 	for deadline := time.Now().Add(waitLimit); time.Now().Before(deadline); <-time.After(10 * time.Millisecond) {
-		info, err := readServerFile(data)
+		info, err := datadir.ReadServerFile(data)
 		if err != nil {
 			continue
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/toolkeep/toolkeep/datadir"
 )
 
 // offers is the program `offers FILE`: an MCP server over stdio with the tools in a file of definitions, which it
@@ -130,7 +131,7 @@ func cmdOffering(ts *testscript.TestScript, _ bool, args []string) {
 // endServer ends a data directory's server that a script has left running: `toolkeep mcp` starts one in the
 // background. It ends only a process that was started for this directory.
 func endServer(dir string) {
-	info, err := readServerFile(dir)
+	info, err := datadir.ReadServerFile(dir)
 	if err != nil {
 		return
 	}

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/toolkeep/toolkeep/datadir"
 )
 
 // bridged is a running `toolkeep mcp`, started in an empty folder that is not the data directory's.
@@ -117,7 +119,7 @@ func (b *bridged) end() {
 // killServer kills the server of a data directory and waits for its end.
 func killServer(t *testing.T, dir string) {
 	t.Helper()
-	info, err := readServerFile(dir)
+	info, err := datadir.ReadServerFile(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/toolkeep/toolkeep/datadir"
 )
 
 func TestMain(m *testing.M) {
@@ -95,7 +96,7 @@ func cmdReady(ts *testscript.TestScript, _ bool, args []string) {
 	}
 	deadline := time.Now().Add(waitLimit)
 	for time.Now().Before(deadline) {
-		info, err := readServerFile(dir)
+		info, err := datadir.ReadServerFile(dir)
 		if err == nil {
 			if resp, err := http.Get(info.URL + "/health/ready"); err == nil {
 				resp.Body.Close()
@@ -113,7 +114,7 @@ func cmdREST(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) < 2 {
 		ts.Fatalf("usage: rest METHOD PATH [BODY] [HEADER: VALUE…]")
 	}
-	info, err := readServerFile(ts.Getenv("TOOLKEEP_DATA"))
+	info, err := datadir.ReadServerFile(ts.Getenv("TOOLKEEP_DATA"))
 	ts.Check(err)
 	key, err := os.ReadFile(filepath.Join(ts.Getenv("TOOLKEEP_DATA"), "admin.key"))
 	ts.Check(err)

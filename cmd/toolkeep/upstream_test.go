@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/toolkeep/toolkeep/datadir"
 )
 
 // service is one for tools to call:
@@ -167,7 +168,7 @@ func cmdBefore(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 func cmdMetrics(ts *testscript.TestScript, _ bool, _ []string) {
-	info, err := readServerFile(ts.Getenv("TOOLKEEP_DATA"))
+	info, err := datadir.ReadServerFile(ts.Getenv("TOOLKEEP_DATA"))
 	ts.Check(err)
 	_, err = io.WriteString(ts.Stdout(), get(ts, info.Metrics))
 	ts.Check(err)
@@ -177,7 +178,7 @@ func cmdAddress(ts *testscript.TestScript, _ bool, args []string) {
 	if len(args) != 1 {
 		ts.Fatalf("usage: address NAME")
 	}
-	info, err := readServerFile(ts.Getenv("TOOLKEEP_DATA"))
+	info, err := datadir.ReadServerFile(ts.Getenv("TOOLKEEP_DATA"))
 	ts.Check(err)
 	ts.Setenv(args[0], strings.TrimPrefix(info.URL, "http://"))
 }

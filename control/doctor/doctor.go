@@ -113,26 +113,9 @@ func Check(ctx context.Context, c Config) []Finding {
 type doctor struct {
 	c       *Config
 	found   []Finding
-	server  serverFile
+	server  datadir.ServerFile
 	answers bool // the server answered
 	pid     int  // the process that holds the data directory
-}
-
-// serverFile is what a running server leaves in its data directory.
-type serverFile struct {
-	URL     string `json:"url"`
-	GRPC    string `json:"grpc"`
-	Metrics string `json:"metrics"`
-	PID     int    `json:"pid"`
-	Version string `json:"version"`
-}
-
-func readServerFile(dir string) (info serverFile, err error) {
-	raw, err := os.ReadFile(filepath.Join(dir, datadir.Server))
-	if err != nil {
-		return info, err
-	}
-	return info, json.Unmarshal(raw, &info)
 }
 
 func (d *doctor) add(check, state, advice, format string, args ...any) {
@@ -199,7 +182,7 @@ func (d *doctor) holder() {
 
 // answer asks the directory's server for its health.
 func (d *doctor) answer(ctx context.Context) {
-	info, err := readServerFile(d.c.Data)
+	info, err := datadir.ReadServerFile(d.c.Data)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && d.pid == 0:
 		d.add("server", "ok", "", "not running")

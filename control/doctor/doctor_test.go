@@ -16,6 +16,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/toolkeep/toolkeep/datadir"
 )
 
 // certificateUntil writes a pair of files and gives their names.
@@ -108,7 +110,7 @@ func TestDoctorListeners(t *testing.T) {
 	if d.listeners(); len(d.found) != 2 || d.found[0].State != "fail" || d.found[1].State != "ok" {
 		t.Errorf("taken and free: %+v", d.found)
 	}
-	d = &doctor{c: c, answers: true, server: serverFile{URL: "http://" + l.Addr().String()}}
+	d = &doctor{c: c, answers: true, server: datadir.ServerFile{URL: "http://" + l.Addr().String()}}
 	if d.listeners(); d.found[0].State != "ok" {
 		t.Errorf("the server's own: %+v", d.found)
 	}

@@ -118,3 +118,12 @@ func Reachable(addr net.Addr) string {
 	}
 	return net.JoinHostPort(host, port)
 }
+
+// URL is the address of a server that was given to Listeners.HTTP with cert.
+func URL(addr net.Addr, cert *tls.Config) string {
+	scheme := "http://"
+	if cert != nil {
+		scheme = "https://"
+	}
+	return scheme + Reachable(addr)
+}

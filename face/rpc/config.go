@@ -2,11 +2,10 @@ package rpc
 
 import (
 	"context"
+	"crypto/tls"
 	"iter"
 	"log/slog"
 	"time"
-
-	"google.golang.org/grpc/credentials"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/catalog"
@@ -70,9 +69,9 @@ type Config struct {
 	Audience func(p *toolkeep.Principal, more ...string) string
 	// Ready is the health service's status; nil means always ready.
 	Ready func(ctx context.Context) bool
-	// TLS holds the server's credentials, for TLS or mutual TLS; nil serves plain text, for
-	// loopback only.
-	TLS    credentials.TransportCredentials
+	// TLS is what the server shows and asks for, for TLS or mutual TLS; nil serves plain text,
+	// for loopback only.
+	TLS    *tls.Config
 	Limits Limits
 	Log    *slog.Logger // default slog.Default()
 }

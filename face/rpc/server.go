@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	_ "google.golang.org/grpc/encoding/gzip" // of requests and their answers
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
@@ -80,7 +81,9 @@ func (s *Server) options() []grpc.ServerOption {
 		grpc.NumStreamWorkers(streamWorkers),
 	}
 	if s.c.TLS != nil {
-		options = append(options, grpc.Creds(s.c.TLS))
+		own := s.c.TLS.Clone()
+		own.NextProtos = []string{"h2"}
+		options = append(options, grpc.Creds(credentials.NewTLS(own)))
 	}
 	return options
 }

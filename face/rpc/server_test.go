@@ -585,7 +585,7 @@ func TestTLS(t *testing.T) {
 			if mutual {
 				c.ClientAuth, c.ClientCAs = tls.RequireAndVerifyClientCert, pool
 			}
-			s.TLS = credentials.NewTLS(c)
+			s.TLS = c
 			l, err := net.Listen("tcp", "127.0.0.1:0")
 			if err != nil {
 				t.Fatal(err)

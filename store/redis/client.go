@@ -72,19 +72,25 @@ func Check(ctx context.Context, c Config, caches ...string) error {
 	if err != nil {
 		return err
 	}
-	for _, cache := range caches {
-		err = errors.Join(err, client.Elsewhere(ctx, cache))
-	}
-	return errors.Join(err, client.Close())
+	return errors.Join(client.elsewhere(ctx, caches), client.Close())
 }
 
 // Pool returns the connection pool, for other uses of this package.
 func (c *Client) Pool() goredis.UniversalClient { return c.pool }
 
-// Health checks that the server responds.
-func (c *Client) Health(ctx context.Context) error {
+// Health checks that the server responds and has the keys of the caches.
+func (c *Client) Health(ctx context.Context, caches ...string) error {
 	if err := c.pool.Ping(ctx).Err(); err != nil {
 		return fmt.Errorf("redis does not answer: %w", err)
+	}
+	return c.elsewhere(ctx, caches)
+}
+
+func (c *Client) elsewhere(ctx context.Context, caches []string) error {
+	for _, cache := range caches {
+		if err := c.Elsewhere(ctx, cache); err != nil {
+			return err
+		}
 	}
 	return nil
 }
