@@ -102,7 +102,7 @@ type TransportOptions struct {
 }
 
 // identity identifies a certificate: a hash over the chain and its signing key. The key
-// is included because chains are public: whoever has a chain without its key must not
+// is included because chains are public: a caller that has a chain without its key must not
 // get a connection made with that key.
 func (o TransportOptions) identity() [sha256.Size]byte {
 	if o.Certificate == nil {

@@ -99,7 +99,7 @@ type Sealer interface {
 // Blobs stores what is too large for a result.
 type Blobs interface {
 	Put(ctx context.Context, b toolkeep.Blob, r io.Reader) (toolkeep.Blob, error)
-	// Remove removes a blob that nobody was told of.
+	// Remove removes a blob whose id was given to no caller.
 	Remove(ctx context.Context, id string) error
 }
 

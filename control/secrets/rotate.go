@@ -17,7 +17,7 @@ import (
 type Resealed struct {
 	Key       string `json:"key" doc:"id of the key that seals now"`
 	Keys      int    `json:"keys" doc:"keys that the server has"`
-	Resealed  int    `json:"resealed" doc:"items sealed anew"`
+	Resealed  int    `json:"resealed" doc:"items sealed again"`
 	Unchanged int    `json:"unchanged" doc:"items that the key had sealed already, or that hold nothing sealed"`
 	Failed    int    `json:"failed" doc:"items that stay as they were; the log says why"`
 }

@@ -215,7 +215,7 @@ func retain(t *testing.T, p Place) {
 	have, err := v.Have(t.Context(), dead)
 	must(t, err)
 	if slices.Contains(have, true) {
-		t.Error("vectors that nobody uses are kept")
+		t.Error("vectors that no tool uses are kept")
 	}
 	query := Vectors(4, 1, dims)
 	check := func(s discover.Selection, what string) {

@@ -68,7 +68,7 @@ func newPool(c egress.PoolConfig) *pool {
 }
 
 // keyOf separates connections that must not be shared. The client's private key is part
-// of it: certificate chains are public, and whoever copies one lacks its key.
+// of it: certificate chains are public, and a copy of one comes without its key.
 func keyOf(tenant string, b *binding, cert *tls.Certificate) poolKey {
 	h := sha256.New()
 	part := func(s []byte) {

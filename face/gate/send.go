@@ -52,7 +52,7 @@ func (g *Gate) Send(w http.ResponseWriter, r *http.Request, status int, contentT
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(g.limits.WriteTimeout))
 	w.WriteHeader(status)
 	if r.Method != http.MethodHead {
-		_, _ = w.Write(body) // the peer is gone; nobody is left to tell
+		_, _ = w.Write(body) // the peer is gone and cannot be told
 	}
 }
 

@@ -14,7 +14,7 @@ type Learning interface {
 	// Report tells what happened in a tenant from one day to another, by tool, user or
 	// strategy.
 	Report(tenant string, from, to time.Time, by string) learned.Report
-	// Train learns the weights of a tenant anew.
+	// Train learns the weights of a tenant again.
 	Train(ctx context.Context, tenant string) (learned.Training, error)
 	// ResetWeights gives up the learned weights of the principal's tenant.
 	ResetWeights(ctx context.Context, p *toolkeep.Principal) error

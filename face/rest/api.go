@@ -102,8 +102,8 @@ func (a *API) route(pattern string, h http.HandlerFunc) {
 	a.mux.HandleFunc(pattern, h)
 }
 
-// mounts adds the other handlers of the port, and the answer for paths that
-// nobody has.
+// mounts adds the other handlers of the port, and the answer for paths that have
+// no handler.
 func (a *API) mounts() {
 	root := false
 	for pattern, h := range a.c.Mounts {

@@ -28,7 +28,7 @@ func (a *API) events(w http.ResponseWriter, r *http.Request) {
 	}
 	last := toolkeep.ClipBytes(r.Header.Get("Last-Event-Id"), 128)
 	if last == resultID(id) {
-		// Only whoever may see the call learns that it has ended.
+		// Only a caller that may see the call learns that it has ended.
 		if _, err := a.c.Calls.Get(r.Context(), p, id); err != nil {
 			a.gate.Refuse(w, r, err)
 			return
@@ -45,7 +45,7 @@ func (a *API) events(w http.ResponseWriter, r *http.Request) {
 }
 
 // follow reads the watch in a goroutine of its own, so that a slow client holds
-// up neither the watch nor whoever feeds it. It ends with ctx or the watch.
+// up neither the watch nor its source. It ends with ctx or the watch.
 func (a *API) follow(ctx context.Context, p *toolkeep.Principal, id string) *latest {
 	l := &latest{ready: make(chan struct{}, 1), done: make(chan struct{})}
 	go func() {
@@ -67,7 +67,7 @@ func (a *API) follow(ctx context.Context, p *toolkeep.Principal, id string) *lat
 	return l
 }
 
-// latest holds the newest row only; those that nobody took in time are gone,
+// latest holds the newest row only; those that were not taken in time are gone,
 // but never the last one.
 type latest struct {
 	mu    sync.Mutex

@@ -60,7 +60,7 @@ type IngestProgress struct {
 	Total int    `json:"total"`
 }
 
-// settle finishes a publication: it has tools indexed anew where that was asked for, waits
+// settle finishes a publication: it has tools indexed again where that was asked for, waits
 // for their vectors where that was, and says how far search knows them.
 func (a *API) settle(ctx context.Context, p *toolkeep.Principal, list []catalog.Published, o PublishOptions, to *progress) []IndexingStatus {
 	tenant := p.Tenant

@@ -16,14 +16,14 @@ const (
 )
 
 // progress is the stream on which an operation tells how far it is. A nil one tells
-// nobody. Refusals before the first event are ordinary problem documents.
+// nothing. Refusals before the first event are ordinary problem documents.
 type progress struct {
 	a     *API
 	w     http.ResponseWriter
 	rc    *http.ResponseController
 	form  string // ndjsonType or eventsType
 	begun bool
-	gone  bool // nobody reads
+	gone  bool // the client has left
 	next  time.Time
 	buf   []byte
 }

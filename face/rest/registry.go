@@ -34,7 +34,7 @@ type PublishOptions struct {
 	Force        bool `json:"force,omitempty" doc:"publish in spite of breaking changes; needs catalog:admin and is recorded"`
 	DryRun       bool `json:"dry_run,omitempty" doc:"check everything, change nothing"`
 	Shared       bool `json:"shared,omitempty" doc:"the tool belongs to all tenants; needs catalog:admin"`
-	ForceReindex bool `json:"forceReindex,omitempty" doc:"take the tools apart and embed them anew even if the same content was there before; new content is indexed in any case"`
+	ForceReindex bool `json:"forceReindex,omitempty" doc:"take the tools apart and embed them again even if the same content was there before; new content is indexed in any case"`
 	// AwaitEmbedding holds the answer back until meanings are compared too.
 	AwaitEmbedding bool `json:"await_embedding,omitempty" doc:"answer once the tools have their vectors, after 30 s at the latest, 10 min in a stream; default: at once, with embedding pending"`
 }

@@ -13,8 +13,8 @@ type SearchAdmin interface {
 	// Flush drops kept answers of search: of all scopes, or of the user, tool or
 	// strategy that id names. E3301, E3965.
 	Flush(ctx context.Context, p *toolkeep.Principal, scope, id string) error
-	// Reindex takes tools apart anew, all that the tenant can see where ids is nil, and with
-	// embeddings makes their vectors anew too. It tells how many tools that will be. E3965.
+	// Reindex takes tools apart again, all that the tenant can see where ids is nil, and with
+	// embeddings makes their vectors again too. It tells how many tools that will be. E3965.
 	Reindex(ctx context.Context, p *toolkeep.Principal, ids []string, embeddings bool) (queued int, err error)
 }
 
@@ -83,15 +83,15 @@ type reindexInput struct {
 	Body struct {
 		Scope      string   `json:"scope" enum:"all,specific" doc:"all tools that your tenant can see, or those of toolIds"`
 		ToolIDs    []string `json:"toolIds,omitempty" maxItems:"1000" doc:"required for scope specific"`
-		Embeddings bool     `json:"forceEmbeddingRegeneration,omitempty" doc:"make the vectors anew too; the old ones count until then"`
+		Embeddings bool     `json:"forceEmbeddingRegeneration,omitempty" doc:"make the vectors again too; the old ones count until then"`
 	} `nameHint:"ReindexRequest"`
 }
 
 type reindexOutput struct {
 	Body struct {
 		Status     string `json:"status" enum:"success"`
-		Queued     int    `json:"queued" doc:"tools that are taken apart anew, on every node, from now on"`
-		Embeddings int    `json:"embeddings" doc:"of them, those whose vectors are made anew"`
+		Queued     int    `json:"queued" doc:"tools that are taken apart again, on every node, from now on"`
+		Embeddings int    `json:"embeddings" doc:"of them, those whose vectors are made again"`
 	} `nameHint:"ReindexAnswer"`
 }
 

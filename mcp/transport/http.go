@@ -85,7 +85,7 @@ func (c *HTTPConn) Write(ctx context.Context, m *mcp.Message) error {
 	return err
 }
 
-// post sends the message. If it returns nil, whoever holds the exchange ends it.
+// post sends the message. If it returns nil, the holder of the exchange ends it.
 func (c *HTTPConn) post(m *mcp.Message, x *exchange) *SendError {
 	version := m.Version()
 	c.mu.Lock()

@@ -68,7 +68,7 @@ func Run(t *testing.T, open Open) {
 		{"keys", testKeys},
 		{"items", testItems},
 		{"items are expected", testItemsExpected},
-		{"items made anew", testItemsAnew},
+		{"items made again", testItemsAnew},
 		{"items of tenants", testItemsTenants},
 		{"items that are malformed", testItemsMalformed},
 		{"items all or nothing", testItemsAllOrNothing},

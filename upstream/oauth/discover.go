@@ -152,7 +152,7 @@ func (l *Logins) resource(ctx context.Context, r Ref, own *url.URL, ask challeng
 }
 
 // covers reports whether resource metadata applies to the server: its resource must be
-// the server's address or a path above it. Whoever publishes the metadata controls the
+// the server's address or a path above it. The publisher of the metadata controls the
 // whole origin, so a finer check would gain nothing.
 func covers(resource string, own *url.URL) bool {
 	u, err := url.Parse(resource)

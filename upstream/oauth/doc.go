@@ -13,7 +13,7 @@
 //	          cookie, exchanges it and stores the token
 //
 // The whole state of a login is sealed in the store, so the page and the callback may
-// reach any node, also after a restart. A code is exchanged once, by whoever removes
+// reach any node, also after a restart. A code is exchanged once, by the node that removes
 // the login's item from the store.
 //
 // The page prevents an attack: a login address can be sent to another person, who would

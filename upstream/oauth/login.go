@@ -88,7 +88,7 @@ func (l *Logins) begin(ctx context.Context, r Ref, ask challenge) error {
 		return b.err
 	}
 	at := l.c.PublicURL() + "/oauth/login/" + b.id
-	// The address is not in the message, which goes into logs and events: whoever opens
+	// The address is not in the message, which goes into logs and events: a person who opens
 	// it first could log the principal in with their own account.
 	return unsent(toolkeep.NewError(toolkeep.LoginRequired, "%s has to log in at the MCP server %s: open details.url in a browser, then call again", r.Subject, r.Server).
 		With("url", at).With("server", r.Server))

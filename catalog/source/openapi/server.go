@@ -293,7 +293,7 @@ func schemeRank(s string) int {
 // vouched tells whether the user, and not only the document, stands for an
 // address of the inner network: the document was fetched from that address. Only
 // then, or if --server names it, the host enters the tool's allow-list, which
-// opens it. A host name that a document gives is never opened: nobody knows where
+// opens it. A host name that a document gives is never opened: it is not known where
 // it leads. Link-local addresses, where clouds keep their metadata, take --server.
 func (d *document) vouched(u *url.URL) bool {
 	if ip, err := netip.ParseAddr(u.Hostname()); err == nil && (ip.IsLinkLocalUnicast() || ip.IsMulticast() || ip.IsUnspecified()) {
