@@ -49,8 +49,26 @@ type Info struct {
 // Ref returns the reference used in manifests.
 func (i Info) Ref() string { return "secret://" + i.Name }
 
-// mayChange resolves w and checks that the caller may change secrets there: always its own user's; any other needs
-// secrets:admin. E3201, E3301.
+// MayChange checks that the caller may change secrets of a scope: always its own user's; any other needs
+// secrets:admin. The name, and a scope that does not exist, are not looked at. E3201.
+func (l *Local) MayChange(p *toolkeep.Principal, w Where) error {
+	switch w.Scope {
+	case "", User:
+		if cmp.Or(w.Owner, user(p)) == user(p) {
+			return nil
+		}
+	case Workspace, Organisation:
+	default:
+		return nil
+	}
+	if p.May(toolkeep.PermSecretsAdmin) {
+		return nil
+	}
+	return refuse(toolkeep.PermissionDenied, "secrets of scope %s need the permission %s; your own (scope user) you may always change",
+		cmp.Or(w.Scope, User), toolkeep.PermSecretsAdmin).With("permission", toolkeep.PermSecretsAdmin)
+}
+
+// mayChange resolves w and checks that the caller may change secrets there. E3201, E3301.
 func (l *Local) mayChange(p *toolkeep.Principal, w Where) (scopedName, error) {
 	at := scopedName{scope: w.Scope, owner: w.Owner, name: w.Name}
 	if !nameForm.MatchString(w.Name) {
@@ -59,12 +77,10 @@ func (l *Local) mayChange(p *toolkeep.Principal, w Where) (scopedName, error) {
 	if p.Tenant == "" {
 		return at, refuse(toolkeep.PermissionDenied, "the caller belongs to no tenant")
 	}
-	own := false
 	switch at.scope {
 	case "", User:
 		at.scope = User
 		at.owner = cmp.Or(at.owner, user(p))
-		own = at.owner == user(p)
 	case Workspace:
 		at.owner = cmp.Or(at.owner, p.Workspace)
 		if at.owner == "" {
@@ -80,11 +96,7 @@ func (l *Local) mayChange(p *toolkeep.Principal, w Where) (scopedName, error) {
 	if len(at.owner) > MaxOwner {
 		return at, refuse(toolkeep.InvalidParameters, "the name of the user or workspace is over %d bytes", MaxOwner)
 	}
-	if !own && !p.May(toolkeep.PermSecretsAdmin) {
-		return at, refuse(toolkeep.PermissionDenied, "secrets of scope %s need the permission %s; your own (scope user) you may always change", at.scope, toolkeep.PermSecretsAdmin).
-			With("permission", toolkeep.PermSecretsAdmin)
-	}
-	return at, nil
+	return at, l.MayChange(p, w)
 }
 
 // Set stores a value and replaces any earlier one. The next call on any node uses it.

@@ -191,6 +191,13 @@ func (w Where) named(name string) (secret.Where, error) {
 	return out, nil
 }
 
+// MayPut checks that the principal may set a secret there, before the rest of the request is
+// looked at. E3201.
+func (s *Secrets) MayPut(p *toolkeep.Principal, w Where) error {
+	at, _ := w.named("")
+	return s.c.Local.MayChange(p, at)
+}
+
 // Put sets a value; one's own (scope user) every principal may. A zero expires is never.
 // E3201, E3301, E3965.
 func (s *Secrets) Put(ctx context.Context, p *toolkeep.Principal, name string, w Where, value string, expires time.Time) (Info, error) {
@@ -220,18 +227,32 @@ func (s *Secrets) Delete(ctx context.Context, p *toolkeep.Principal, name string
 // testTime bounds a test.
 const testTime = 10 * time.Second
 
+// MayTest checks that the principal may test a reference, before the rest of the request is
+// looked at. E3201.
+func (s *Secrets) MayTest(p *toolkeep.Principal, ref string, as Where) error {
+	if (as.User != "" || as.Workspace != "") && !p.May(toolkeep.PermSecretsAdmin) {
+		return toolkeep.NewError(toolkeep.PermissionDenied, "to test as another user or workspace you need the permission %s", toolkeep.PermSecretsAdmin)
+	}
+	if !inStore(ref) && !handles(p) {
+		return toolkeep.NewError(toolkeep.PermissionDenied, "to test a reference outside of the secret store you need the permission %s or %s", toolkeep.PermSecrets, toolkeep.PermSecretsAdmin)
+	}
+	return nil
+}
+
+// inStore tells whether a reference, or a name alone, is that of a stored secret.
+func inStore(ref string) bool {
+	return !strings.Contains(ref, "://") || strings.HasPrefix(ref, "secret://")
+}
+
 // Test reads a reference as a call would, and tells all but its value. A name alone is
 // secret://name. as names another user or workspace; its scope is not read. E3201, E3403.
 func (s *Secrets) Test(ctx context.Context, p *toolkeep.Principal, ref string, as Where) (State, error) {
+	if err := s.MayTest(p, ref, as); err != nil {
+		return State{}, err
+	}
+	stored := inStore(ref)
 	if !strings.Contains(ref, "://") {
 		ref = "secret://" + ref
-	}
-	stored := strings.HasPrefix(ref, "secret://")
-	if (as.User != "" || as.Workspace != "") && !p.May(toolkeep.PermSecretsAdmin) {
-		return State{}, toolkeep.NewError(toolkeep.PermissionDenied, "to test as another user or workspace you need the permission %s", toolkeep.PermSecretsAdmin)
-	}
-	if !stored && !handles(p) {
-		return State{}, toolkeep.NewError(toolkeep.PermissionDenied, "to test a reference outside of the secret store you need the permission %s or %s", toolkeep.PermSecrets, toolkeep.PermSecretsAdmin)
 	}
 	who := *p
 	if as.User != "" {

@@ -143,6 +143,10 @@ type batchInput struct {
 	} `nameHint:"BatchRegisterRequest"`
 }
 
+func (*batchInput) needs(_ *API, p *toolkeep.Principal, body tree) error {
+	return publishNeeds(p, body)
+}
+
 type batchOutput struct {
 	Body BatchResult `nameHint:"BatchRegisterResponse"`
 }

@@ -162,6 +162,11 @@ type cancelInput struct {
 	Body         *CancelRequest
 }
 
+func (*cancelInput) needs(_ *API, p *toolkeep.Principal, body tree) error {
+	c, _ := body["agent_context"].(map[string]any)
+	return own(p, textOf(c["tenant_id"]), textOf(c["agent_did"]))
+}
+
 type cancelOutput struct {
 	Body struct {
 		InvocationID string `json:"invocation_id"`
@@ -177,9 +182,6 @@ func (a *API) cancel(ctx context.Context, p *toolkeep.Principal, in *cancelInput
 		if b.InvocationID != "" && b.InvocationID != in.InvocationID {
 			return nil, toolkeep.NewError(toolkeep.MalformedRequest, "invocation_id of the body and of the path have different values")
 		}
-		if err := own(p, b.AgentContext); err != nil {
-			return nil, err
-		}
 	}
 	done, message, err := a.c.Calls.Cancel(ctx, p, in.InvocationID, why)
 	if err != nil {
@@ -190,15 +192,12 @@ func (a *API) cancel(ctx context.Context, p *toolkeep.Principal, in *cancelInput
 	return out, nil
 }
 
-// own checks that ids in a body are the principal's.
-func own(p *toolkeep.Principal, c *AgentContext) error {
-	if c == nil {
-		return nil
-	}
-	if c.TenantID != "" && c.TenantID != p.Tenant {
+// own checks that the ids of an agent_context, "" for none, are the principal's.
+func own(p *toolkeep.Principal, tenant, agent string) error {
+	if tenant != "" && tenant != p.Tenant {
 		return toolkeep.NewError(toolkeep.PermissionDenied, "agent_context.tenant_id is not your tenant").With("reason", "RBAC_DENIED")
 	}
-	if c.AgentDID != "" && c.AgentDID != p.Subject {
+	if agent != "" && agent != p.Subject {
 		return gate.Need(p, toolkeep.PermActAs)
 	}
 	return nil

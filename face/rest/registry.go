@@ -39,6 +39,14 @@ type PublishOptions struct {
 	AwaitEmbedding bool `json:"await_embedding,omitempty" doc:"answer once the tools have their vectors, after 30 s at the latest, 10 min in a stream; default: at once, with embedding pending"`
 }
 
+// publishNeeds is what publishing with the options of a body needs beside PermPublish.
+func publishNeeds(p *toolkeep.Principal, body tree) error {
+	if body["force"] == true || body["shared"] == true {
+		return gate.Need(p, toolkeep.PermLifecycle)
+	}
+	return nil
+}
+
 // RegisterRequest is Discovery's, with how to publish.
 type RegisterRequest struct {
 	Registration
@@ -46,6 +54,10 @@ type RegisterRequest struct {
 }
 
 type registerInput struct{ Body RegisterRequest }
+
+func (*registerInput) needs(_ *API, p *toolkeep.Principal, body tree) error {
+	return publishNeeds(p, body)
+}
 
 // PublishedVersion is what became of one manifest.
 type PublishedVersion struct {
@@ -75,6 +87,10 @@ func (a *API) registerTool(ctx context.Context, p *toolkeep.Principal, in *regis
 type putToolInput struct {
 	ToolID string `path:"tool_id" maxLength:"4096"`
 	Body   RegisterRequest
+}
+
+func (*putToolInput) needs(_ *API, p *toolkeep.Principal, body tree) error {
+	return publishNeeds(p, body)
 }
 
 func (a *API) putTool(ctx context.Context, p *toolkeep.Principal, in *putToolInput) (*registerOutput, error) {
@@ -228,6 +244,10 @@ type importInput struct {
 		DeepLists string            `json:"deep_lists,omitempty" enum:"indices,brackets,repeat" doc:"how style deepObject writes the elements of a list: a[0]=1 (default), a[]=1 or a=1"`
 		PublishOptions
 	} `nameHint:"ImportRequestBody"`
+}
+
+func (*importInput) needs(_ *API, p *toolkeep.Principal, body tree) error {
+	return publishNeeds(p, body)
 }
 
 type importOutput struct {

@@ -33,7 +33,8 @@ type route struct {
 }
 
 // register makes a route of a function that takes the principal as a parameter and
-// returns ordinary errors. permission, if set, must be the principal's.
+// returns ordinary errors. permission, if set, must be the principal's. An input that is a
+// needer is asked for what else the principal needs.
 //
 // The fields of I are filled from what their tags name (path, query, header) and
 // Body from the body, all of it held against the schemas of the document. Of O,
@@ -59,7 +60,11 @@ func register[I, O any](a *API, r route, permission string, fn func(context.Cont
 			return nil, err
 		}
 		x := new(I)
-		if err := in.read(req, r.limits, reflect.ValueOf(x).Elem()); err != nil {
+		needs := func(tree) error { return nil }
+		if n, ok := any(x).(needer); ok {
+			needs = func(body tree) error { return n.needs(a, p, body) }
+		}
+		if err := in.read(req, r.limits, reflect.ValueOf(x).Elem(), needs); err != nil {
 			return nil, err
 		}
 		if told, ok := any(x).(interface{ tells(*progress) }); ok {
@@ -97,6 +102,19 @@ func register[I, O any](a *API, r route, permission string, fn func(context.Cont
 		}
 		serve(w, req, nil)
 	})
+}
+
+// needer is an input whose body decides which permission the principal needs. It is asked
+// before the body is held against its schema, so that nobody is told what is wrong with what
+// they may not send; a member that is of another type than its schema's is as good as none.
+type needer interface {
+	needs(a *API, p *toolkeep.Principal, body tree) error
+}
+
+// textOf is v if it is text.
+func textOf(v any) string {
+	s, _ := v.(string)
+	return s
 }
 
 // param is a field of an input that is not in the body.
@@ -178,8 +196,8 @@ func (in *input) document(r route) route {
 	return r
 }
 
-// read fills an input. E3301, E3302, E3311, E3312, E3330.
-func (in *input) read(r *http.Request, limits canon.Limits, v reflect.Value) error {
+// read fills an input. E3301, E3302, E3311, E3312, E3330, and what needs answers for the body.
+func (in *input) read(r *http.Request, limits canon.Limits, v reflect.Value, needs func(tree) error) error {
 	if err := in.readParams(r, v); err != nil || in.body == nil {
 		return err
 	}
@@ -199,6 +217,11 @@ func (in *input) read(r *http.Request, limits canon.Limits, v reflect.Value) err
 	sent, err := canon.Parse(body, limits)
 	if err != nil {
 		return err
+	}
+	if object, ok := sent.(map[string]any); ok {
+		if err := needs(object); err != nil {
+			return err
+		}
 	}
 	if faults := in.checkBody().ValidateSecret(r.Context(), sent); len(faults) > 0 {
 		return badInput(faults)

@@ -12,8 +12,10 @@ import (
 // Secrets is what control/secrets does, which see.
 type Secrets interface {
 	List(ctx context.Context, p *toolkeep.Principal) ([]secrets.Info, error)
+	MayPut(p *toolkeep.Principal, w secrets.Where) error
 	Put(ctx context.Context, p *toolkeep.Principal, name string, w secrets.Where, value string, expires time.Time) (secrets.Info, error)
 	Delete(ctx context.Context, p *toolkeep.Principal, name string, w secrets.Where) error
+	MayTest(p *toolkeep.Principal, ref string, as secrets.Where) error
 	Test(ctx context.Context, p *toolkeep.Principal, ref string, as secrets.Where) (secrets.State, error)
 	RotateSealKey(ctx context.Context, p *toolkeep.Principal, fresh bool) (secrets.Resealed, error)
 	ToolAuth(ctx context.Context, p *toolkeep.Principal, t *toolkeep.Tool, ask bool) *secret.Auth
@@ -73,6 +75,10 @@ type putSecretInput struct {
 	} `nameHint:"PutSecretRequest"`
 }
 
+func (in *putSecretInput) needs(a *API, p *toolkeep.Principal, body tree) error {
+	return a.c.Secrets.MayPut(p, secrets.Where{Scope: textOf(body["scope"]), User: textOf(body["user"]), Workspace: textOf(body["workspace"])})
+}
+
 type secretOutput struct{ Body SecretInfo }
 
 func (a *API) putSecret(ctx context.Context, p *toolkeep.Principal, in *putSecretInput) (*secretOutput, error) {
@@ -102,6 +108,10 @@ type testSecretInput struct {
 		User      string `json:"user,omitempty" maxLength:"512" doc:"test as this user; needs secrets:admin"`
 		Workspace string `json:"workspace,omitempty" maxLength:"512" doc:"test as of this workspace; needs secrets:admin"`
 	} `nameHint:"TestSecretRequest"`
+}
+
+func (in *testSecretInput) needs(a *API, p *toolkeep.Principal, body tree) error {
+	return a.c.Secrets.MayTest(p, textOf(body["reference"]), secrets.Where{User: textOf(body["user"]), Workspace: textOf(body["workspace"])})
 }
 
 type testSecretOutput struct{ Body SecretState }
