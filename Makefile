@@ -62,7 +62,7 @@ generate: generate-code ## write every file and page that is made from others
 generate-code:
 	@$(GO) run ./tools/errgen
 	@cd tools/protogen && $(GO) run .
-	@$(GO) test -count=1 -run '^TestDocs$$' ./config -update >/dev/null
+	@$(GO) test -count=1 -run '^TestDocs$$' ./config ./datadir -update >/dev/null
 
 lint: ## go vet and staticcheck
 	@$(GO) vet ./...

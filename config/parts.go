@@ -54,7 +54,7 @@ func (v Vault) Store(data string) vault.Config {
 		Auth: vault.Auth{Method: v.Auth, Mount: v.AuthMount, Role: v.Role, Token: v.Token, TokenFile: v.TokenFile,
 			SecretID: v.SecretID, SecretIDFile: v.SecretIDFile, Wrapped: v.Wrapped, JWTFile: v.JWTFile,
 			ServiceAccount: v.ServiceAccount, Region: v.Region, Resource: v.Resource, ServerID: v.ServerID,
-			NonceFile: filepath.Join(data, "vault.nonce")},
+			NonceFile: filepath.Join(data, datadir.VaultNonce)},
 		Paths: v.Paths, Prefix: v.Prefix, Mounts: v.Mounts, Timeout: v.Timeout,
 	}
 }

@@ -1,4 +1,4 @@
-// Package datadir is the data directory of a server: what its files are called, and the
+// Package datadir is the data directory of a server: what lies in it (Places), and the
 // lock by which one process owns it.
 package datadir
 
@@ -10,22 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"syscall"
-)
-
-// Names of what a data directory holds.
-const (
-	Database = "toolkeep.db" // SQLite; not with PostgreSQL
-	SealKey  = "seal.key"    // unless secrets.seal_key names another file
-	AdminKey = "admin.key"   // text of the first admin key
-	Blobs    = "blobs"       // unless store.blobs names another folder
-	Models   = "models"      // of embeddings, unless search.models_dir names another folder
-	Vectors  = "vectors"     // of tools
-	Notes    = "notes"       // of the std.note tools
-	Files    = "files"       // of file tools, a folder for each tenant
-	Secrets  = "secrets"     // unless secrets.dirs names others
-	Server   = "server.json" // where the running server listens
-	Spool    = "spool.jsonl" // records made while the store was away
-	lock     = "lock"
 )
 
 // Lock claims the data directory dir for this process until release is called. A

@@ -8,6 +8,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/control/servers"
+	"github.com/toolkeep/toolkeep/datadir"
 	"github.com/toolkeep/toolkeep/egress"
 	"github.com/toolkeep/toolkeep/upstream"
 	"github.com/toolkeep/toolkeep/upstream/oauth"
@@ -29,7 +30,7 @@ func (n *Node) buildUpstream(context.Context) error {
 		Clock: n.options.Clock, Log: n.logger("mcp_login")})
 	n.credentials = &servers.Credentials{Secrets: n.secrets, Sealer: n.sealer, Logins: n.logins}
 	c := upstream.Config{
-		Reaper: n.options.Reaper, Dir: filepath.Join(n.config.Data, "mcp"),
+		Reaper: n.options.Reaper, Dir: filepath.Join(n.config.Data, datadir.MCP),
 		Client:  canon.Append(nil, map[string]any{"name": "toolkeep", "version": n.options.Version}),
 		Secrets: n.credentials, Authorize: n.credentials.Authorize, Redact: n.redact, Log: n.logger("mcp"), Clock: n.options.Clock, HTTPClient: n.client,
 		Accepted: func(owner, server, tool string) [][]byte {

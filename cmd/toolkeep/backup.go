@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,7 +15,6 @@ import (
 	"github.com/toolkeep/toolkeep/config"
 	"github.com/toolkeep/toolkeep/control/backup"
 	"github.com/toolkeep/toolkeep/datadir"
-	"github.com/toolkeep/toolkeep/store/blob"
 	"github.com/toolkeep/toolkeep/store/sqlite"
 )
 
@@ -24,19 +24,21 @@ func (a *app) backupCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "backup FILE",
 		Short: "Copy all stored data into one archive, while the server runs or not",
-		Long: `Copy everything that is kept into one archive: the database, the key that seals what lies sealed in it,
-blobs and the notes of the std.note tools. The server may run and goes on working; the copy is of one moment, and is
-checked before the archive is finished. FILE is a tar.gz that its owner alone may read; a FILE that is
-there already is not replaced. Beside FILE there must be room for a copy of the database.
+		Long: `Copy what is kept of a data directory into one archive. The server may run and goes on working; the copy
+is of one moment, and is checked before the archive is finished. FILE is a tar.gz that its owner alone may
+read; a FILE that is there already is not replaced. Beside FILE there must be room for a copy of the database.
 
+In the archive:
+` + placeList(datadir.Always) + `
+With --secrets also:
+` + placeList(datadir.WithSecrets) + `
+Not in it:
+` + placeList(datadir.Never) + `
 The archive holds secrets, also without --secrets: those of "toolkeep secrets set", agents' contexts,
 arguments of waiting calls, values of MCP servers' environment and headers and logins at them lie sealed in
 the database, and the key that opens them is beside it. Keep it as you keep secrets. A sealing key in
-TOOLKEEP_SEAL_KEY is not in it: nothing that is sealed can be read without that key.
-
-API keys are in the database as hashes, so that the same keys work after a restore. --secrets adds two
-things that are files in the data directory: admin.key, the text of the admin key, and the folder secrets,
-whose files manifests name as file://.
+TOOLKEEP_SEAL_KEY is not in it: nothing that is sealed can be read without that key. API keys are in the
+database as hashes, so that the same keys work after a restore.
 
 With PostgreSQL (store.dsn) the database is not in the data directory: use pg_dump.`,
 		Example: "  toolkeep backup toolkeep-2026-03-01.tar.gz\n  toolkeep backup --data /var/lib/toolkeep --secrets /mnt/backup/all.tar.gz",
@@ -53,14 +55,45 @@ With PostgreSQL (store.dsn) the database is not in the data directory: use pg_du
 		},
 	}
 	f.addSettings(c)
-	c.Flags().BoolVar(&secrets, "secrets", false, "also admin.key and the files of the folder secrets")
+	c.Flags().BoolVar(&secrets, "secrets", false, "also "+strings.Join(placeNames(datadir.WithSecrets), " and "))
 	return a.withJSON(c)
+}
+
+// placeNames are the names of the places in the data directory that are kept so.
+func placeNames(kept datadir.Kept) (names []string) {
+	for _, p := range datadir.Places {
+		switch {
+		case p.Kept != kept:
+		case p.Folder:
+			names = append(names, p.Name+"/")
+		default:
+			names = append(names, p.Name)
+		}
+	}
+	return names
+}
+
+// placeList is a line for each of them.
+func placeList(kept datadir.Kept) string {
+	var b strings.Builder
+	names := placeNames(kept)
+	for _, p := range datadir.Places {
+		if p.Kept != kept {
+			continue
+		}
+		line := fmt.Sprintf("  %-13s %s", names[0], p.What)
+		if names = names[1:]; p.Why != "" {
+			line += ": " + p.Why
+		}
+		b.WriteString(line + "\n")
+	}
+	return b.String()
 }
 
 // archives returns the backup settings.
 func (a *app) archives(c *config.Config) *backup.Config {
 	return &backup.Config{Data: c.Data, Blobs: c.Store.Blobs, SealKey: c.Secrets.SealKey, KeysElsewhere: c.Secrets.SealKeys != "",
-		SecretsElsewhere: len(c.Secrets.Dirs) > 0, Database: database{}, Version: version, MaxBlob: blob.MaxBytes,
+		SecretsElsewhere: len(c.Secrets.Dirs) > 0, Database: database{}, Version: version,
 		Warn: func(text string) { fmt.Fprintln(a.stderr, "toolkeep:", text) }}
 }
 
@@ -114,9 +147,9 @@ or one of a newer version, changes nothing.
 
 --force moves what is in the directory aside, to DIR.before-restore-TIME; nothing is deleted.
 
-Secrets of "toolkeep secrets set" and all API keys work again. An archive that was made without --secrets
-has no admin.key and no files of the folder secrets: put those files back yourself, and use a key that
-you have, in TOOLKEEP_KEY, or make an admin key with "toolkeep keys recover".
+Secrets of "toolkeep secrets set" and all API keys work again. Only an archive that was made with --secrets has:
+` + placeList(datadir.WithSecrets) + `Without them put the files back yourself, and use a key that you have, in TOOLKEEP_KEY, or make an admin key
+with "toolkeep keys recover".
 
 Calls that waited when the backup was made are carried out by the server that starts on the directory,
 also those that were carried out since; those that ran are treated as after a crash.`,

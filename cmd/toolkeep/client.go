@@ -50,7 +50,7 @@ func (a *app) connect() (*client, error) {
 		c.base = info.URL
 	}
 	if c.key == "" && c.base == info.URL {
-		raw, err := os.ReadFile(filepath.Join(a.data, "admin.key"))
+		raw, err := os.ReadFile(filepath.Join(a.data, datadir.AdminKey))
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, usagef("the key file of the data directory cannot be read: %v", err)
 		}

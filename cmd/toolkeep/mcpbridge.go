@@ -21,6 +21,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/toolkeep/toolkeep/datadir"
 	"github.com/toolkeep/toolkeep/mcp"
 	"github.com/toolkeep/toolkeep/mcp/transport"
 )
@@ -81,7 +82,7 @@ func (a *app) startServer(ctx context.Context) (*client, error) {
 	if err := os.MkdirAll(a.data, 0o700); err != nil {
 		return nil, &failure{code: exitUnavailable, err: err}
 	}
-	log, err := os.OpenFile(filepath.Join(a.data, "server.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	log, err := os.OpenFile(filepath.Join(a.data, datadir.ServerLog), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, &failure{code: exitUnavailable, err: err}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/config"
+	"github.com/toolkeep/toolkeep/datadir"
 	"github.com/toolkeep/toolkeep/node"
 )
 
@@ -205,7 +206,7 @@ func (a *app) welcome(n *node.Node, c *config.Config) {
 		}
 		fmt.Fprintf(w, "gRPC on %s://%s\n", scheme, at)
 	}
-	keyFile := filepath.Join(c.Data, "admin.key")
+	keyFile := filepath.Join(c.Data, datadir.AdminKey)
 	switch {
 	case n.AdminKey != "":
 		fmt.Fprintf(w, "A new admin key is in %s; commands on this machine find it automatically.\n", keyFile)

@@ -59,13 +59,15 @@ type Config struct {
 
 	Database Database
 	Version  string // of the program
-	MaxBlob  int64  // bytes of one blob that a restore takes
 	// Warn is told what is not in the archive, or is to be done after a restore.
 	Warn func(text string)
 }
 
-func (c *Config) blobs() string   { return cmp.Or(c.Blobs, filepath.Join(c.Data, datadir.Blobs)) }
-func (c *Config) sealKey() string { return cmp.Or(c.SealKey, filepath.Join(c.Data, datadir.SealKey)) }
+// at is where a place is: in Data, or where a setting puts it.
+func (c *Config) at(p datadir.Place) string {
+	set := map[string]string{datadir.Blobs: c.Blobs, datadir.SealKey: c.SealKey}
+	return cmp.Or(set[p.Name], filepath.Join(c.Data, p.Name))
+}
 
 func (c *Config) warn(format string, args ...any) { c.Warn(fmt.Sprintf(format, args...)) }
 
@@ -84,8 +86,8 @@ func (f fault) Unwrap() []error { return []error{f.kind, f.err} }
 
 func usage(format string, args ...any) error { return fault{ErrUsage, fmt.Errorf(format, args...)} }
 
-// Make copies everything that is kept into a new file and gives its size. secrets takes
-// admin.key and the files of the folder secrets along; what lies sealed in the database is
+// Make copies the places that are kept into a new file and gives its size. secrets takes
+// those along that are kept WithSecrets; what lies sealed in the database is
 // in every archive, with the key that opens it. The server may run.
 //
 // Errors: ErrUsage; any other means that nothing was written.
@@ -149,16 +151,16 @@ func (c *Config) archive(ctx context.Context, dir string, secrets bool) (err err
 	w := &archiver{ctx: ctx, tar: tar.NewWriter(zip), warn: c.warn}
 	w.bytes(noteName, raw)
 	w.file(datadir.Database, db)
-	if !c.KeysElsewhere {
-		w.optional(datadir.SealKey, c.sealKey(), "what lies sealed in the backup cannot be read without it")
-	} else {
-		c.warn("the sealing keys come from secrets.seal_keys (TOOLKEEP_SEAL_KEY) and are not in the backup; keep them, it cannot be read without")
-	}
-	w.folder(datadir.Blobs, c.blobs())
-	w.folder(datadir.Notes, filepath.Join(c.Data, datadir.Notes))
-	if secrets {
-		w.optional(datadir.AdminKey, filepath.Join(c.Data, datadir.AdminKey), "after a restore use a key that you have, or make one with `toolkeep keys recover`")
-		w.folder(datadir.Secrets, filepath.Join(c.Data, datadir.Secrets))
+	for _, p := range datadir.Places {
+		switch {
+		case p.Kept == datadir.Never, p.Kept == datadir.WithSecrets && !secrets, p.Name == datadir.Database:
+		case p.Name == datadir.SealKey && c.KeysElsewhere:
+			c.warn("the sealing keys come from secrets.seal_keys (TOOLKEEP_SEAL_KEY) and are not in the backup; keep them, it cannot be read without")
+		case p.Folder:
+			w.folder(p.Name, c.at(p))
+		default:
+			w.optional(p, c.at(p))
+		}
 	}
 	if w.err != nil {
 		return w.err
@@ -168,15 +170,22 @@ func (c *Config) archive(ctx context.Context, dir string, secrets bool) (err err
 
 // archiver writes files into an archive until the first error.
 type archiver struct {
-	ctx  context.Context
-	tar  *tar.Writer
-	warn func(format string, args ...any)
-	err  error
+	ctx   context.Context
+	tar   *tar.Writer
+	warn  func(format string, args ...any)
+	files int
+	err   error
 }
 
 func (w *archiver) header(name string, size int64, at time.Time) {
 	if w.err == nil {
 		w.err = w.ctx.Err()
+	}
+	if w.files++; w.err == nil && w.files > maxEntries {
+		w.err = fmt.Errorf("there are more than %d files", maxEntries)
+	}
+	if w.err == nil {
+		w.err = admit(name, size)
 	}
 	if w.err == nil {
 		w.err = w.tar.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o600, Size: size, ModTime: at})
@@ -212,17 +221,20 @@ func (w *archiver) file(name, from string) {
 	}
 }
 
-// optional is for a file that may be missing, which is said.
-func (w *archiver) optional(name, from, without string) {
+// optional is for a file that may be missing, which is said if something is to be done.
+func (w *archiver) optional(p datadir.Place, from string) {
 	if _, err := os.Stat(from); errors.Is(err, fs.ErrNotExist) {
-		w.warn("%s is missing and not in the backup; %s", from, without)
+		if p.Missing != "" {
+			w.warn("%s is missing and not in the backup; %s", from, p.Missing)
+		}
 		return
 	}
-	w.file(name, from)
+	w.file(p.Name, from)
 }
 
 // folder copies what regular files a folder holds. A file that went meanwhile, such
-// as a blob whose time is over, is left out; unfinished ones are, too.
+// as a blob whose time is over, is left out; unfinished ones are, too, and what a restore
+// would refuse, which is said.
 func (w *archiver) folder(name, from string) {
 	if w.err != nil {
 		return
@@ -244,8 +256,14 @@ func (w *archiver) folder(name, from string) {
 			return err
 		}
 		w.file(path.Join(name, filepath.ToSlash(below)), p)
-		if errors.Is(w.err, fs.ErrNotExist) {
+		var unfit unfitError
+		switch {
+		case errors.Is(w.err, fs.ErrNotExist):
 			w.err = nil
+		case errors.As(w.err, &unfit):
+			w.warn("%s is not in the backup: %v", p, unfit)
+			w.err = nil
+			w.files--
 		}
 		return w.err
 	})

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/toolkeep/toolkeep/datadir"
-	"github.com/toolkeep/toolkeep/store/blob"
 	"github.com/toolkeep/toolkeep/store/sqlite"
 )
 
@@ -26,7 +25,7 @@ func TestMake(t *testing.T) {
 	}
 	var told []string
 	c := func(dir string) *Config {
-		return &Config{Data: dir, Database: files{}, Version: "dev", MaxBlob: blob.MaxBytes, Warn: func(text string) { told = append(told, text) }}
+		return &Config{Data: dir, Database: files{}, Version: "dev", Warn: func(text string) { told = append(told, text) }}
 	}
 	for _, secrets := range []bool{false, true} {
 		told = nil

@@ -17,21 +17,13 @@ import (
 
 	"github.com/go-json-experiment/json"
 
-	"github.com/toolkeep/toolkeep/datadir"
-
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/datadir"
 )
 
-// Bounds of an archive, which may come from anywhere. All of it together must
-// leave leaveFree bytes of the disk free.
-const (
-	maxEntries   = 2_000_000
-	maxName      = 512
-	maxNameDepth = 8
-	maxKeyFile   = 64 << 10
-	maxNotes     = 4 << 30 // bytes of one file of notes
-	leaveFree    = 100 << 20
-)
+// leaveFree is how many bytes of the disk an archive, which may come from anywhere, must
+// leave free.
+const leaveFree = 100 << 20
 
 // Restored is what a restore did.
 type Restored struct {
@@ -70,11 +62,14 @@ func (c *Config) Restore(ctx context.Context, archive io.Reader, force bool) (*R
 	if c.SealKey != "" && r.has[datadir.SealKey] {
 		c.warn("secrets.seal_key is %s: move %s there", c.SealKey, filepath.Join(dir, datadir.SealKey))
 	}
-	if !r.has[datadir.AdminKey] {
-		c.warn("the archive has no admin.key: set TOOLKEEP_KEY to a key that you have, or make one with `toolkeep keys recover` before you start the server")
-	}
-	if !r.has[datadir.Secrets] {
-		c.warn("the archive has no files of the folder secrets (backup takes them with --secrets); if tools name some as file://, put them back yourself")
+	for _, p := range datadir.Places {
+		switch {
+		case p.Kept != datadir.WithSecrets || r.has[p.Name]:
+		case p.Folder:
+			c.warn("the archive has no files of the folder %s (backup takes them with --secrets); %s", p.Name, p.Missing)
+		default:
+			c.warn("the archive has no %s: %s", p.Name, p.Missing)
+		}
 	}
 	return &Restored{Data: dir, Made: r.note.Made, Version: r.note.Version, Schema: r.schema, Files: r.files, Aside: aside}, nil
 }
@@ -250,12 +245,11 @@ func (r *restorer) unpack(archive io.Reader, to string) (err error) {
 }
 
 func (r *restorer) entry(root *os.Root, h *tar.Header, in io.Reader) error {
-	most, err := r.admit(h)
-	if err != nil {
+	if err := r.admit(h); err != nil {
 		return err
 	}
-	if h.Size > most || uint64(h.Size) > r.room {
-		return fmt.Errorf("%q of the archive has %d bytes, more than it may have or than the disk has room for", h.Name, h.Size)
+	if uint64(h.Size) > r.room {
+		return fmt.Errorf("%q of the archive has %d bytes, more than the disk has room for", h.Name, h.Size)
 	}
 	r.room -= uint64(h.Size)
 	if h.Name == noteName {
@@ -285,37 +279,23 @@ func (r *restorer) entry(root *os.Root, h *tar.Header, in io.Reader) error {
 	return nil
 }
 
-// admit tells how large a file of the archive may be, or why it may not be.
-func (r *restorer) admit(h *tar.Header) (most int64, err error) {
+// admit refuses what may not be in an archive.
+func (r *restorer) admit(h *tar.Header) error {
 	if r.files++; r.files > maxEntries {
-		return 0, fmt.Errorf("the archive has more than %d files", maxEntries)
+		return fmt.Errorf("the archive has more than %d files", maxEntries)
 	}
 	if h.Typeflag != tar.TypeReg {
-		return 0, fmt.Errorf("%q of the archive is not a regular file; a backup has no links, folders or devices", h.Name)
+		return fmt.Errorf("%q of the archive is not a regular file; a backup has no links, folders or devices", h.Name)
 	}
-	parts := strings.Split(h.Name, "/")
-	if len(h.Name) > maxName || len(parts) > maxNameDepth || !fs.ValidPath(h.Name) || strings.ContainsAny(h.Name, "\\\x00") {
-		return 0, fmt.Errorf("%q is not a name of a file in a backup", toolkeep.Clip(h.Name, 100))
+	if err := admit(h.Name, h.Size); err != nil {
+		return err
 	}
-	single, below := len(parts) == 1, len(parts) > 1
-	switch {
-	case r.files == 1 != (h.Name == noteName):
-		return 0, fmt.Errorf("the archive begins with no %s, or has two: toolkeep backup did not make it", noteName)
-	case single && slices.Contains([]string{noteName, datadir.SealKey, datadir.AdminKey}, h.Name):
-		most = maxKeyFile
-	case single && h.Name == datadir.Database:
-		most = h.Size // the room on the disk bounds it
-	case below && parts[0] == datadir.Blobs:
-		most = r.c.MaxBlob
-	case below && parts[0] == datadir.Notes:
-		most = maxNotes
-	case below && parts[0] == datadir.Secrets:
-		most = maxKeyFile
-	default:
-		return 0, fmt.Errorf("%q does not belong in a backup", h.Name)
+	if r.files == 1 != (h.Name == noteName) {
+		return fmt.Errorf("the archive begins with no %s, or has two: toolkeep backup did not make it", noteName)
 	}
-	r.has[parts[0]] = true
-	return most, nil
+	first, _, _ := strings.Cut(h.Name, "/")
+	r.has[first] = true
+	return nil
 }
 
 func (r *restorer) readNote(in io.Reader) error {

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep/datadir"
-	"github.com/toolkeep/toolkeep/store/blob"
 	"github.com/toolkeep/toolkeep/store/sqlite"
 )
 
@@ -95,7 +94,7 @@ func (files) Inspect(ctx context.Context, path string) (Inspected, error) {
 }
 
 func newRestorer(t *testing.T, dir string) *restorer {
-	return &restorer{ctx: t.Context(), dir: dir, c: &Config{Data: dir, Database: files{}, MaxBlob: blob.MaxBytes}}
+	return &restorer{ctx: t.Context(), dir: dir, c: &Config{Data: dir, Database: files{}}}
 }
 
 // TestRestoreRefuses unpacks archives that backup did not make: each is refused
@@ -126,7 +125,7 @@ func TestRestoreRefuses(t *testing.T) {
 		"two notes":       {packed(t, note, db, note), "or has two"},
 		"no note":         {packed(t, db), "begins with no"},
 		"no database":     {packed(t, note, regular(datadir.SealKey, "x")), "not a whole backup"},
-		"large key":       {packed(t, note, db, regular(datadir.SealKey, strings.Repeat("x", maxKeyFile+1))), "more than it may have"},
+		"large key":       {packed(t, note, db, regular(datadir.SealKey, strings.Repeat("x", maxNote+1))), "more than it may have"},
 		"other format":    {packed(t, regular(noteName, `{"format":2}`), db), "has format 2"},
 		"no JSON":         {packed(t, regular(noteName, `{`), db), "cannot be read"},
 		"no SQLite":       {packed(t, note, regular(datadir.Database, strings.Repeat("text ", 500))), "check the file"},

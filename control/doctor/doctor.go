@@ -373,7 +373,7 @@ func (d *doctor) sealFault(ctx context.Context) *toolkeep.Error {
 }
 
 func (d *doctor) spool() {
-	fi, err := os.Stat(filepath.Join(d.c.Data, "spool.jsonl"))
+	fi, err := os.Stat(filepath.Join(d.c.Data, datadir.Spool))
 	switch {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		d.add("spool", "fail", "give the user that runs serve access to it", "%v", err)

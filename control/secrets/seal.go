@@ -12,6 +12,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access"
+	"github.com/toolkeep/toolkeep/datadir"
 	"github.com/toolkeep/toolkeep/secret"
 	"github.com/toolkeep/toolkeep/secret/vault"
 	"github.com/toolkeep/toolkeep/upstream"
@@ -75,14 +76,14 @@ type SealConfig struct {
 	Log    *slog.Logger
 }
 
-// LostName is the file in the data directory by which an operator gives up what was
-// sealed with a lost key. The start that does so removes it.
-const LostName = "seal.lost"
-
 // KeyPath is the file of the keys.
-func (c *SealConfig) KeyPath() string { return cmp.Or(c.KeyFile, filepath.Join(c.Data, "seal.key")) }
+func (c *SealConfig) KeyPath() string {
+	return cmp.Or(c.KeyFile, filepath.Join(c.Data, datadir.SealKey))
+}
 
-func (c *SealConfig) lost() string { return filepath.Join(c.Data, LostName) }
+// lost is the file by which an operator gives up what was sealed with a lost key. The start
+// that does so removes it.
+func (c *SealConfig) lost() string { return filepath.Join(c.Data, datadir.SealLost) }
 
 // opening is a Sealer while OpenSealer makes it.
 type opening struct {

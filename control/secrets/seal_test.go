@@ -10,6 +10,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/control/secrets"
+	"github.com/toolkeep/toolkeep/datadir"
 	"github.com/toolkeep/toolkeep/secret"
 	"github.com/toolkeep/toolkeep/upstream"
 )
@@ -55,7 +56,7 @@ func TestOpenSealer(t *testing.T) {
 	}
 	_, err = open(nil)
 	is(t, err, toolkeep.SecretRetrievalFailed)
-	if !strings.Contains(err.Error(), "seal.key is not there") || !strings.Contains(err.Error(), secrets.LostName) {
+	if !strings.Contains(err.Error(), "seal.key is not there") || !strings.Contains(err.Error(), datadir.SealLost) {
 		t.Error(err)
 	}
 	if _, err := os.Stat(file); err == nil {
@@ -65,7 +66,7 @@ func TestOpenSealer(t *testing.T) {
 		t.Error("the key as text: ", err)
 	}
 
-	lost := filepath.Join(h.dir, secrets.LostName)
+	lost := filepath.Join(h.dir, datadir.SealLost)
 	if err := os.WriteFile(lost, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -23,10 +23,11 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/datadir"
 )
 
 // MaxBytes is the largest size of one blob.
-const MaxBytes = 100_000_000
+const MaxBytes = datadir.MaxBlob
 
 // ErrTooLarge reports content of more than MaxBytes; nothing was stored.
 var ErrTooLarge = errors.New("blob: the content has more than 100,000,000 bytes")

@@ -3,14 +3,13 @@ package crash_test
 import (
 	"net/http"
 	"os"
-	"slices"
-	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/google/uuid"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/datadir"
 )
 
 // kind is one kind of call.
@@ -245,8 +244,8 @@ func leftovers(t *testing.T, dir string) []string {
 	}
 	var odd []string
 	for _, e := range entries {
-		known := slices.Contains([]string{"admin.key", "blobs", "files", "lock", "notes", "seal.key"}, e.Name())
-		if !known && !strings.HasPrefix(e.Name(), "toolkeep.db") {
+		place, _ := datadir.PlaceOf(e.Name())
+		if !place.AtStart && place.Name != datadir.Notes { // which the calls write
 			odd = append(odd, e.Name())
 		}
 	}

@@ -1,0 +1,90 @@
+package datadir
+
+import "path"
+
+// Names of what a data directory holds; Places has a row for each.
+const (
+	Database   = "toolkeep.db"
+	SealKey    = "seal.key"
+	AdminKey   = "admin.key"
+	Blobs      = "blobs"
+	Notes      = "notes"
+	Secrets    = "secrets"
+	Files      = "files"
+	MCP        = "mcp"
+	Models     = "models"
+	Vectors    = "vectors"
+	VaultNonce = "vault.nonce"
+	SealLost   = "seal.lost"
+	Spool      = "spool.jsonl"
+	Server     = "server.json"
+	ServerLog  = "server.log"
+	lock       = "lock"
+)
+
+// MaxBlob is the largest size of one blob in bytes.
+const MaxBlob = 100_000_000
+
+// Kept says whether `toolkeep backup` copies a place.
+type Kept string
+
+// Values of Kept.
+const (
+	Always      Kept = "yes"
+	WithSecrets Kept = "with --secrets"
+	Never       Kept = "no"
+)
+
+// Place is a file in a data directory, or a folder with everything below it. Backup and
+// restore, their help, docs/operations.md and the tests of crashes go by these rows.
+type Place struct {
+	Name   string // of a file that is never kept also a pattern of path.Match
+	Folder bool
+	What   string // it holds
+	Kept   Kept
+	Why    string // it is Never kept, or what to do about that
+	// Max is the most bytes of the file, or of one below the folder, that a backup and a
+	// restore take; 0 where only the disk bounds it.
+	Max int64
+	// Missing is what to do after a backup without it; "" where that needs no word.
+	Missing string
+	// AtStart says that every start makes it; the others are made on demand.
+	AtStart bool
+}
+
+// Places are all that a data directory can hold, those of a backup in its order: the
+// database is copied first, so that the rest has what its records name.
+var Places = []Place{
+	{Name: Database, Kept: Always, AtStart: true, What: "tools, keys (as hashes), records, queued calls (SQLite; not with PostgreSQL)"},
+	{Name: SealKey, Kept: Always, AtStart: true, Max: 64 << 10, What: "the keys that open the sealed values in the database",
+		Missing: "what lies sealed in the backup cannot be read without it"},
+	{Name: Blobs, Folder: true, Kept: Always, AtStart: true, Max: MaxBlob, What: "full results that were cut"},
+	{Name: Notes, Folder: true, Kept: Always, Max: 4 << 30, What: "notes of the std.note tools"},
+	{Name: AdminKey, Kept: WithSecrets, AtStart: true, Max: 64 << 10, What: "the text of the first admin key",
+		Missing: "to use a restored server set TOOLKEEP_KEY to a key that you have, or make one with `toolkeep keys recover` before it starts"},
+	{Name: Secrets, Folder: true, Kept: WithSecrets, Max: 64 << 10, What: "files that manifests name as file://",
+		Missing: "if tools name some as file://, put them back yourself"},
+
+	{Name: Files, Folder: true, Kept: Never, AtStart: true, What: "files of file tools, a folder for each tenant", Why: "copy them yourself"},
+	{Name: MCP, Folder: true, Kept: Never, What: "folders in which MCP servers' programs work", Why: "copy them yourself while the server is stopped"},
+	{Name: Models, Folder: true, Kept: Never, What: "embedding models", Why: "`toolkeep models install` puts them there again"},
+	{Name: Vectors, Folder: true, Kept: Never, What: "vectors of tools", Why: "the server makes them again"},
+	{Name: VaultNonce, Kept: Never, What: "what Vault recognises this machine by (aws-ec2)", Why: "another machine must not use it"},
+	{Name: SealLost, Kept: Never, What: "an operator's order to give up what a lost key sealed", Why: "the next start carries it out and removes it"},
+	{Name: Spool, Kept: Never, What: "records that wait while the store is away", Why: "`toolkeep backup` says so where there are some"},
+	{Name: Server, Kept: Never, What: "addresses of the running server", Why: "each start writes it"},
+	{Name: ServerLog, Kept: Never, What: "log of a server that `toolkeep mcp` started", Why: "it is needed on this machine alone"},
+	{Name: lock, Kept: Never, AtStart: true, What: "the process that owns the directory", Why: "each start takes it"},
+	{Name: Database + "-*", Kept: Never, AtStart: true, What: "SQLite's write-ahead log", Why: "the copy of the database has what is in it"},
+	{Name: ".*", Kept: Never, What: "unfinished files", Why: "what was being written is written again"},
+}
+
+// PlaceOf returns the row for the name of a file or folder in a data directory.
+func PlaceOf(name string) (p Place, ok bool) {
+	for _, p := range Places {
+		if is, _ := path.Match(p.Name, name); is {
+			return p, true
+		}
+	}
+	return Place{}, false
+}
