@@ -13,6 +13,11 @@ type Repairs struct {
 	Doubled bool // a name stood twice in an object; its last value counts
 }
 
+// And is both repairs, of two parts of one result.
+func (r Repairs) And(o Repairs) Repairs {
+	return Repairs{Text: r.Text || o.Text, Doubled: r.Doubled || o.Doubled}
+}
+
 // Warnings tells a caller of the repairs in its result.
 func (r Repairs) Warnings() (list []toolkeep.Warning) {
 	if r.Text {

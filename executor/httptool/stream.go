@@ -119,8 +119,7 @@ func (a *attempt) streamed(list []any, wire int64, cut string) *toolkeep.Output 
 
 // repaired notes what was repaired in a part of the answer.
 func (a *attempt) repaired(r canon.Repairs) {
-	a.repairs.Text = a.repairs.Text || r.Text
-	a.repairs.Doubled = a.repairs.Doubled || r.Doubled
+	a.repairs = a.repairs.And(r)
 }
 
 // streamTime bounds a stream's duration: the binding's limit, and slightly less than

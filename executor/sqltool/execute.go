@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/executor/bindings"
 )
 
@@ -250,6 +251,7 @@ type call struct {
 	sent     bool
 	kept     bool // the rollback left rows in tables without transactions
 	renewed  bool // a dead session was replaced
+	repairs  canon.Repairs
 }
 
 // login is a connection's credentials.
@@ -348,7 +350,7 @@ func (c *call) once(ctx context.Context) (_ *toolkeep.Output, stale bool, _ erro
 		return nil, stale, err
 	}
 	s, r := m.traffic()
-	return &toolkeep.Output{Value: value, HasValue: true, BytesSent: s - sent, BytesRecv: r - received}, false, nil
+	return &toolkeep.Output{Value: value, HasValue: true, BytesSent: s - sent, BytesRecv: r - received, Warnings: c.repairs.Warnings()}, false, nil
 }
 
 func (c *call) tenant() string {
@@ -416,6 +418,7 @@ func (c *call) hard() int64 {
 func (c *call) statements(ctx context.Context, m *member) (any, error) {
 	b := c.binding
 	var total int64
+	c.repairs = canon.Repairs{} // of an attempt that was stale
 	results := make([]any, 0, len(b.statements))
 	for i := range b.statements {
 		out := &sink{maxRows: b.rows, maxBytes: b.bytes, hard: c.hard(), total: &total}
@@ -436,6 +439,7 @@ func (c *call) statements(ctx context.Context, m *member) (any, error) {
 			return nil, err // do not commit a cancelled call
 		}
 		if b.all || r.last {
+			c.repairs = c.repairs.And(out.repairs)
 			results = append(results, out.value())
 		}
 	}

@@ -124,6 +124,35 @@ func (b *bench) value(rest, args string) any {
 	return nil
 }
 
+// repairs are SQL expressions of JSON with defects, and of text that is none; texts of JSON
+// are given in %s as a literal.
+var repairs = []struct {
+	literal, want string
+	warnings      int
+}{
+	{`{"a":1,"a":[2]}`, `{"a":[2]}`, 1},
+	{`["\ud83d"]`, "[\"\ufffd\"]", 1},
+	{`["x\u0000y"]`, "[\"x\ufffdy\"]", 1},
+	{`{"a":"\ude00","a":"\ude00"}`, "{\"a\":\"\ufffd\"}", 2},
+	{`{"a":"\ud83d\ude00"}`, `{"a":"😀"}`, 0},
+}
+
+// repaired holds JSON with defects, as the database gives it, against what the tool answers.
+func repaired(b *bench, expression func(literal string) string) {
+	b.t.Helper()
+	for _, tt := range repairs {
+		statement := query("SELECT " + expression("'"+tt.literal+"'") + " AS v")
+		out, err := b.e.Execute(b.t.Context(), b.execution(b.tool(statement), "{}"))
+		if err != nil {
+			b.t.Errorf("%s: %v", tt.literal, err)
+			continue
+		}
+		if got := jsonOf(out.Value.(map[string]any)["rows"]); got != `[{"v":`+tt.want+`}]` || len(out.Warnings) != tt.warnings {
+			b.t.Errorf("%s is %s with the warnings %v, want %s and %d", tt.literal, got, out.Warnings, tt.want, tt.warnings)
+		}
+	}
+}
+
 // refused runs a tool that must fail, and returns its error.
 func (b *bench) refused(code toolkeep.Code, rest, args string) *toolkeep.Error {
 	b.t.Helper()

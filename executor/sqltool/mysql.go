@@ -382,7 +382,7 @@ func (s *mySession) rows(r *round, rows driver.Rows) error {
 			row := make(map[string]any, len(names))
 			size := int64(2)
 			for i, v := range raw {
-				tree := myValue(v, types[i])
+				tree := myValue(v, types[i], out)
 				row[out.columns[i].name] = tree
 				size += weigh(tree) + int64(len(out.columns[i].name)) + 4
 			}
@@ -400,7 +400,7 @@ func (s *mySession) rows(r *round, rows driver.Rows) error {
 }
 
 // myValue converts a MySQL value to a JSON tree.
-func myValue(v driver.Value, typ string) any {
+func myValue(v driver.Value, typ string, out *sink) any {
 	var text string
 	switch v := v.(type) {
 	case nil:
@@ -432,7 +432,7 @@ func myValue(v driver.Value, typ string) any {
 	case "DECIMAL", "BIGINT", "UNSIGNED BIGINT", "FLOAT", "DOUBLE":
 		return numeral(text)
 	case "JSON":
-		return document([]byte(text))
+		return out.document([]byte(text))
 	case "TIMESTAMP":
 		if strings.HasPrefix(text, "0000-00-00") {
 			return nil
@@ -448,5 +448,5 @@ func myValue(v driver.Value, typ string) any {
 			return nil
 		}
 	}
-	return strings.ToValidUTF8(text, "\uFFFD")
+	return out.text(text)
 }

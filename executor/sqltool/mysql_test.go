@@ -41,6 +41,16 @@ func TestMySQL(t *testing.T) {
 	}
 }
 
+// TestMySQLRepairs: MySQL names the type JSON, which MariaDB does not.
+func TestMySQLRepairs(t *testing.T) {
+	for _, tt := range repairs {
+		out := &sink{}
+		if got := jsonOf(myValue([]byte(tt.literal), "JSON", out)); got != tt.want || len(out.repairs.Warnings()) != tt.warnings {
+			t.Errorf("%s is %s with %+v, want %s", tt.literal, got, out.repairs, tt.want)
+		}
+	}
+}
+
 func myTypes(t *testing.T, b *bench, admin *sql.DB, _ *mariatest.Server) {
 	runMySQL(t, admin, `CREATE TABLE t (u BIGINT UNSIGNED, i BIGINT, d DECIMAL(38,9), f DOUBLE, g FLOAT, b BIT(12), ts TIMESTAMP(3) NULL, dt DATETIME(2),
 		da DATE, ti TIME(1), y YEAR, bl VARBINARY(4), tx TEXT, e ENUM('x','y'), s SET('p','q'), j JSON, id UUID, tiny TINYINT(1), n INT)`,

@@ -215,8 +215,8 @@ func (s *pgSession) typeName(oid uint32) string {
 	return s.learned[oid].name
 }
 
-// decoder returns the converter from PostgreSQL's text of a type to a JSON tree.
-func (s *pgSession) decoder(oid uint32) func([]byte) any {
+// decoder returns the converter from PostgreSQL's text of a type to a JSON tree of the result.
+func (s *pgSession) decoder(oid uint32, out *sink) func([]byte) any {
 	oid = s.plain(oid)
 	switch oid {
 	case pgtype.BoolOID:
@@ -224,7 +224,7 @@ func (s *pgSession) decoder(oid uint32) func([]byte) any {
 	case pgtype.Int2OID, pgtype.Int4OID, pgtype.Int8OID, pgtype.OIDOID, pgtype.NumericOID, pgtype.Float4OID, pgtype.Float8OID:
 		return func(b []byte) any { return numeral(string(b)) }
 	case pgtype.JSONOID, pgtype.JSONBOID:
-		return func(b []byte) any { return document(b) }
+		return out.document
 	case pgtype.ByteaOID:
 		return func(b []byte) any {
 			raw, err := hex.DecodeString(strings.TrimPrefix(string(b), `\x`))
@@ -239,10 +239,10 @@ func (s *pgSession) decoder(oid uint32) func([]byte) any {
 		return func(b []byte) any { return strings.Replace(string(b), " ", "T", 1) }
 	}
 	if e, ok := s.element(oid); ok {
-		element := s.decoder(e)
+		element := s.decoder(e, out)
 		return func(b []byte) any { return list(string(b), delimiter(s.plain(e)), element) }
 	}
-	return func(b []byte) any { return strings.ToValidUTF8(string(b), "\uFFFD") }
+	return func(b []byte) any { return out.text(string(b)) }
 }
 
 // numeral is a number with its exact text; what is not a JSON number (NaN, Infinity) or
@@ -252,15 +252,6 @@ func numeral(s string) any {
 		return json.Number(s)
 	}
 	return s
-}
-
-// document is JSON as a tree, or as text if it exceeds the parser's limits.
-func document(b []byte) any {
-	v, err := canon.Parse(b, canon.Limits{Bytes: 16 << 20, Depth: 200, Properties: 1_000_000})
-	if err != nil {
-		return strings.ToValidUTF8(string(b), "\uFFFD")
-	}
-	return v
 }
 
 // instant converts 2026-01-02 03:04:05.6+00 to RFC 3339. What RFC 3339 cannot represent

@@ -389,7 +389,7 @@ func (s *pgSession) reader(r *round, sd *pgconn.StatementDescription) func([][]b
 	out.describe(len(fields), func(i int) string { return fields[i].Name }, func(i int) string { return s.typeName(fields[i].DataTypeOID) })
 	decode := make([]func([]byte) any, len(fields))
 	for i, f := range fields {
-		decode[i] = s.decoder(f.DataTypeOID)
+		decode[i] = s.decoder(f.DataTypeOID, out)
 	}
 	return func(values [][]byte) *toolkeep.Error {
 		if out.cut != "" || out.full() || len(values) != len(fields) {

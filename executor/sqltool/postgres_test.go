@@ -45,6 +45,8 @@ func TestPostgres(t *testing.T) {
 }
 
 func pgTypes(t *testing.T, b *bench, admin *pgx.Conn, _ *pgtest.Server) {
+	repaired(b, func(literal string) string { return literal + "::json" })
+	repaired(b, func(literal string) string { return "(ARRAY[" + literal + "::json])[1]" })
 	run(t, admin, "CREATE TYPE mood AS ENUM ('sad', 'ok')", "CREATE TYPE pair AS (a int, b text)")
 	tests := []struct{ expression, want string }{
 		{"9223372036854775807::int8", "9223372036854775807"},
@@ -69,7 +71,7 @@ func pgTypes(t *testing.T, b *bench, admin *pgx.Conn, _ *pgtest.Server) {
 		{"'1 day 02:03:04'::interval", `"P1DT2H3M4S"`},
 		{`'\x00ff10'::bytea`, `"AP8Q"`},
 		{`'{"b": [1, 2.50, 9007199254740993], "a": null}'::jsonb`, `{"a":null,"b":[1,2.50,9007199254740993]}`},
-		{`'{"a": 1, "a": 2}'::json`, `"{\"a\": 1, \"a\": 2}"`}, // not representable as JSON: text
+		{`'{"a": 1, "a": 2}'::json`, `{"a":2}`}, // with a warning, see repaired
 		{"'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'::uuid", `"a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"`},
 		{"ARRAY[1,NULL,3]", "[1,null,3]"},
 		{"ARRAY[[1,2],[3,4]]", "[[1,2],[3,4]]"},

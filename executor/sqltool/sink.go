@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
 )
 
 // column is one column of a result.
@@ -30,6 +32,25 @@ type sink struct {
 	affected int64
 	lastID   any
 	changed  bool // affected is known
+	repairs  canon.Repairs
+}
+
+// text is a value's text; what is not text becomes U+FFFD, which is a repair.
+func (s *sink) text(v string) string {
+	valid := strings.ToValidUTF8(v, "\uFFFD")
+	s.repairs.Text = s.repairs.Text || valid != v
+	return valid
+}
+
+// document is JSON as a tree, or as text if it exceeds the parser's limits. Half a surrogate
+// pair and a name that stands twice are repairs, as in other JSON from outside.
+func (s *sink) document(b []byte) any {
+	v, repairs, err := canon.ParseLoose(b, canon.Limits{Bytes: 16 << 20, Depth: 200, Properties: 1_000_000})
+	if err != nil {
+		return s.text(string(b))
+	}
+	s.repairs = s.repairs.And(repairs)
+	return v
 }
 
 // describe names the columns. A duplicate name gets a number.

@@ -412,7 +412,7 @@ func (s *liteSession) rows(r *round, rows driver.Rows, types []string) (*toolkee
 			row := make(map[string]any, len(names))
 			size := int64(2)
 			for i, v := range raw {
-				tree := liteValue(v, types[i])
+				tree := liteValue(v, types[i], out)
 				row[out.columns[i].name] = tree
 				size += weigh(tree) + int64(len(out.columns[i].name)) + 4
 			}
@@ -429,7 +429,7 @@ func (s *liteSession) rows(r *round, rows driver.Rows, types []string) (*toolkee
 // liteValue converts a SQLite value to a JSON tree. Types are those of the values; the
 // column's declared type only matters for JSON, and for the times that the driver makes
 // of what a statement returns that is not a query (RETURNING).
-func liteValue(v driver.Value, typ string) any {
+func liteValue(v driver.Value, typ string, out *sink) any {
 	switch v := v.(type) {
 	case int64:
 		return json.Number(strconv.FormatInt(v, 10))
@@ -437,9 +437,9 @@ func liteValue(v driver.Value, typ string) any {
 		return double(v, 64)
 	case string:
 		if strings.HasPrefix(typ, "JSON") {
-			return document([]byte(v))
+			return out.document([]byte(v))
 		}
-		return strings.ToValidUTF8(v, "\uFFFD")
+		return out.text(v)
 	case []byte:
 		return base64.StdEncoding.EncodeToString(v)
 	case time.Time:

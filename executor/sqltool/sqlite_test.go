@@ -15,6 +15,20 @@ import (
 	"github.com/toolkeep/toolkeep/canon"
 )
 
+// TestSQLiteRepairs: JSON with a defect, and text that is none, are given with a warning.
+func TestSQLiteRepairs(t *testing.T) {
+	b, admin := sqliteBench(t, Config{})
+	runMySQL(t, admin, "CREATE TABLE docs (id INTEGER PRIMARY KEY, j JSON, txt TEXT)")
+	for _, tt := range repairs {
+		runMySQL(t, admin, "INSERT INTO docs (j) VALUES ('"+tt.literal+"')")
+	}
+	repaired(b, func(literal string) string { return "(SELECT j FROM docs WHERE j = " + literal + ")" })
+	out, err := b.e.Execute(t.Context(), b.execution(b.tool(query("SELECT CAST(x'61ff' AS TEXT) AS v")), "{}"))
+	if err != nil || jsonOf(out.Value.(map[string]any)["rows"]) != "[{\"v\":\"a\ufffd\"}]" || len(out.Warnings) != 1 {
+		t.Errorf("%+v %v", out, err)
+	}
+}
+
 func TestSQLiteTypes(t *testing.T) {
 	b, admin := sqliteBench(t, Config{})
 	runMySQL(t, admin, "CREATE TABLE t (d DATE, dt DATETIME, j JSON, bo BOOLEAN)", `INSERT INTO t VALUES ('2026-02-03', '2026-02-03 04:05:06.789', '{"a":[1,9007199254740993]}', 1)`)
