@@ -25,11 +25,9 @@ type Store interface {
 type Config struct {
 	// Load returns every key, including revoked ones, and the feed position they are
 	// current to. Required.
-	Load  func(ctx context.Context) ([]toolkeep.APIKey, int64, error)
-	Store Store  // required
-	Roles []Role // custom roles, in addition to the built-in ones
-	// Tenant of the first admin key; default HomeTenant.
-	Tenant   string
+	Load     func(ctx context.Context) ([]toolkeep.APIKey, int64, error)
+	Store    Store  // required
+	Roles    []Role // custom roles, in addition to the built-in ones
 	OAuth    *OAuth // accepts access tokens in addition to API keys; nil accepts none
 	Failures FailureLimits
 	// OnFailure receives every failure, for events and metrics. It must not block.
@@ -72,9 +70,6 @@ type rights struct {
 func New(c Config) (*Access, error) {
 	if c.Load == nil || c.Store == nil {
 		return nil, errors.New("access: Load and Store are required")
-	}
-	if c.Tenant == "" {
-		c.Tenant = HomeTenant
 	}
 	if c.Clock == nil {
 		c.Clock = time.Now

@@ -17,7 +17,7 @@ type FailureLimits struct {
 	PerAddr    int           // a minute; default 100
 	AddrBlock  time.Duration // default 15 min
 	Global     int           // a minute, only logged as an error; default 10,000
-	Tracked    int           // agents and addresses tracked; default 65,536
+	tracked    int           // agents and addresses tracked; default 65,536
 }
 
 // Failure is one authentication or authorisation failure, for the log, records and metrics. It
@@ -82,8 +82,8 @@ func newFailures(l FailureLimits, clock func() time.Time, log interface{ Error(s
 	def(&l.PerAgent, 10)
 	def(&l.PerAddr, 100)
 	def(&l.Global, 10_000)
-	if l.Tracked <= 0 {
-		l.Tracked = 65_536
+	if l.tracked <= 0 {
+		l.tracked = 65_536
 	}
 	if l.AgentBlock <= 0 {
 		l.AgentBlock = 5 * time.Minute
@@ -214,7 +214,7 @@ func (r *record) over(now int64) bool {
 // makeRoom bounds the map: it first drops expired records, then, of a small sample, the
 // record whose block ends first.
 func (f *failures) makeRoom(now int64) {
-	if len(f.records) < f.limits.Tracked {
+	if len(f.records) < f.limits.tracked {
 		return
 	}
 	var victim culprit
@@ -226,11 +226,11 @@ func (f *failures) makeRoom(now int64) {
 		} else if weakest == nil || r.blocked < weakest.blocked {
 			victim, weakest = c, r
 		}
-		if looked++; looked >= failureSample && (len(f.records) < f.limits.Tracked || weakest != nil) {
+		if looked++; looked >= failureSample && (len(f.records) < f.limits.tracked || weakest != nil) {
 			break
 		}
 	}
-	if len(f.records) >= f.limits.Tracked {
+	if len(f.records) >= f.limits.tracked {
 		delete(f.records, victim)
 	}
 }

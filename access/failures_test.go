@@ -167,7 +167,7 @@ func TestDeniedCallsBlock(t *testing.T) {
 func TestFailuresAreBounded(t *testing.T) {
 	var c clock
 	key, text := NewKey(agentSpec, c.Now())
-	a := open(t, Config{Clock: c.Now, Failures: FailureLimits{Tracked: 200}}, key)
+	a := open(t, Config{Clock: c.Now, Failures: FailureLimits{tracked: 200}}, key)
 	ctx := t.Context()
 	for range 100 {
 		is(t, second(a.Authenticate(ctx, "guess", "192.0.2.1")), toolkeep.Unauthenticated)
@@ -222,7 +222,7 @@ type counter struct{ n int }
 func (c *counter) Error(string, ...any) { c.n++ }
 
 func TestFailuresHammer(t *testing.T) {
-	a := open(t, Config{Failures: FailureLimits{Tracked: 50}})
+	a := open(t, Config{Failures: FailureLimits{tracked: 50}})
 	var wg sync.WaitGroup
 	for range 6 {
 		wg.Go(func() {

@@ -250,7 +250,7 @@ func (a *Access) ListKeys(_ context.Context, p *toolkeep.Principal) ([]toolkeep.
 // on an empty store exactly one creates a key.
 const firstKey = "first_admin_key"
 
-// Bootstrap creates the first admin key, with the subject admin in Config.Tenant, if
+// Bootstrap creates the first admin key, with the subject admin in HomeTenant, if
 // the store has no keys, and returns its text; if there are keys it returns "". The
 // text cannot be had again. keep, if set, receives the text before the key is stored:
 // if the process dies in between, a text without a key is left, which the next start
@@ -268,10 +268,10 @@ func (a *Access) Bootstrap(ctx context.Context, keep func(text string) error) (t
 	if len(ring.byID) > 0 {
 		return "", nil
 	}
-	claim := toolkeep.PutDocument{Expect: toolkeep.NoRevision, Document: toolkeep.Document{Kind: firstKey, Tenant: a.config.Tenant, ID: "admin",
+	claim := toolkeep.PutDocument{Expect: toolkeep.NoRevision, Document: toolkeep.Document{Kind: firstKey, Tenant: HomeTenant, ID: "admin",
 		Body: []byte("{}"), UpdatedBy: "bootstrap"}}
 	var kept string
-	_, text, err = a.issue(ctx, toolkeep.APIKey{Tenant: a.config.Tenant, Subject: "admin", Name: "made on first start",
+	_, text, err = a.issue(ctx, toolkeep.APIKey{Tenant: HomeTenant, Subject: "admin", Name: "made on first start",
 		Roles: []string{Admin}, CreatedBy: "bootstrap"}, func(t string) error {
 		kept = t
 		if keep == nil {
@@ -285,7 +285,7 @@ func (a *Access) Bootstrap(ctx context.Context, keep func(text string) error) (t
 	return text, err
 }
 
-// Recover makes another admin key, with the subject admin in Config.Tenant, after the first
+// Recover makes another admin key, with the subject admin in HomeTenant, after the first
 // was lost. It checks no permission: its caller controls the store. lost is the text
 // of the old key, "" without one: if it is still a valid admin key, nothing is made (E3301).
 // keep receives the new text before the key is stored. Call it after Start. E3003, E3965,
@@ -303,7 +303,7 @@ func (a *Access) Recover(ctx context.Context, lost string, keep func(text string
 			return toolkeep.APIKey{}, toolkeep.NewError(toolkeep.InvalidParameters, "the key %s is still a valid admin key, so none was made", id)
 		}
 	}
-	key, _, err := a.issue(ctx, toolkeep.APIKey{Tenant: a.config.Tenant, Subject: "admin", Name: "made by keys recover",
+	key, _, err := a.issue(ctx, toolkeep.APIKey{Tenant: HomeTenant, Subject: "admin", Name: "made by keys recover",
 		Roles: []string{Admin}, CreatedBy: "keys recover"}, keep)
 	return key, err
 }

@@ -121,7 +121,7 @@ func (t *trail) end(now time.Time) {
 // record hands an event to run; it never waits.
 func (t *trail) record(at time.Time, tenant string, data map[string]any) {
 	if tenant == "" {
-		tenant = t.a.config.Tenant
+		tenant = HomeTenant
 	}
 	id, err := uuid.NewV7()
 	if err == nil {

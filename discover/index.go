@@ -42,8 +42,6 @@ const k1 = 1.2
 
 // Config of an Index. The zero value works.
 type Config struct {
-	// MaxQuery is how many bytes of a query are read; default 4096.
-	MaxQuery int
 	// Embedder adds comparison by meaning; nil: words only. Start starts it.
 	Embedder Embedder
 	// Vectors stores the vectors of tools, and is closed with the index; nil: process memory, so
@@ -78,7 +76,6 @@ type Weights struct {
 
 // Index is the search index. All methods are safe for concurrent use.
 type Index struct {
-	maxQuery    int
 	weights     Weights
 	threshold   float64
 	usage       Usage        // nil: only the query counts
@@ -162,10 +159,7 @@ func (v *vocabulary) add(term string) uint32 {
 
 // New creates an empty index; Update fills it.
 func New(cfg Config) *Index {
-	x := &Index{maxQuery: cfg.MaxQuery, docs: map[docKey]*doc{}, stems: map[string]uint32{}}
-	if x.maxQuery <= 0 {
-		x.maxQuery = 4096
-	}
+	x := &Index{docs: map[docKey]*doc{}, stems: map[string]uint32{}}
 	if x.weights = cfg.Weights; x.weights == (Weights{}) {
 		x.weights = DefaultWeights
 	}

@@ -118,6 +118,9 @@ func (x *Index) Search(query string, limit int, visible func(*toolkeep.Tool) boo
 	return found
 }
 
+// maxQuery is how many bytes of a query are read.
+const maxQuery = 4096
+
 // Find returns the best tools for a query among those that visible lets through, best first, ties
 // by id. A nil visible lets all through; visible alone separates tenants. A tool whose id or name
 // is exactly the query comes first. It returns nil if nothing matches.
@@ -130,7 +133,7 @@ func (x *Index) Find(ctx context.Context, ask Query, visible func(*toolkeep.Tool
 		limit = 10
 	}
 	limit = min(limit, MaxResults)
-	text = toolkeep.CutBytes(text, x.maxQuery)
+	text = toolkeep.CutBytes(text, maxQuery)
 	p := x.current.Load()
 	q := readQuery(text)
 	report := Report{Strategy: cmp.Or(ask.Strategy, Hybrid)}

@@ -146,7 +146,7 @@ func (p *Pipeline) admitIDs(ctx context.Context, a *activeCall) error {
 }
 
 // lookUpID looks for a record with the id that the caller chose. A call that needs the store
-// anyway waits for it up to RowTimeout, the others up to RecordWait.
+// anyway waits for it up to rowTimeout, the others up to RecordWait.
 func (p *Pipeline) lookUpID(ctx context.Context, a *activeCall) error {
 	c := a.call
 	get := func(ctx context.Context) error {
@@ -161,7 +161,7 @@ func (p *Pipeline) lookUpID(ctx context.Context, a *activeCall) error {
 	if !needs {
 		return p.LookUp(ctx, get)
 	}
-	ctx, cancel := context.WithTimeout(ctx, p.RowTimeout)
+	ctx, cancel := context.WithTimeout(ctx, rowTimeout)
 	defer cancel()
 	return get(ctx)
 }

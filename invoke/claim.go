@@ -112,9 +112,12 @@ func copyRow(v *toolkeep.Invocation) *toolkeep.Invocation {
 	return &row
 }
 
-// apply commits within RowTimeout, even after the caller has left.
+// rowTimeout is the longest wait for the store.
+const rowTimeout = 5 * time.Second
+
+// apply commits within rowTimeout, even after the caller has left.
 func (p *Pipeline) apply(ctx context.Context, changes ...toolkeep.Change) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.RowTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rowTimeout)
 	defer cancel()
 	return p.Store.Apply(ctx, changes...)
 }

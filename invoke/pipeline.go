@@ -41,7 +41,6 @@ type Config struct {
 	WaitLimit  time.Duration // longest a waiting call may wait and run; default 24 h
 	ResultLife time.Duration // answer of a waiting call; default 24 h
 	Lease      time.Duration // of a running waiting call, renewed at a third; default 10 s
-	RowTimeout time.Duration // longest wait for the store; default 5 s
 	// RecordWait is how long a reading call waits for the store; default 50 ms. Then its
 	// record goes to the spool, and the store counts as away until it commits and reads again.
 	RecordWait time.Duration
@@ -100,7 +99,6 @@ func New(c Config) (*Pipeline, error) {
 	setDefault(&c.WaitLimit, 24*time.Hour)
 	setDefault(&c.ResultLife, 24*time.Hour)
 	setDefault(&c.Lease, 10*time.Second)
-	setDefault(&c.RowTimeout, 5*time.Second)
 	setDefault(&c.RecordWait, 50*time.Millisecond)
 	setDefault(&c.HardBytes, 100_000_000)
 	setDefault(&c.KeyBytes, 4096)

@@ -17,10 +17,10 @@ type Config struct {
 	// Burst is how many calls at once the buckets of an agent, of an agent on one tool, and of a tool whose token
 	// bucket names no burst admit, but no more than those of a minute; 0 is those of a minute.
 	Burst int
-	// Buckets bounds the agents, the pairs of agent and tool, and the tools that are
+	// buckets bounds the agents, the pairs of agent and tool, and the tools that are
 	// tracked, each; default 100,000. Above it the fullest bucket is dropped; a new one
 	// is refused (E3801) only if every bucket holds a running call.
-	Buckets int
+	buckets int
 	Clock   func() time.Time // default time.Now
 }
 
@@ -93,7 +93,7 @@ func New(c Config) *Limits {
 	l.agentRate = newRate(l.agentRPM, min(l.burst, l.agentRPM))
 	l.pairRate = newRate(l.pairRPM, min(l.burst, l.pairRPM))
 	l.globalRate = newRate(l.globalRPM, 0)
-	size := c.Buckets
+	size := c.buckets
 	if size <= 0 {
 		size = 100_000
 	}

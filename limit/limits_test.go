@@ -361,7 +361,7 @@ func TestCheck(t *testing.T) {
 func TestBucketsAreBounded(t *testing.T) {
 	t.Run("idle buckets go first", func(t *testing.T) {
 		var c clock
-		l := New(Config{Buckets: 64 * 8, GlobalRPM: -1, Clock: c.Now})
+		l := New(Config{buckets: 64 * 8, GlobalRPM: -1, Clock: c.Now})
 		for i := range 20_000 {
 			must(t, l.TakeRequest(agentOf(fmt.Sprint(i))))
 			c.pass(10 * time.Millisecond)
@@ -372,7 +372,7 @@ func TestBucketsAreBounded(t *testing.T) {
 	})
 	t.Run("an emptied bucket outlives a flood of others", func(t *testing.T) {
 		var c clock
-		l := New(Config{Buckets: 64 * 16, GlobalRPM: -1, Clock: c.Now})
+		l := New(Config{buckets: 64 * 16, GlobalRPM: -1, Clock: c.Now})
 		p := agentOf("victim")
 		for range 100 {
 			must(t, l.TakeRequest(p))
@@ -384,7 +384,7 @@ func TestBucketsAreBounded(t *testing.T) {
 	})
 	t.Run("slots in use are never forgotten", func(t *testing.T) {
 		var c clock
-		l := New(Config{Buckets: 64, Concurrent: 1, Clock: c.Now})
+		l := New(Config{buckets: 64, Concurrent: 1, Clock: c.Now})
 		tool := toolOf("x.y", nil)
 		holders := map[string]bool{}
 		for i := range 1000 {

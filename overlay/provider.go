@@ -47,11 +47,11 @@ type Config struct {
 	Required bool
 	// Timeout is per request; default 500 ms.
 	Timeout time.Duration
-	// Life is how long an answer is cached, and Absent how long its absence is; defaults 5 minutes
-	// and 30 s.
-	Life, Absent time.Duration
-	// Entries bounds the cached answers; default 10,000.
-	Entries int
+	// Life is how long an answer is cached, and the absence of one for 30 s of it at most;
+	// default 5 minutes.
+	Life time.Duration
+	// entries bounds the cached answers; default 10,000.
+	entries int
 
 	Clock func() time.Time
 	Log   *slog.Logger

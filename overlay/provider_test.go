@@ -414,7 +414,7 @@ func TestRemoteTogether(t *testing.T) {
 	s := newService(t, func(w http.ResponseWriter, r *http.Request) {
 		says(200, `{"session_context":{"path":"`+r.Header.Get("X-Tenant-ID")+r.URL.Path+`"}}`)(w, r)
 	})
-	p := w.remoteNode(s, c, func(cfg *Config) { cfg.Entries = 3 })
+	p := w.remoteNode(s, c, func(cfg *Config) { cfg.entries = 3 })
 	var wg sync.WaitGroup
 	for i := range 8 {
 		wg.Go(func() {

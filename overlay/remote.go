@@ -43,16 +43,14 @@ type entry struct {
 
 func newRemote(c *Config, base *url.URL) *remote {
 	r := &remote{c: c, base: strings.TrimRight(base.String(), "/"), entries: map[key]*entry{},
-		timeout: c.Timeout, life: c.Life, absent: c.Absent, most: c.Entries}
+		timeout: c.Timeout, life: c.Life, most: c.entries}
 	if r.timeout <= 0 {
 		r.timeout = 500 * time.Millisecond
 	}
 	if r.life <= 0 {
 		r.life = 5 * time.Minute
 	}
-	if r.absent <= 0 {
-		r.absent = min(30*time.Second, r.life)
-	}
+	r.absent = min(30*time.Second, r.life)
 	if r.most <= 0 {
 		r.most = 10_000
 	}

@@ -35,12 +35,9 @@ type Config struct {
 	Entries int              // default 10,000
 	Bytes   int64            // default 100 MiB; larger entries than a quarter of it are not stored
 	Clock   func() time.Time // default time.Now
-	// Carry copies the trace of the caller that starts a shared run into the run's
+	// carry copies the trace of the caller that starts a shared run into the run's
 	// context, and nothing else; nil copies nothing.
-	Carry func(run, caller context.Context) context.Context
-	// Sweep is how often expired entries are removed while the cache is idle; default
-	// 30 s. Expired entries are never returned, swept or not.
-	Sweep time.Duration
+	carry func(run, caller context.Context) context.Context
 	Log   *slog.Logger // default discards
 }
 
@@ -51,6 +48,10 @@ const (
 	TTLExpired         = "ttl_expired"         // TTL expired
 	ManualInvalidation = "manual_invalidation" // Invalidate or a change of the tool
 )
+
+// sweepEvery is how often expired entries are removed while the cache is idle. Expired entries
+// are never returned, swept or not.
+const sweepEvery = 30 * time.Second
 
 // Stats counts since the start; Entries and Bytes are current.
 type Stats struct {
@@ -105,9 +106,6 @@ func New(c Config) *Cache {
 	}
 	if c.Clock == nil {
 		c.Clock = time.Now
-	}
-	if c.Sweep <= 0 {
-		c.Sweep = 30 * time.Second
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -302,7 +300,7 @@ func (c *Cache) Start() {
 	}
 	c.started = true
 	c.running.Go(func() {
-		t := time.NewTicker(c.config.Sweep)
+		t := time.NewTicker(sweepEvery)
 		defer t.Stop()
 		for {
 			select {

@@ -416,7 +416,7 @@ func TestLeaving(t *testing.T) {
 
 func TestRunContext(t *testing.T) {
 	type ctxKey string
-	c := New(Config{Carry: func(run, caller context.Context) context.Context {
+	c := New(Config{carry: func(run, caller context.Context) context.Context {
 		return context.WithValue(run, ctxKey("trace"), caller.Value(ctxKey("trace")))
 	}})
 	defer c.Stop()

@@ -27,7 +27,7 @@ type sharedRun struct {
 // bytes of Output, which must not be modified.
 //
 // fn runs on its own goroutine. Its context has no deadline and no values except those
-// of Config.Carry; it ends when the last caller has left, so fn sets its own deadline.
+// of Config.carry; it ends when the last caller has left, so fn sets its own deadline.
 // A caller whose ctx ends returns at once with E3901 (deadline) or E3902. A panic in fn
 // is E3999 for all callers, with the stack in the cause. Errors of fn are returned, an
 // *toolkeep.Error as a copy for each caller.
@@ -71,8 +71,8 @@ func (c *Cache) join(ctx context.Context, k Key, fn func(context.Context) (*tool
 		return old, true
 	}
 	run, cancel := context.WithCancel(context.Background())
-	if c.config.Carry != nil {
-		run = c.config.Carry(run, ctx)
+	if c.config.carry != nil {
+		run = c.config.carry(run, ctx)
 	}
 	c.ticks++
 	f := &sharedRun{cancel: cancel, waiters: 1, began: c.ticks, done: make(chan struct{})}

@@ -29,9 +29,9 @@ type Component struct {
 // HealthConfig configures Health.
 type HealthConfig struct {
 	Version string // of the program
-	// Keep is how long check results are reused, so that probes from outside cannot
+	// keep is how long check results are reused, so that probes from outside cannot
 	// load the parts; default 500 ms. With the limit of a check, what goes down is shown within a second.
-	Keep  time.Duration
+	keep  time.Duration
 	Log   *slog.Logger // logs when a part goes down or recovers, and why; default discards
 	Clock func() time.Time
 }
@@ -71,8 +71,8 @@ type part struct {
 
 // NewHealth returns a Health that is neither started nor draining.
 func NewHealth(c HealthConfig) *Health {
-	if c.Keep == 0 {
-		c.Keep = 500 * time.Millisecond
+	if c.keep == 0 {
+		c.keep = 500 * time.Millisecond
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -80,7 +80,7 @@ func NewHealth(c HealthConfig) *Health {
 	if c.Clock == nil {
 		c.Clock = time.Now
 	}
-	return &Health{version: c.Version, keep: c.Keep, log: c.Log, clock: c.Clock}
+	return &Health{version: c.Version, keep: c.keep, log: c.Log, clock: c.Clock}
 }
 
 // Add adds a component; call it before the first probe.

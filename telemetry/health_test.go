@@ -105,7 +105,7 @@ func TestHealth(t *testing.T) {
 
 func TestHealthOfPartsThatMisbehave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := NewHealth(HealthConfig{Keep: time.Nanosecond})
+		h := NewHealth(HealthConfig{keep: time.Nanosecond})
 		var asked atomic.Int32
 		goOn := make(chan struct{})
 		h.Add(Component{Name: "hangs", Check: func(context.Context) error { asked.Add(1); <-goOn; return nil }})
@@ -131,7 +131,7 @@ func TestHealthOfPartsThatMisbehave(t *testing.T) {
 }
 
 func TestHealthHammer(t *testing.T) {
-	h := NewHealth(HealthConfig{Keep: time.Nanosecond})
+	h := NewHealth(HealthConfig{keep: time.Nanosecond})
 	h.Add(Component{Name: "a", Required: true, Check: func(context.Context) error { return nil }})
 	mux := h.Handler()
 	var wg sync.WaitGroup

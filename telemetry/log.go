@@ -21,7 +21,7 @@ type LogConfig struct {
 	Components  map[string]slog.Level // levels of single components
 	Clean       toolkeep.Cleaner      // removes secrets in flight from every text; nil cleans nothing
 	BufferBytes int                   // buffered lines; default 1 MiB, beyond it lines are dropped
-	FlushEvery  time.Duration         // longest wait of a line; default 200 ms
+	flushEvery  time.Duration         // longest wait of a line; default 200 ms
 	Clock       func() time.Time      // default time.Now
 }
 
@@ -47,13 +47,13 @@ func NewLog(c LogConfig) *Log {
 	if c.BufferBytes == 0 {
 		c.BufferBytes = 1 << 20
 	}
-	if c.FlushEvery == 0 {
-		c.FlushEvery = 200 * time.Millisecond
+	if c.flushEvery == 0 {
+		c.flushEvery = 200 * time.Millisecond
 	}
 	if c.Clock == nil {
 		c.Clock = time.Now
 	}
-	l := &Log{levels: NewLevels(c.Level, c.Components), w: newWriter(c.Out, c.BufferBytes, c.FlushEvery),
+	l := &Log{levels: NewLevels(c.Level, c.Components), w: newWriter(c.Out, c.BufferBytes, c.flushEvery),
 		text: c.Text, clean: c.Clean, clock: c.Clock}
 	l.calls = l.levels.of(CallComponent)
 	l.lines.New = func() any { b := make([]byte, 0, 2048); return &b }

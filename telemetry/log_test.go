@@ -277,7 +277,7 @@ func TestFullBufferDropsAndCounts(t *testing.T) {
 // immediately and not buffered for a goroutine that never ends.
 func TestStopBeforeStart(t *testing.T) {
 	var out bytes.Buffer
-	l := NewLog(LogConfig{Out: &out, FlushEvery: time.Hour})
+	l := NewLog(LogConfig{Out: &out, flushEvery: time.Hour})
 	l.Stop()
 	l.Start()
 	l.Logger("store").Info("written through")
@@ -289,7 +289,7 @@ func TestStopBeforeStart(t *testing.T) {
 
 func TestLogHammer(t *testing.T) {
 	var out bytes.Buffer // guarded by the writer
-	l := NewLog(LogConfig{Out: &out, FlushEvery: time.Millisecond})
+	l := NewLog(LogConfig{Out: &out, flushEvery: time.Millisecond})
 	const workers, each = 8, 200
 	var wg sync.WaitGroup
 	wg.Go(func() { l.Start() })

@@ -18,8 +18,8 @@ type MetricsConfig struct {
 	// MaxTools is the number of tool ids with their own series; default 10,000. Metrics
 	// of further ones are dropped and counted in tool_metric_series_dropped_total.
 	MaxTools int
-	// MaxCategories is the same for categories; default 1,000.
-	MaxCategories int
+	// maxCategories is the same for categories; default 1,000.
+	maxCategories int
 	// QueueDepth counts waiting calls; called at every scrape, with half a second at
 	// most. nil omits tool_queue_depth.
 	QueueDepth func(ctx context.Context) (map[toolkeep.Priority]int, error)
@@ -69,13 +69,13 @@ func NewMetrics(c MetricsConfig) (*Metrics, error) {
 	if c.MaxTools == 0 {
 		c.MaxTools = 10_000
 	}
-	if c.MaxCategories == 0 {
-		c.MaxCategories = 1_000
+	if c.maxCategories == 0 {
+		c.maxCategories = 1_000
 	}
 	m := &Metrics{registry: prometheus.NewRegistry()}
 	m.define()
 	m.tools = series[*toolSeries]{max: c.MaxTools, make: m.newToolSeries}
-	m.categories = series[prometheus.Observer]{max: c.MaxCategories,
+	m.categories = series[prometheus.Observer]{max: c.maxCategories,
 		make: func(name string) prometheus.Observer { return m.duration.WithLabelValues(name) }}
 
 	overhead := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "tool_overhead_duration_ms",

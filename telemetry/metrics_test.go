@@ -122,7 +122,7 @@ func scrape(t *testing.T, m *Metrics) string {
 }
 
 func TestSeriesLimit(t *testing.T) {
-	m := newMetrics(t, MetricsConfig{MaxTools: 2, MaxCategories: 1})
+	m := newMetrics(t, MetricsConfig{MaxTools: 2, maxCategories: 1})
 	for i := range 4 {
 		tl := tool()
 		tl.ID = fmt.Sprintf("x.t%d", i)
@@ -220,7 +220,7 @@ func TestRegistryTakesMore(t *testing.T) {
 }
 
 func TestMetricsHammer(t *testing.T) {
-	m := newMetrics(t, MetricsConfig{MaxTools: 20, MaxCategories: 5})
+	m := newMetrics(t, MetricsConfig{MaxTools: 20, maxCategories: 5})
 	o := &Observer{Metrics: m, Log: NewLog(LogConfig{Out: io.Discard})}
 	const workers, each = 8, 300
 	var wg sync.WaitGroup

@@ -154,7 +154,7 @@ func TestServerIgnoresStdinsEndAndSIGTERM(t *testing.T) {
 
 func TestServerFloodsStderr(t *testing.T) {
 	c := testConfig(t)
-	c.LogBytes = 64 << 10
+	c.logBytes = 64 << 10
 	s := start(t, c, stdioSpec(t, ""))
 	if got := call(t, s, toolCall(alice(), "flood", "")); got != "ok" {
 		t.Error(got)
@@ -324,8 +324,8 @@ func TestListThatFailsLaterKeepsTheTools(t *testing.T) {
 
 func TestServerFlaps(t *testing.T) {
 	c := testConfig(t)
-	c.BackoffBase, c.BackoffMax, c.Cooling, c.RestartLimit = time.Minute, time.Minute, time.Hour, 4
-	c.RestartWindow = 24 * time.Hour
+	c.backoffBase, c.backoffMax, c.cooling, c.restartLimit = time.Minute, time.Minute, time.Hour, 4
+	c.restartWindow = 24 * time.Hour
 	var ahead atomic.Int64 // the pauses pass only on this clock
 	c.Clock = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 	spec := stdioSpec(t, "flap")

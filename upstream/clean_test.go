@@ -191,7 +191,7 @@ func TestFailedStartTellsNobodysSecret(t *testing.T) {
 	c := testConfig(t)
 	c.Redact = redact.NewRedactor(clock.time)
 	c.Secrets = ownSecrets()
-	c.BackoffBase = time.Hour
+	c.backoffBase = time.Hour
 	spec := stdioSpec(t, "leaky-start")
 	spec.Session = SessionPrincipal
 	spec.Env["SECRET"] = "secret://k"

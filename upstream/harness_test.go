@@ -33,8 +33,8 @@ func self(t *testing.T) string {
 // testConfig is small and fast.
 func testConfig(t *testing.T) Config {
 	return Config{
-		Reaper: []string{self(t), "__reaper"}, Dir: t.TempDir(), StopGrace: 200 * time.Millisecond,
-		BackoffBase: 50 * time.Millisecond,
+		Reaper: []string{self(t), "__reaper"}, Dir: t.TempDir(), stopGrace: 200 * time.Millisecond,
+		backoffBase: 50 * time.Millisecond,
 	}
 }
 

@@ -13,9 +13,9 @@ import (
 // next may start.
 //
 //	ok ── failure ──→ backoff (0 the first time, then Base, doubled up to Max)
-//	                     │ RestartLimit failures within RestartWindow
+//	                     │ restartLimit failures within restartWindow
 //	                     ↓
-//	                  failed (for Cooling) ── one more start ──┬─ works → ok
+//	                  failed (for cooling) ── one more start ──┬─ works → ok
 //	                                                           └─ fails → failed
 type health struct {
 	mu     sync.Mutex
@@ -57,7 +57,7 @@ func (h *health) begin(ctx context.Context, c *Config, name string) *toolkeep.Er
 		}
 		h.mu.Lock()
 		h.forget(c, c.Clock())
-		room := max(c.RestartLimit-len(h.fails), 1)
+		room := max(c.restartLimit-len(h.fails), 1)
 		if h.failed {
 			room = 1
 		}
@@ -92,7 +92,7 @@ func (h *health) over() {
 
 // forget drops failures that are too old to count. It is called with mu held.
 func (h *health) forget(c *Config, now time.Time) {
-	for len(h.fails) > 0 && now.Sub(h.fails[0]) > c.RestartWindow {
+	for len(h.fails) > 0 && now.Sub(h.fails[0]) > c.restartWindow {
 		h.fails = h.fails[1:]
 	}
 }
@@ -105,15 +105,15 @@ func (h *health) fail(c *Config, now time.Time, why, last string) {
 	h.fails = append(h.fails, now)
 	h.why, h.last, h.lastAt = why, last, now
 	switch n := len(h.fails); {
-	case n >= c.RestartLimit || h.failed:
+	case n >= c.restartLimit || h.failed:
 		h.failed = true
-		h.until = now.Add(c.Cooling)
-		h.fails = h.fails[max(0, n-c.RestartLimit):]
+		h.until = now.Add(c.cooling)
+		h.fails = h.fails[max(0, n-c.restartLimit):]
 	case n == 1:
 		h.until = now
 	default:
-		d := c.BackoffBase << min(n-2, 20)
-		d = min(d, c.BackoffMax)
+		d := c.backoffBase << min(n-2, 20)
+		d = min(d, c.backoffMax)
 		// Jitter of a quarter, so that servers that failed together do not restart
 		// together.
 		h.until = now.Add(d - time.Duration(rand.Int64N(int64(d)/4+1)))

@@ -46,7 +46,7 @@ func (s *server) open(ctx context.Context, p sessionSelector, st *tenantState, w
 		var f *failure
 		gone := sess.link.ended() != nil || errors.As(err, &f) && f.dead
 		if gone && sess.proc != nil {
-			sess.proc.within(s.config.StopGrace)
+			sess.proc.within(s.config.stopGrace)
 		}
 		sess.shut()
 		if p.older && toolkeep.IsCode(err, toolkeep.MCPError) && ctx.Err() == nil {
@@ -94,7 +94,7 @@ func (s *server) dial(ctx context.Context, p sessionSelector, st *tenantState, w
 		sess.own.add(env.secrets)
 		st.log.forgetError()
 		sess.proc, err = startProcess(processConfig{
-			reaper: s.config.Reaper, command: s.spec.Command, env: env.vars, dir: env.dir, grace: s.config.StopGrace,
+			reaper: s.config.Reaper, command: s.spec.Command, env: env.vars, dir: env.dir, grace: s.config.stopGrace,
 		})
 		if err != nil {
 			sess.release()

@@ -204,7 +204,7 @@ func TestTreeIsReaped(t *testing.T) {
 func runToolkeep() int {
 	exe, _ := os.Executable()
 	dir, _ := os.MkdirTemp("", "killed")
-	s := New(Config{Reaper: []string{exe, "__reaper"}, Dir: dir, StopGrace: 100 * time.Millisecond})
+	s := New(Config{Reaper: []string{exe, "__reaper"}, Dir: dir, stopGrace: 100 * time.Millisecond})
 	s.Set([]Spec{{Name: "s", Transport: Stdio, Command: []string{exe}, Env: map[string]string{"UPSTREAM_TEST_PROGRAM": "server", "MODE": os.Getenv("MODE")}}})
 	a, err := s.Do(context.Background(), toolCall(alice(), "fork", "stubborn"))
 	if err != nil {

@@ -81,7 +81,7 @@ func (s *server) state(tenant string) *tenantState {
 	st := s.states[tenant]
 	if st == nil {
 		st = &tenantState{
-			tenant: tenant, log: newRing(s.config.LogBytes, s.config.Redact.TenantLog(tenant, s.spec.upstream()), s.config.Clock),
+			tenant: tenant, log: newRing(s.config.logBytes, s.config.Redact.TenantLog(tenant, s.spec.upstream()), s.config.Clock),
 			messages: bucket{rate: noteRate, burst: 4 * noteRate},
 		}
 		st.defs = &definitions{}

@@ -75,15 +75,19 @@ type Config struct {
 	// a new session have been read by then.
 	VerifyPinned func(owner, server, tenant, tool string) error
 
-	StopGrace     time.Duration // between closing stdin, SIGTERM and SIGKILL; default 2 s
-	RestartLimit  int           // failures within RestartWindow until a server rests; default 5
-	RestartWindow time.Duration // default 5 min
-	BackoffBase   time.Duration // pause after the second failure, doubled at each; default 1 s
-	BackoffMax    time.Duration // default 30 s
-	Cooling       time.Duration // how long a failed server rests; default 1 min
-	DrainTime     time.Duration // for calls on a server that Set changes or removes; default 30 s
-	LogBytes      int           // kept for each server and tenant; default 256 KiB
+	// What follows only tests set.
+
+	stopGrace     time.Duration // between closing stdin, SIGTERM and SIGKILL; default 2 s
+	restartLimit  int           // failures within restartWindow until a server rests; default 5
+	restartWindow time.Duration // default 5 min
+	backoffBase   time.Duration // pause after the second failure, doubled at each; default 1 s
+	backoffMax    time.Duration // default 30 s
+	cooling       time.Duration // how long a failed server rests; default 1 min
+	logBytes      int           // kept for each server and tenant; default 256 KiB
 }
+
+// drainTime is for calls on a server that Set changes or removes.
+const drainTime = 30 * time.Second
 
 func (c Config) filled() Config {
 	if c.Client == nil {
@@ -98,14 +102,13 @@ func (c Config) filled() Config {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	c.StopGrace = cmp.Or(c.StopGrace, 2*time.Second)
-	c.RestartLimit = cmp.Or(c.RestartLimit, 5)
-	c.RestartWindow = cmp.Or(c.RestartWindow, 5*time.Minute)
-	c.BackoffBase = cmp.Or(c.BackoffBase, time.Second)
-	c.BackoffMax = cmp.Or(c.BackoffMax, 30*time.Second)
-	c.Cooling = cmp.Or(c.Cooling, time.Minute)
-	c.DrainTime = cmp.Or(c.DrainTime, 30*time.Second)
-	c.LogBytes = cmp.Or(c.LogBytes, 256<<10)
+	c.stopGrace = cmp.Or(c.stopGrace, 2*time.Second)
+	c.restartLimit = cmp.Or(c.restartLimit, 5)
+	c.restartWindow = cmp.Or(c.restartWindow, 5*time.Minute)
+	c.backoffBase = cmp.Or(c.backoffBase, time.Second)
+	c.backoffMax = cmp.Or(c.backoffMax, 30*time.Second)
+	c.cooling = cmp.Or(c.cooling, time.Minute)
+	c.logBytes = cmp.Or(c.logBytes, 256<<10)
 	return c
 }
 
@@ -141,7 +144,7 @@ func New(c Config) *Servers {
 
 // Stop refuses new calls with E3912, gives calls under way until ctx ends, and then
 // ends every session. When it returns, no process, goroutine or descriptor of a server
-// is left, whatever the servers did; that may take three times StopGrace longer than
+// is left, whatever the servers did; that may take three times stopGrace longer than
 // ctx. It may be called more than once.
 func (s *Servers) Stop(ctx context.Context) error {
 	s.mu.Lock()
@@ -168,7 +171,7 @@ func (s *Servers) Stop(ctx context.Context) error {
 }
 
 // Set replaces the set of servers. A server whose spec changed gets no new calls, its
-// calls under way are cut off after DrainTime, and its sessions end. Its replacement
+// calls under way are cut off after drainTime, and its sessions end. Its replacement
 // keeps the log and, until it has been read itself, the definitions. Specs must have
 // passed Validate; if two share name and tenant, the last one wins.
 func (s *Servers) Set(specs []Spec) {
@@ -192,7 +195,7 @@ func (s *Servers) Set(specs []Spec) {
 			s.config.Log.Info("MCP server removed", "server", id.name, "owner", id.tenant)
 		}
 		s.work.Go(func() {
-			ctx, cancel := context.WithTimeout(s.config.ctx, s.config.DrainTime)
+			ctx, cancel := context.WithTimeout(s.config.ctx, drainTime)
 			defer cancel()
 			srv.close(ctx)
 		})

@@ -632,8 +632,8 @@ func TestHammer(t *testing.T) {
 	spec := stdioSpec(t, "")
 	spec.Capabilities, spec.MaxSessions, spec.IdleStop, spec.PingEvery = []string{CapElicitation}, 6, 50*time.Millisecond, 20*time.Millisecond
 	c := testConfig(t)
-	c.RestartLimit = 1 << 30
-	c.BackoffMax = time.Millisecond
+	c.restartLimit = 1 << 30
+	c.backoffMax = time.Millisecond
 	s := start(t, c, spec)
 	var wg sync.WaitGroup
 	until := time.Now().Add(2 * time.Second)

@@ -135,7 +135,7 @@ func TestNamesOfFolders(t *testing.T) {
 }
 
 func TestHealth(t *testing.T) {
-	c := Config{RestartLimit: 4, RestartWindow: time.Minute, BackoffBase: time.Second, BackoffMax: 3 * time.Second, Cooling: 30 * time.Second}
+	c := Config{restartLimit: 4, restartWindow: time.Minute, backoffBase: time.Second, backoffMax: 3 * time.Second, cooling: 30 * time.Second}
 	var h health
 	now := time.Unix(1_800_000_000, 0)
 	wait := func() time.Duration {
@@ -245,11 +245,11 @@ func TestQuietClock(t *testing.T) {
 	})
 }
 
-// TestFailuresAtOnce: the pause after RestartLimit failures also holds for callers that come at the same
+// TestFailuresAtOnce: the pause after restartLimit failures also holds for callers that come at the same
 // moment, and after it one of them tries.
 func TestFailuresAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := Config{RestartLimit: 5, RestartWindow: time.Minute, BackoffBase: time.Millisecond, BackoffMax: time.Millisecond, Cooling: 30 * time.Second, Clock: time.Now}
+		c := Config{restartLimit: 5, restartWindow: time.Minute, backoffBase: time.Millisecond, backoffMax: time.Millisecond, cooling: 30 * time.Second, Clock: time.Now}
 		var h health
 		together := func(works bool) (starts int64) {
 			var n atomic.Int64

@@ -56,11 +56,7 @@ type Config struct {
 	Remote     Remote        // L2; nil: none
 	RemoteLife time.Duration // in L2; default 1 h
 	// Patience is how long a search waits for L2, once to read and once to write; default 50 ms.
-	// After a failure L2 is not used for Pause; default 1 s.
-	Patience, Pause time.Duration
-	// Learning is how often a tenant's learned queries are checked for changes; new ones take
-	// effect with that delay. Default 1 min.
-	Learning time.Duration
+	Patience time.Duration
 	// Secret is the key material for hashes and seals, 32 bytes, equal on all nodes; required with
 	// a Remote, else random.
 	Secret []byte
@@ -68,6 +64,14 @@ type Config struct {
 	Clock func() time.Time // default time.Now
 	Log   *slog.Logger     // default discards
 }
+
+const (
+	// pause is how long L2 is not used after a failure.
+	pause = time.Second
+	// learning is how often a tenant's learned queries are checked for changes; new ones take
+	// effect with that delay.
+	learning = time.Minute
+)
 
 // overhead is the approximate size in bytes of an answer, and of a tool in it, without their texts.
 const (
@@ -110,8 +114,6 @@ func New(c Config) (*Cache, error) {
 	orElse(&c.Life, 5*time.Minute)
 	orElse(&c.RemoteLife, time.Hour)
 	orElse(&c.Patience, 50*time.Millisecond)
-	orElse(&c.Pause, time.Second)
-	orElse(&c.Learning, time.Minute)
 	if c.Clock == nil {
 		c.Clock = time.Now
 	}
@@ -122,7 +124,7 @@ func New(c Config) (*Cache, error) {
 	if err != nil {
 		return nil, err
 	}
-	x := &Cache{config: c, index: c.Index, seals: s, remote: guard{pause: c.Pause, clock: c.Clock, log: c.Log}}
+	x := &Cache{config: c, index: c.Index, seals: s, remote: guard{clock: c.Clock, log: c.Log}}
 	x.flushed.Store(&map[string]*flushes{})
 	// The store bounds only weight. If an entry weighs its bytes, but at least its share of them,
 	// that also bounds the entries.

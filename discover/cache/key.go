@@ -124,7 +124,7 @@ type lesson struct {
 // lesson checks them again when due. Two searches may do so concurrently.
 func (c *Cache) lesson(tenant string) [16]byte {
 	now := c.config.Clock()
-	if l, ok := c.learned.Load(tenant); ok && now.Sub(l.(lesson).at) < c.config.Learning {
+	if l, ok := c.learned.Load(tenant); ok && now.Sub(l.(lesson).at) < learning {
 		return l.(lesson).sum
 	}
 	examples := c.config.Usage.Examples(tenant)

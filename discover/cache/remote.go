@@ -62,7 +62,6 @@ func (c *Cache) send(ctx context.Context, k key, a *answer) {
 
 // guard pauses the use of a store after a failure, so that searches do not wait for it one by one.
 type guard struct {
-	pause time.Duration
 	clock func() time.Time
 	log   *slog.Logger
 
@@ -88,7 +87,7 @@ func (g *guard) ready() bool {
 	if now.Before(g.again) {
 		return false
 	}
-	g.again = now.Add(g.pause)
+	g.again = now.Add(pause)
 	return true
 }
 
@@ -112,7 +111,7 @@ func (g *guard) report(ctx context.Context, err error) {
 	if g.err == nil {
 		g.log.Warn("the shared cache of searches does not answer; search goes on without it", "error", err)
 	}
-	g.err, g.again = err, g.clock().Add(g.pause)
+	g.err, g.again = err, g.clock().Add(pause)
 	g.down.Store(true)
 }
 

@@ -36,8 +36,8 @@ type Config struct {
 	Dimensions int    // of its vectors, 1 to 8192
 	// Key returns the API key for a request; nil: none is sent.
 	Key func(context.Context) (string, error)
-	// Client sends the requests; nil: one with a 30 s timeout that follows no redirects.
-	Client *http.Client
+	// client sends the requests; nil: one with a 30 s timeout that follows no redirects.
+	client *http.Client
 }
 
 // Embedder is a client of the service. It is safe for concurrent use.
@@ -59,8 +59,8 @@ func New(c Config) (*Embedder, error) {
 	case c.Dimensions < 1 || c.Dimensions > 8192:
 		return nil, toolkeep.NewError(toolkeep.InvalidManifest, "the vectors of the embedding service have %d numbers; say how many, from 1 to 8192", c.Dimensions)
 	}
-	if c.Client == nil {
-		c.Client = &http.Client{Timeout: 30 * time.Second, CheckRedirect: egress.NoRedirects}
+	if c.client == nil {
+		c.client = &http.Client{Timeout: 30 * time.Second, CheckRedirect: egress.NoRedirects}
 	}
 	return &Embedder{c: c, at: strings.TrimRight(c.URL, "/") + "/embeddings"}, nil
 }
@@ -131,7 +131,7 @@ func (e *Embedder) some(ctx context.Context, texts []string) ([][]float32, error
 		}
 		req.Header.Set("Authorization", "Bearer "+key)
 	}
-	resp, err := e.c.Client.Do(req)
+	resp, err := e.c.client.Do(req)
 	if err != nil {
 		return nil, e.unreachable(ctx, err)
 	}

@@ -31,7 +31,7 @@ func service(t *testing.T, h http.HandlerFunc, key string) *Embedder {
 	c := Config{URL: serve(t, h), Model: "small", Dimensions: 2}
 	client := &http.Client{Transport: &http.Transport{}, CheckRedirect: egress.NoRedirects}
 	t.Cleanup(client.CloseIdleConnections)
-	c.Client = client
+	c.client = client
 	if key != "" {
 		c.Key = func(context.Context) (string, error) { return key, nil }
 	}

@@ -24,9 +24,7 @@ const (
 
 // Config configures an Executor. The zero value works.
 type Config struct {
-	// Pool supplies the transports; nil creates one, which Close closes.
-	Pool *egress.Pool
-	// Egress configures the created pool.
+	// Egress configures the pool of connections.
 	Egress egress.PoolConfig
 	// Clock returns the time, for Retry-After dates; nil is time.Now.
 	Clock func() time.Time
@@ -34,9 +32,8 @@ type Config struct {
 
 // Executor is the executor of kind "http". It is safe for concurrent use.
 type Executor struct {
-	pool    *egress.Pool
-	ownPool bool
-	clock   func() time.Time
+	pool  *egress.Pool
+	clock func() time.Time
 
 	bindings bindings.Kept[binding]
 }
@@ -57,22 +54,15 @@ func (e *Executor) UpstreamOf(_ *toolkeep.Principal, t *toolkeep.Tool) string {
 
 // New returns an Executor.
 func New(c Config) *Executor {
-	e := &Executor{pool: c.Pool, clock: c.Clock}
-	if e.pool == nil {
-		e.pool, e.ownPool = egress.NewPool(c.Egress), true
-	}
+	e := &Executor{pool: egress.NewPool(c.Egress), clock: c.Clock}
 	if e.clock == nil {
 		e.clock = time.Now
 	}
 	return e
 }
 
-// Close closes idle connections of a pool that New created. It may be called twice.
-func (e *Executor) Close() {
-	if e.ownPool {
-		e.pool.Close()
-	}
-}
+// Close closes idle connections. It may be called twice.
+func (e *Executor) Close() { e.pool.Close() }
 
 // Kind is "http".
 func (e *Executor) Kind() string { return "http" }

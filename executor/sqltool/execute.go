@@ -36,8 +36,6 @@ type Config struct {
 	Wait time.Duration
 	// IdleFor is how long an idle connection is kept; default 60 s.
 	IdleFor time.Duration
-	// MaxAge is how long a connection is used; default 30 min.
-	MaxAge time.Duration
 	// ConnectTimeout bounds connecting and login; default 10 s.
 	ConnectTimeout time.Duration
 	// Resolver resolves hosts; nil is net.DefaultResolver.
@@ -73,6 +71,9 @@ func (c *Config) Validate() error {
 	return nil
 }
 
+// maxAge is how long a connection is used.
+const maxAge = 30 * time.Minute
+
 func (c *Config) fill() {
 	def := func(v *int, to int) {
 		if *v <= 0 {
@@ -88,7 +89,6 @@ func (c *Config) fill() {
 	def(&c.Total, 64)
 	span(&c.Wait, 5*time.Second)
 	span(&c.IdleFor, time.Minute)
-	span(&c.MaxAge, 30*time.Minute)
 	span(&c.ConnectTimeout, 10*time.Second)
 }
 
@@ -125,7 +125,7 @@ func (e *Executor) UpstreamOf(_ *toolkeep.Principal, t *toolkeep.Tool) string {
 // New returns an Executor.
 func New(c Config) *Executor {
 	c.fill()
-	return &Executor{config: c, pools: newPools(c.PerPool, c.Total, c.Wait, c.IdleFor, c.MaxAge)}
+	return &Executor{config: c, pools: newPools(c.PerPool, c.Total, c.Wait, c.IdleFor, maxAge)}
 }
 
 // Close closes the connections; those of running calls when they end. It may be called

@@ -20,7 +20,7 @@ func (s *Server) changed() {
 		return
 	}
 	s.background.Add(1)
-	s.spread = time.AfterFunc(s.limits.ListDelay, s.announce)
+	s.spread = time.AfterFunc(s.limits.listDelay, s.announce)
 }
 
 // announce notifies the clients whose list differs from the one they last saw.

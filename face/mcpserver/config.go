@@ -117,20 +117,20 @@ type common = gate.Limits
 
 // Limits are this face's own limits, in addition to the gate's. Zero fields take the default.
 type Limits struct {
-	StreamAfter time.Duration // run time of a request before its answer becomes an event stream; default 200 ms
+	streamAfter time.Duration // run time of a request before its answer becomes an event stream; default 200 ms
 
 	Sessions          int           // total; default 10,000
 	PrincipalSessions int           // per principal; default 100, above that its oldest idle session ends
 	SessionIdle       time.Duration // without a request or an open stream; default 30 min
 
-	StreamEvents int // kept per stream; default 256
-	SessionBytes int // kept for ended streams, per session; default 8 MiB
+	streamEvents int // kept per stream; default 256
+	sessionBytes int // kept for ended streams, per session; default 8 MiB
 
-	ListDelay time.Duration // from a catalogue change to list_changed; default 200 ms
-	PageSize  int           // list entries per page; default 1,000
+	listDelay time.Duration // from a catalogue change to list_changed; default 200 ms
+	pageSize  int           // list entries per page; default 1,000
 
-	PrincipalParked int           // calls per principal that wait for an answer in 2026-07-28; default 32
-	AnswerWithin    time.Duration // time to answer a question; default 5 min
+	principalParked int           // calls per principal that wait for an answer in 2026-07-28; default 32
+	answerWithin    time.Duration // time to answer a question; default 5 min
 }
 
 const (
@@ -148,15 +148,15 @@ const (
 )
 
 func (l Limits) withDefaults() Limits {
-	gate.Default(&l.StreamAfter, 200*time.Millisecond)
+	gate.Default(&l.streamAfter, 200*time.Millisecond)
 	gate.Default(&l.Sessions, 10_000)
 	gate.Default(&l.PrincipalSessions, 100)
 	gate.Default(&l.SessionIdle, 30*time.Minute)
-	gate.Default(&l.StreamEvents, 256)
-	gate.Default(&l.SessionBytes, 8<<20)
-	gate.Default(&l.ListDelay, 200*time.Millisecond)
-	gate.Default(&l.PageSize, 1000)
-	gate.Default(&l.PrincipalParked, 32)
-	gate.Default(&l.AnswerWithin, 5*time.Minute)
+	gate.Default(&l.streamEvents, 256)
+	gate.Default(&l.sessionBytes, 8<<20)
+	gate.Default(&l.listDelay, 200*time.Millisecond)
+	gate.Default(&l.pageSize, 1000)
+	gate.Default(&l.principalParked, 32)
+	gate.Default(&l.answerWithin, 5*time.Minute)
 	return l
 }

@@ -17,7 +17,7 @@
 // # Answers
 //
 // The form of an answer is decided late. If the result is the first thing to send, it goes out as
-// JSON, written by the goroutine that ran the call. Progress, a question, or Limits.StreamAfter
+// JSON, written by the goroutine that ran the call. Progress, a question, or Limits.streamAfter
 // turn it into an event stream: from then on a second goroutine, the pump, writes the stream's log.
 // Appending to a log never waits for a reader; the log is bounded, and only progress and notices
 // are dropped from it, never an answer. In a session the log is also the event store that

@@ -18,7 +18,7 @@ import (
 // stops in the middle of it. Nothing may hang, leak or race.
 func TestHammer(t *testing.T) {
 	s := newSystem(t)
-	s.Limits.ListDelay, s.Limits.PrincipalSessions, s.Limits.AnswerWithin = time.Millisecond, 5, 50*time.Millisecond
+	s.Limits.listDelay, s.Limits.PrincipalSessions, s.Limits.answerWithin = time.Millisecond, 5, 50*time.Millisecond
 	s.Invoker = fakeInvoker(func(ctx context.Context, p *toolkeep.Principal, c *toolkeep.Call) (*toolkeep.Result, error) {
 		if c.Caller != nil {
 			c.Caller.Progress(toolkeep.Progress{Percent: 1})

@@ -87,7 +87,7 @@ func (x *exchange) askClient(ctx context.Context, method string, params []byte) 
 	if (x.reply == nil || !x.reply.send(data, true, "")) && !ses.sendOwn(data) {
 		return nil, noAnswer("the caller's client has no event stream open")
 	}
-	late := time.NewTimer(x.s.limits.AnswerWithin)
+	late := time.NewTimer(x.s.limits.answerWithin)
 	defer late.Stop()
 	select {
 	case m := <-answer:
@@ -250,7 +250,7 @@ func (x *exchange) inputRequired(ctx context.Context, c *parked, dst []byte) ([]
 	defer c.mu.Unlock()
 	c.round++
 	c.waiting, c.reply = false, nil
-	until := time.Now().Add(c.s.limits.AnswerWithin)
+	until := time.Now().Add(c.s.limits.answerWithin)
 	state, err := c.seal(until)
 	if err != nil {
 		c.cancel(err)
@@ -453,7 +453,7 @@ func (g *parking) enter(c *parked) bool {
 	if g.all[c.key] == c {
 		return true
 	}
-	if g.over || len(g.all) >= maxParked || g.of[c.owner] >= g.s.limits.PrincipalParked {
+	if g.over || len(g.all) >= maxParked || g.of[c.owner] >= g.s.limits.principalParked {
 		return false
 	}
 	g.all[c.key] = c

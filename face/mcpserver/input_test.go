@@ -194,7 +194,7 @@ func TestParkedCallsEnd(t *testing.T) {
 		ended <- err
 		return nil, toolkeep.AsError(err)
 	})
-	s.Limits.AnswerWithin, s.Limits.PrincipalParked = 500*time.Millisecond, 2
+	s.Limits.answerWithin, s.Limits.principalParked = 500*time.Millisecond, 2
 	s.publish(manifest("demo.echo"))
 	s.start()
 	state := s.park(t)
@@ -203,7 +203,7 @@ func TestParkedCallsEnd(t *testing.T) {
 	}
 	a := s.modern("/mcp", "tools/call", strings.TrimSuffix(echoParams, "}")+`,"requestState":`+state+`,"inputResponses":{"q1":{}}}`, `{"elicitation":{}}`)
 	a.failure(t, 400, mcp.CodeInvalidParams)
-	s.server.limits.AnswerWithin = time.Minute
+	s.server.limits.answerWithin = time.Minute
 	s.park(t)
 	s.park(t)
 	if a := s.modern("/mcp", "tools/call", echoParams, `{"elicitation":{}}`); !strings.Contains(a.body, "no room") {

@@ -107,7 +107,7 @@ func TestModernProgressAndDisconnect(t *testing.T) {
 
 func TestListen(t *testing.T) {
 	s := newSystem(t)
-	s.Limits.ListDelay = time.Millisecond
+	s.Limits.listDelay = time.Millisecond
 	s.publish(manifest("demo.echo"))
 	s.start()
 	body, h := modern("subscriptions/listen", `{"notifications":{"toolsListChanged":true,"promptsListChanged":true,"resourceSubscriptions":["a:b"]}}`, "{}")
@@ -134,7 +134,7 @@ func TestListen(t *testing.T) {
 
 func TestOfficialClientHearsOfChanges(t *testing.T) {
 	s := newSystem(t)
-	s.Limits.ListDelay = time.Millisecond
+	s.Limits.listDelay = time.Millisecond
 	s.publish(manifest("demo.echo"))
 	s.start()
 	for i, version := range []string{"2025-11-25", "2026-07-28"} {

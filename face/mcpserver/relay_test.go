@@ -218,7 +218,7 @@ func TestResourcesAndPromptsOfAllServers(t *testing.T) {
 	s.Visible = func(p *toolkeep.Principal, t *toolkeep.Tool) bool {
 		return visible(p, t) && !(p.Subject == "bob" && strings.HasPrefix(t.ID, "lib-a."))
 	}
-	s.Limits.PageSize = 3
+	s.Limits.pageSize = 3
 	s.start()
 	list := func(method, member, key string, headers ...string) []string {
 		var out []string

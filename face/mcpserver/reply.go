@@ -78,7 +78,7 @@ func accepts(values []string) (json, stream bool) {
 // begin starts the timer after which the answer becomes a stream.
 func (r *reply) begin() {
 	if r.stream {
-		r.timer = time.AfterFunc(r.s.limits.StreamAfter, func() {
+		r.timer = time.AfterFunc(r.s.limits.streamAfter, func() {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			if r.state == undecided {

@@ -93,7 +93,7 @@ func (x *exchange) listItems(m *mcp.Message, dst []byte, member string, list []i
 		if it.key <= after && after != "" {
 			continue
 		}
-		if shown == x.s.limits.PageSize {
+		if shown == x.s.limits.pageSize {
 			next = list[i-1].key
 			break
 		}

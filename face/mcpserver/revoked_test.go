@@ -44,7 +44,7 @@ func TestRevokedCredentialEndsStreams(t *testing.T) {
 			s := newSystem(t)
 			a := &revocable{Auth: s.front.Auth}
 			s.front.Auth = a
-			s.Limits.ListDelay, s.front.Limits.KeepAlive = time.Millisecond, alive
+			s.Limits.listDelay, s.front.Limits.KeepAlive = time.Millisecond, alive
 			s.publish(manifest("demo.echo"))
 			s.start()
 			h := s.session("/mcp", "2025-11-25", "{}")

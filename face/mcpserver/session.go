@@ -291,10 +291,10 @@ func (ses *session) keep(s *Server, st *stream) {
 	weight := st.weight()
 	ses.mu.Lock()
 	defer ses.mu.Unlock()
-	for len(ses.kept) > 0 && (ses.kept[0].until.Before(now) || ses.keptBytes+weight > s.limits.SessionBytes) {
+	for len(ses.kept) > 0 && (ses.kept[0].until.Before(now) || ses.keptBytes+weight > s.limits.sessionBytes) {
 		ses.release(s)
 	}
-	if ses.gone || weight > s.limits.SessionBytes || s.eventBytes.Load()+int64(weight) > maxEventBytes {
+	if ses.gone || weight > s.limits.sessionBytes || s.eventBytes.Load()+int64(weight) > maxEventBytes {
 		delete(ses.streams, st.id)
 		return
 	}

@@ -47,7 +47,7 @@ type reader struct {
 }
 
 func (s *Server) newStream(id string) *stream {
-	return &stream{id: id, log: s.log, maxEvents: s.limits.StreamEvents}
+	return &stream{id: id, log: s.log, maxEvents: s.limits.streamEvents}
 }
 
 // add appends an event; it never blocks. It returns false if the stream has ended.

@@ -117,7 +117,7 @@ func TestASlowCallBecomesAStream(t *testing.T) {
 	g := newGate()
 	s := newSystem(t)
 	s.Invoker = g
-	s.Limits.StreamAfter, s.front.Limits.KeepAlive = time.Millisecond, 2*time.Millisecond
+	s.Limits.streamAfter, s.front.Limits.KeepAlive = time.Millisecond, 2*time.Millisecond
 	s.publish(manifest("demo.echo"))
 	s.start()
 	h := s.session("/mcp", "2025-11-25", "{}")
@@ -174,7 +174,7 @@ func TestCancelledNotification(t *testing.T) {
 
 func TestOwnStreamOfASession(t *testing.T) {
 	s := newSystem(t)
-	s.Limits.ListDelay = time.Millisecond
+	s.Limits.listDelay = time.Millisecond
 	s.publish(manifest("demo.echo"))
 	s.start()
 	h := s.session("/mcp", "2025-11-25", "{}")
@@ -213,7 +213,7 @@ func TestOwnStreamOfASession(t *testing.T) {
 // Changes to tools a caller cannot see are not announced to it.
 func TestOnlyRealChangesAreAnnounced(t *testing.T) {
 	s := newSystem(t)
-	s.Limits.ListDelay = time.Millisecond
+	s.Limits.listDelay = time.Millisecond
 	s.publish(manifest("demo.echo"))
 	s.start()
 	h := s.session("/mcp", "2025-06-18", "{}", "Authorization: Bearer narrow")
@@ -235,7 +235,7 @@ func TestOnlyRealChangesAreAnnounced(t *testing.T) {
 
 func TestSlowReadersDropNoticesAndNeverAnswers(t *testing.T) {
 	s := newSystem(t)
-	s.Limits.StreamEvents = 4
+	s.Limits.streamEvents = 4
 	s.start()
 	st := s.server.newStream("9")
 	rd, _ := st.attach(false)
@@ -345,7 +345,7 @@ func TestLimitsOfSessions(t *testing.T) {
 
 func TestEndedStreamsAreBounded(t *testing.T) {
 	s := newSystem(t)
-	s.Limits.SessionBytes = 4000
+	s.Limits.sessionBytes = 4000
 	s.start()
 	ses, err := s.server.newSession(&toolkeep.Principal{Subject: "a", Tenant: "t"}, s.server.views["all"], mcp.V20251125, nil)
 	if err != nil {

@@ -175,7 +175,7 @@ func (x *exchange) list(m *mcp.Message, dst []byte) ([]byte, error) {
 	}
 	next := ""
 	for i, t := range l.tools[from:] {
-		if i == x.s.limits.PageSize {
+		if i == x.s.limits.pageSize {
 			next = l.tools[from+i-1].name
 			break
 		}

@@ -50,7 +50,7 @@ func want(t *testing.T, got []string, want ...string) {
 
 func TestViewAll(t *testing.T) {
 	s := newSystem(t)
-	s.Limits.PageSize = 2
+	s.Limits.pageSize = 2
 	long := "demo." + strings.Repeat("x", 60)
 	s.publish(manifest("demo.echo"), manifest("a-b.c"), manifest("a.b"), manifest(long), mcpManifest("files", "read", ""))
 	s.publishFor("t", manifest("mine.tool"))

@@ -71,40 +71,20 @@ type Config struct {
 	Ready func(ctx context.Context) bool
 	// TLS is what the server shows and asks for, for TLS or mutual TLS; nil serves plain text,
 	// for loopback only.
-	TLS    *tls.Config
-	Limits Limits
-	Log    *slog.Logger // default slog.Default()
+	TLS *tls.Config
+	// healthEvery is the interval at which a watched health status is checked; default 1 s.
+	healthEvery time.Duration
+	Log         *slog.Logger // default slog.Default()
 }
 
-// limits combines the limits shared by all faces with those of this face.
-type limits struct {
-	common
-	Limits
-}
-
-type common = gate.Limits
-
-// Limits are this face's own limits, in addition to the gate's. Zero fields take the default.
-type Limits struct {
-	Streams        int           // concurrent calls per connection; default 250
-	ConnectTimeout time.Duration // for the handshake; default 10 s
-	ConnectionIdle time.Duration // of a connection without calls; default 15 min
-	// Ping is the interval of keepalive pings on a silent connection; default 1 min, with 20 s for
-	// the answer.
-	Ping time.Duration
-	// PingEvery is the shortest interval at which a client may ping; a client that pings more often
-	// is disconnected. Default 10 s.
-	PingEvery time.Duration
-	// HealthEvery is the interval at which a watched health status is checked; default 1 s.
-	HealthEvery time.Duration
-}
-
-func (l Limits) withDefaults() Limits {
-	gate.Default(&l.Streams, 250)
-	gate.Default(&l.ConnectTimeout, 10*time.Second)
-	gate.Default(&l.ConnectionIdle, 15*time.Minute)
-	gate.Default(&l.Ping, time.Minute)
-	gate.Default(&l.PingEvery, 10*time.Second)
-	gate.Default(&l.HealthEvery, time.Second)
-	return l
-}
+// Limits of this face, in addition to the gate's.
+const (
+	maxStreams     = 250              // concurrent calls per connection
+	connectTimeout = 10 * time.Second // for the handshake
+	connectionIdle = 15 * time.Minute // of a connection without calls
+	pingTime       = time.Minute      // interval of keepalive pings on a silent connection
+	pingWait       = 20 * time.Second // for the answer
+	// pingEvery is the shortest interval at which a client may ping; a client that pings more often
+	// is disconnected.
+	pingEvery = 10 * time.Second
+)

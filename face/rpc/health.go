@@ -50,7 +50,7 @@ func (h *health) List(ctx context.Context, _ *healthpb.HealthListRequest) (*heal
 // Watch sends the status at once and whenever it changes.
 func (h *health) Watch(in *healthpb.HealthCheckRequest, out grpc.ServerStreamingServer[healthpb.HealthCheckResponse]) error {
 	ctx := out.Context()
-	tick := time.NewTicker(h.s.limits.HealthEvery)
+	tick := time.NewTicker(h.s.c.healthEvery)
 	defer tick.Stop()
 	last := healthpb.HealthCheckResponse_UNKNOWN
 	for {

@@ -23,7 +23,7 @@ import (
 type Server struct {
 	c      Config
 	gate   *gate.Gate
-	limits limits
+	limits gate.Limits
 	log    *slog.Logger
 	guide  *assembly.Guide // nil without a search
 	grpc   *grpc.Server
@@ -39,13 +39,14 @@ func New(c Config) *Server {
 	if c.Gate == nil || c.Invoker == nil || c.Calls == nil || c.Catalog == nil || c.Visible == nil {
 		panic("rpc: Gate, Invoker, Calls, Catalog and Visible are required")
 	}
-	s := &Server{c: c, gate: c.Gate, limits: limits{c.Gate.Limits(), c.Limits.withDefaults()}, log: c.Log}
+	s := &Server{c: c, gate: c.Gate, limits: c.Gate.Limits(), log: c.Log}
 	if s.guide = c.Guide; s.guide == nil && c.Search != nil {
 		s.guide = &assembly.Guide{Search: c.Search}
 	}
 	if s.log == nil {
 		s.log = slog.Default()
 	}
+	gate.Default(&s.c.healthEvery, time.Second)
 	s.closing, s.close = context.WithCancel(context.Background())
 	s.requests, s.interrupt = context.WithCancel(context.Background())
 	s.grpc = grpc.NewServer(s.options()...)
@@ -69,11 +70,11 @@ func (s *Server) options() []grpc.ServerOption {
 		// the library refuses larger ones.
 		grpc.MaxRecvMsgSize(int(2 * l.BodyBytes)),
 		grpc.MaxHeaderListSize(uint32(l.HeaderBytes)),
-		grpc.MaxConcurrentStreams(uint32(l.Streams)),
-		grpc.ConnectionTimeout(l.ConnectTimeout),
+		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.ConnectionTimeout(connectTimeout),
 		grpc.InTapHandle(s.await),
-		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: l.ConnectionIdle, Time: l.Ping, Timeout: 20 * time.Second}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: l.PingEvery, PermitWithoutStream: true}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: connectionIdle, Time: pingTime, Timeout: pingWait}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingEvery, PermitWithoutStream: true}),
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.UnaryInterceptor(s.unary),
 		grpc.StreamInterceptor(s.stream),

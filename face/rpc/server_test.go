@@ -438,7 +438,7 @@ func TestMessagesThatDoNotArrive(t *testing.T) {
 
 func TestHealth(t *testing.T) {
 	s := newSystem()
-	s.Limits.HealthEvery = time.Millisecond
+	s.healthEvery = time.Millisecond
 	var ready atomic.Bool
 	s.Ready = func(context.Context) bool { return ready.Load() }
 	c := healthpb.NewHealthClient(s.start(t))

@@ -27,7 +27,7 @@ func BenchmarkHTTP(b *testing.B) {
 	defer server.Close()
 	tr := &http.Transport{}
 	defer tr.CloseIdleConnections()
-	c := transport.HTTP(transport.HTTPConfig{URL: server.URL, Client: &http.Client{Transport: tr}, NoStream: true})
+	c := transport.HTTP(transport.HTTPConfig{URL: server.URL, Client: &http.Client{Transport: tr}}.WithoutStream())
 	defer c.Close()
 	answers := make(chan *mcp.Message, 1)
 	c.OnAnswer(func(m *mcp.Message) { answers <- m })

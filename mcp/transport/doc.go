@@ -21,7 +21,7 @@
 //	                     ├─ JSON ────────────────────────────→ answer
 //	                     └─ event stream ─┬─ answer on it ───→ answer
 //	                                      └─ ends before ─┬─ event id seen, revision before 2026:
-//	                                                      │  GET with Last-Event-ID, up to MaxRetries
+//	                                                      │  GET with Last-Event-ID, up to maxRetries
 //	                                                      │  times without a new event
 //	                                                      └─ else → Lost
 //

@@ -303,7 +303,7 @@ func (c *HTTPConn) Close() error {
 		if session == "" || errors.Is(failure, ErrSession) {
 			return
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), c.config.CloseTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), c.config.closeTimeout)
 		defer cancel()
 		resp, err := c.do(ctx, call{method: http.MethodDelete, url: c.target, set: func(h http.Header) { protocol(h, session, version) }})
 		if err == nil { // 405 means that clients may not end sessions

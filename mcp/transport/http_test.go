@@ -492,7 +492,7 @@ func TestHTTPOwnStreamLosesSession(t *testing.T) {
 func TestHTTPNoStream(t *testing.T) {
 	f := serve(t, &fake{post: handshake(func(w http.ResponseWriter, r *http.Request, m *mcp.Message) { answerJSON(w, result(m.ID, `{}`)) })})
 	f.get = func(w http.ResponseWriter, r *http.Request) { t.Error("GET") }
-	c := f.dial(t, func(c *transport.HTTPConfig) { c.NoStream = true })
+	c := f.dial(t, func(c *transport.HTTPConfig) { *c = c.WithoutStream() })
 	initialized(t, c)
 	write(t, c, request(1, "ping", ""))
 	read(t, c)
@@ -627,7 +627,7 @@ func TestHTTPCloseIsBounded(t *testing.T) {
 	f := serve(t, &fake{post: handshake(nil)})
 	f.delete = func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 	f.get = func(w http.ResponseWriter, r *http.Request) { stream(w); <-r.Context().Done() }
-	c := f.dial(t, func(c *transport.HTTPConfig) { c.CloseTimeout = 10 * time.Millisecond })
+	c := f.dial(t, func(c *transport.HTTPConfig) { *c = c.WithCloseTimeout(10 * time.Millisecond) })
 	initialized(t, c)
 	until(t, "the stream", func() bool { return strings.Contains(f.log(), "GET") })
 	closed := make(chan struct{})

@@ -153,7 +153,7 @@ func TestInteropStreamable(t *testing.T) {
 			cancelled := make(chan struct{}, 1)
 			s := sdkServer(cancelled)
 			srv := started(t, sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return s }, &c.options), s)
-			conn := transport.HTTP(transport.HTTPConfig{URL: srv.URL, Client: srv.Client(), RetryMin: time.Millisecond})
+			conn := transport.HTTP(transport.HTTPConfig{URL: srv.URL, Client: srv.Client()}.WithRetry(time.Millisecond, 0))
 			closing(t, conn)
 			if c.options.Stateless {
 				statelessSession(t, conn)
@@ -281,7 +281,7 @@ func TestInteropResume(t *testing.T) {
 		h.ServeHTTP(w, r)
 	}), s)
 	breaker := &cutter{base: srv.Client().Transport}
-	c := transport.HTTP(transport.HTTPConfig{URL: srv.URL, Client: &http.Client{Transport: breaker}, RetryMin: time.Millisecond, NoStream: true})
+	c := transport.HTTP(transport.HTTPConfig{URL: srv.URL, Client: &http.Client{Transport: breaker}}.WithRetry(time.Millisecond, 0).WithoutStream())
 	closing(t, c)
 	write(t, c, request(1, mcp.MethodInitialize, `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}`))
 	answerTo(t, c, "1")

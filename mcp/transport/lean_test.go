@@ -75,7 +75,7 @@ func (s *scripted) url() string { return "http://" + s.l.Addr().String() + "/mcp
 // leanConnOf returns a connection that uses only the lean client.
 func leanConnOf(t *testing.T, url string) *HTTPConn {
 	tr := &http.Transport{}
-	c := HTTP(HTTPConfig{URL: url, Client: &http.Client{Transport: tr}, NoStream: true})
+	c := HTTP(HTTPConfig{URL: url, Client: &http.Client{Transport: tr}, noStream: true})
 	if c.lean == nil {
 		t.Fatal("net/http does the requests")
 	}

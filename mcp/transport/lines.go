@@ -17,14 +17,12 @@ import (
 type LinesConfig struct {
 	// MaxMessage bounds a line in bytes; 0 is 100 MB.
 	MaxMessage int64
-	// Depth bounds the nesting of a message; 0 is 200.
-	Depth int
 	// OnJunk receives the first 200 bytes of a line that is not a valid message.
 	OnJunk func(head []byte)
-	// MaxJunk is how many lines in a row may be no message; 0 is 10,000. That many, and
+	// maxJunk is how many lines in a row may be no message; 0 is 10,000. That many, and
 	// at most four times MaxMessage bytes of them, are skipped; more ends the
 	// connection.
-	MaxJunk int
+	maxJunk int
 }
 
 // LinesConn is a connection over a pair of byte streams, one message per line, as stdio
@@ -62,11 +60,11 @@ func Lines(r io.Reader, w io.Writer, c LinesConfig) *LinesConn {
 	if c.MaxMessage <= 0 {
 		c.MaxMessage = mcp.DefaultMaxBytes
 	}
-	if c.MaxJunk <= 0 {
-		c.MaxJunk = 10_000
+	if c.maxJunk <= 0 {
+		c.maxJunk = 10_000
 	}
 	l := &LinesConn{
-		config: c, limits: canon.Limits{Bytes: c.MaxMessage, Depth: c.Depth}, r: r, w: w,
+		config: c, limits: canon.Limits{Bytes: c.MaxMessage}, r: r, w: w,
 		in: make(chan *mcp.Message), out: make(chan *line), done: make(chan struct{}), gone: make(chan struct{}),
 	}
 	l.work.Go(l.read)
@@ -183,7 +181,7 @@ func (l *LinesConn) read() {
 		}
 		junk++
 		junkBytes += s.size
-		if junk > l.config.MaxJunk || junkBytes > junkFactor*l.config.MaxMessage {
+		if junk > l.config.maxJunk || junkBytes > junkFactor*l.config.MaxMessage {
 			l.err = ErrJunk
 			return
 		}

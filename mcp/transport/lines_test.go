@@ -55,7 +55,7 @@ func TestLinesBothWays(t *testing.T) {
 
 func TestLinesJunk(t *testing.T) {
 	var heads []string
-	conn, theirs, _, _ := pipes(t, transport.LinesConfig{MaxMessage: 2000, MaxJunk: 3, OnJunk: func(head []byte) { heads = append(heads, string(head)) }})
+	conn, theirs, _, _ := pipes(t, transport.LinesConfig{MaxMessage: 2000, OnJunk: func(head []byte) { heads = append(heads, string(head)) }}.WithMaxJunk(3))
 	pad := strings.Repeat("x", 3000)
 	go func() {
 		for _, line := range []string{

@@ -151,7 +151,7 @@ func (f *fake) log() string {
 // dial connects to it with short retry pauses.
 func (f *fake) dial(t *testing.T, change func(*transport.HTTPConfig)) *transport.HTTPConn {
 	t.Helper()
-	config := transport.HTTPConfig{URL: f.URL, Client: f.Client(), RetryMin: time.Millisecond, RetryMax: 5 * time.Millisecond}
+	config := transport.HTTPConfig{URL: f.URL, Client: f.Client()}.WithRetry(time.Millisecond, 5*time.Millisecond)
 	if change != nil {
 		change(&config)
 	}

@@ -38,34 +38,28 @@ type HTTPConfig struct {
 	// Params returns the arguments of a tool that revision 2026-07-28 sends as headers;
 	// see mcp.HeaderParams. nil: none.
 	Params func(tool string) []mcp.HeaderParam
-	// NoStream keeps HTTP from opening the server's own stream with GET.
-	NoStream bool
-	// RetryMin and RetryMax bound the pause before a broken stream is reopened, which
+	// noStream keeps HTTP from opening the server's own stream with GET.
+	noStream bool
+	// retryMin and RetryMax bound the pause before a broken stream is reopened, which
 	// doubles with each consecutive failure unless the server names one; 0 is 1 s and
 	// 30 s.
-	RetryMin, RetryMax time.Duration
-	// MaxRetries is how often in a row a response stream is resumed without a new
-	// event; 0 is 5, negative never.
-	MaxRetries int
-	// CloseTimeout bounds the DELETE that Close sends; 0 is 5 s.
-	CloseTimeout time.Duration
+	retryMin, RetryMax time.Duration
+	// closeTimeout bounds the DELETE that Close sends; 0 is 5 s.
+	closeTimeout time.Duration
 	// OnJunk receives the first 200 bytes of an event that is not a message.
 	OnJunk func(head []byte)
 }
 
 func (c HTTPConfig) filled() HTTPConfig {
-	if c.RetryMin <= 0 {
-		c.RetryMin = time.Second
+	if c.retryMin <= 0 {
+		c.retryMin = time.Second
 	}
 	if c.RetryMax <= 0 {
 		c.RetryMax = 30 * time.Second
 	}
-	c.RetryMax = max(c.RetryMax, c.RetryMin)
-	if c.MaxRetries == 0 {
-		c.MaxRetries = 5
-	}
-	if c.CloseTimeout <= 0 {
-		c.CloseTimeout = 5 * time.Second
+	c.RetryMax = max(c.RetryMax, c.retryMin)
+	if c.closeTimeout <= 0 {
+		c.closeTimeout = 5 * time.Second
 	}
 	if c.Limits.Bytes <= 0 {
 		c.Limits.Bytes = mcp.DefaultMaxBytes
@@ -75,6 +69,7 @@ func (c HTTPConfig) filled() HTTPConfig {
 
 const (
 	maxRedirects  = 5
+	maxRetries    = 5        // resumptions of a response stream in a row without a new event
 	maxErrorBody  = 64 << 10 // of a refusal, read for its JSON-RPC error
 	maxHead       = 200
 	maxEventID    = 4 << 10

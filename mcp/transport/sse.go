@@ -26,7 +26,7 @@ type SSEConn struct {
 var _ mcp.Conn = (*SSEConn)(nil)
 
 // SSE returns a connection. The first Write or Read opens the stream. It ignores
-// HTTPConfig's Params, NoStream and the settings for resuming.
+// HTTPConfig's Params, noStream and the settings for resuming.
 func SSE(c HTTPConfig) *SSEConn { return &SSEConn{peer: newPeer(c), ready: make(chan struct{})} }
 
 // Read implements mcp.Conn.

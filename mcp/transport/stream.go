@@ -40,9 +40,9 @@ func (p *peer) wait(cur *cursor, attempt int, asked time.Duration) time.Duration
 		return min(asked, maxServerWait)
 	}
 	if cur.retry > 0 && attempt <= 1 {
-		return min(max(cur.retry, min(minServerWait, p.config.RetryMin)), maxServerWait)
+		return min(max(cur.retry, min(minServerWait, p.config.retryMin)), maxServerWait)
 	}
-	d := p.config.RetryMin
+	d := p.config.retryMin
 	for range attempt - 1 {
 		if d *= 2; d >= p.config.RetryMax {
 			return p.config.RetryMax
@@ -84,7 +84,7 @@ func (c *HTTPConn) follow(x *exchange, resp *http.Response) {
 func (c *HTTPConn) resume(x *exchange, cur *cursor, attempt *int) *http.Response {
 	var asked time.Duration
 	for {
-		if *attempt >= c.config.MaxRetries {
+		if *attempt >= maxRetries {
 			c.lose(x, errStreamEnded)
 			return nil
 		}
@@ -183,7 +183,7 @@ const openTime = time.Second
 
 // listen opens the server's own stream, once, and waits for the server's response.
 func (c *HTTPConn) listen(ctx context.Context) {
-	if c.config.NoStream {
+	if c.config.noStream {
 		return
 	}
 	c.mu.Lock()

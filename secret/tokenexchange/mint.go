@@ -39,10 +39,10 @@ type Config struct {
 	Client func(tenant string, allow []toolkeep.HostPort) *http.Client
 	// Clock returns the time; nil is time.Now.
 	Clock func() time.Time
-	// Kept is the maximum number of kept tokens; default 4096.
-	Kept int
-	// Timeout bounds a request for a token; default 30 s.
-	Timeout time.Duration
+	// kept is the maximum number of kept tokens; default 4096.
+	kept int
+	// timeout bounds a request for a token; default 30 s.
+	timeout time.Duration
 }
 
 // Minter mints and keeps access tokens. It is safe for concurrent use and must be closed.
@@ -83,11 +83,11 @@ func New(c Config) *Minter {
 	if c.Clock == nil {
 		c.Clock = time.Now
 	}
-	if c.Kept <= 0 {
-		c.Kept = defaultKept
+	if c.kept <= 0 {
+		c.kept = defaultKept
 	}
-	if c.Timeout <= 0 {
-		c.Timeout = defaultWait
+	if c.timeout <= 0 {
+		c.timeout = defaultWait
 	}
 	m := &Minter{config: c, holders: make(map[[32]byte]*list.Element), recent: list.New()}
 	m.life, m.stop = context.WithCancel(context.Background())
@@ -186,7 +186,7 @@ func (m *Minter) start(h *holder, g grant, spec toolkeep.AuthSpec, tenant string
 		g.refresh = h.refresh
 	}
 	m.wg.Go(func() {
-		ctx, cancel := context.WithTimeout(m.life, m.config.Timeout)
+		ctx, cancel := context.WithTimeout(m.life, m.config.timeout)
 		defer cancel()
 		now := m.config.Clock()
 		a, err := g.exchange(ctx, client, now)
@@ -243,7 +243,7 @@ func (m *Minter) holder(key [32]byte) *holder {
 	}
 	h := &holder{keys: [][32]byte{key}}
 	m.holders[key] = m.recent.PushFront(h)
-	if m.recent.Len() > m.config.Kept {
+	if m.recent.Len() > m.config.kept {
 		m.drop(m.recent.Back())
 	}
 	return h

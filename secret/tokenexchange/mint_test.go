@@ -570,7 +570,7 @@ func TestFailures(t *testing.T) {
 func TestSlow(t *testing.T) {
 	arrived := make(chan struct{}, 8)
 	s := newServer(t, func(_ http.ResponseWriter, r *http.Request, _ int64) { arrived <- struct{}{}; <-r.Context().Done() })
-	m, _ := newMinter(t, func(c *Config) { c.Timeout = time.Second }) // enough to reach the server
+	m, _ := newMinter(t, func(c *Config) { c.timeout = time.Second }) // enough to reach the server
 	if _, _, err := m.Mint(t.Context(), acme, loopback, credentials(s), plain, false); codeOf(err) != toolkeep.SecretRetrievalFailed || !strings.Contains(err.Error(), "in time") {
 		t.Errorf("%v", err)
 	}
@@ -650,7 +650,7 @@ func TestBadEntries(t *testing.T) {
 // TestBounded: the least recently used token is dropped.
 func TestBounded(t *testing.T) {
 	s := newServer(t, tokens)
-	m, _ := newMinter(t, func(c *Config) { c.Kept = 3 })
+	m, _ := newMinter(t, func(c *Config) { c.kept = 3 })
 	for i := range 10 {
 		mint(t, m, credentials(s), "c:"+strconv.Itoa(i), false)
 	}
@@ -673,7 +673,7 @@ func TestHammer(t *testing.T) {
 		}
 		fmt.Fprintf(w, `{"access_token":"token-%d","refresh_token":"r-%d","expires_in":61}`, n, n)
 	})
-	m, c := newMinter(t, func(c *Config) { c.Kept = 5 })
+	m, c := newMinter(t, func(c *Config) { c.kept = 5 })
 	spec := toolkeep.AuthSpec{Type: Refresh, TokenURL: s.URL}
 	var wg sync.WaitGroup
 	for i := range 16 {

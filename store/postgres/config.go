@@ -22,29 +22,29 @@ type Config struct {
 	MaxConns int
 	// Node names this process in PostgreSQL's list of sessions; default "node".
 	Node string
-	// Timeout bounds one read, and one transaction of the writer including retries
+	// timeout bounds one read, and one transaction of the writer including retries
 	// after a lost connection and lock waits; default 5 s.
-	Timeout time.Duration
+	timeout time.Duration
 	// GroupDelay is how long the writer waits for a group when more than one Apply is
 	// in progress and they arrive fast enough; default 0.5 ms, negative disables it.
 	GroupDelay time.Duration
-	// GroupMax bounds the Applies of one transaction; default 512.
-	GroupMax int
-	// PollInterval is how often the feed is read without a notification; default 500
+	// groupMax bounds the Applies of one transaction; default 512.
+	groupMax int
+	// pollInterval is how often the feed is read without a notification; default 500
 	// ms.
-	PollInterval time.Duration
+	pollInterval time.Duration
 	// FeedKeep is how long changes of calls stay in the feed; default 7 days. The
-	// newest FeedKeepRows stay whatever their age; changes of the catalogue and of keys
+	// newest feedKeepRows stay whatever their age; changes of the catalogue and of keys
 	// stay forever.
 	FeedKeep time.Duration
-	// FeedKeepRows default 100,000.
-	FeedKeepRows int64
+	// feedKeepRows default 100,000.
+	feedKeepRows int64
 	// EventKeep is how long events stay in the feed; default 90 days.
 	EventKeep time.Duration
 	// InvocationKeep is how long records of ended calls stay; default 30 days.
 	InvocationKeep time.Duration
-	// TendEvery is the pause between retention passes; default 1 minute.
-	TendEvery time.Duration
+	// tendEvery is the pause between retention passes; default 1 minute.
+	tendEvery time.Duration
 	// Enqueue passes a call to the queue within the store's transaction. Without it an
 	// Apply with toolkeep.Enqueue fails. It may be called again for the same change if
 	// the transaction is retried.
@@ -63,9 +63,9 @@ func (c *Config) fill() error {
 		field *time.Duration
 		def   time.Duration
 	}{
-		{&c.Timeout, 5 * time.Second}, {&c.GroupDelay, 500 * time.Microsecond}, {&c.PollInterval, 500 * time.Millisecond},
+		{&c.timeout, 5 * time.Second}, {&c.GroupDelay, 500 * time.Microsecond}, {&c.pollInterval, 500 * time.Millisecond},
 		{&c.FeedKeep, 7 * 24 * time.Hour}, {&c.EventKeep, 90 * 24 * time.Hour}, {&c.InvocationKeep, 30 * 24 * time.Hour},
-		{&c.TendEvery, time.Minute},
+		{&c.tendEvery, time.Minute},
 	} {
 		if *d.field == 0 {
 			*d.field = d.def
@@ -77,11 +77,11 @@ func (c *Config) fill() error {
 	if c.MaxConns <= 0 {
 		c.MaxConns = 16
 	}
-	if c.GroupMax <= 0 {
-		c.GroupMax = 512
+	if c.groupMax <= 0 {
+		c.groupMax = 512
 	}
-	if c.FeedKeepRows <= 0 {
-		c.FeedKeepRows = 100_000
+	if c.feedKeepRows <= 0 {
+		c.feedKeepRows = 100_000
 	}
 	if c.Node == "" {
 		c.Node = "node"

@@ -44,7 +44,7 @@
 //
 // A node passes its own commits directly to its watchers if no other node committed in
 // between. A follower fetches everything else when a notification names a number that
-// is not there yet, and every PollInterval in case a notification was lost. While the
+// is not there yet, and every pollInterval in case a notification was lost. While the
 // database is unreachable, watchers wait, and then continue where they were.
 //
 // The table invocations is written in the same transaction as the feed, so reads see

@@ -92,7 +92,7 @@ func TestKeepItems(t *testing.T) {
 	dsn := pgtest.Start(t).NewDatabase(t)
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	var mu sync.Mutex
-	s := mustOpen(t, Config{DSN: dsn, FeedKeepRows: 1, TendEvery: time.Hour, Clock: func() time.Time { mu.Lock(); defer mu.Unlock(); return now }})
+	s := mustOpen(t, Config{DSN: dsn, feedKeepRows: 1, tendEvery: time.Hour, Clock: func() time.Time { mu.Lock(); defer mu.Unlock(); return now }})
 	later := func(days int) {
 		t.Helper()
 		mu.Lock()

@@ -129,7 +129,7 @@ func (s *Store) lookAtFeed() {
 
 // follow passes other nodes' commits to the watchers of this node.
 func (s *Store) follow() {
-	poll := time.NewTicker(s.cfg.PollInterval)
+	poll := time.NewTicker(s.cfg.pollInterval)
 	defer poll.Stop()
 	for {
 		select {
@@ -198,7 +198,7 @@ func (s *Store) listen() {
 		if s.life.Err() != nil {
 			return
 		}
-		s.cfg.Log.Warn("notifications do not arrive; the feed is polled", "every", s.cfg.PollInterval, "error", err)
+		s.cfg.Log.Warn("notifications do not arrive; the feed is polled", "every", s.cfg.pollInterval, "error", err)
 		select {
 		case <-s.life.Done():
 		case <-time.After(listenAgain):

@@ -21,7 +21,7 @@ const (
 
 // tendLoop removes rows past their retention.
 func (s *Store) tendLoop() {
-	t := time.NewTicker(s.cfg.TendEvery)
+	t := time.NewTicker(s.cfg.tendEvery)
 	defer t.Stop()
 	for {
 		select {
@@ -58,7 +58,7 @@ func (s *Store) tend(ctx context.Context) error {
 
 // alone runs one transaction of a pass, unless another node runs one.
 func (s *Store) alone(ctx context.Context, pass func(context.Context, pgx.Tx) (bool, error)) (more bool, err error) {
-	limited, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
+	limited, cancel := context.WithTimeout(ctx, s.cfg.timeout)
 	defer cancel()
 	err = pgx.BeginFunc(limited, s.pool, func(tx pgx.Tx) error {
 		var got bool
@@ -72,7 +72,7 @@ func (s *Store) alone(ctx context.Context, pass func(context.Context, pgx.Tx) (b
 }
 
 // trimFeed removes rows of some kinds older than cutoff, from where the last pass
-// stopped. The newest FeedKeepRows stay.
+// stopped. The newest feedKeepRows stay.
 func (s *Store) trimFeed(name string, low, high int64, cutoff time.Time) func(context.Context, pgx.Tx) (bool, error) {
 	name = "trimmed " + name
 	return func(ctx context.Context, tx pgx.Tx) (bool, error) {
@@ -87,7 +87,7 @@ func (s *Store) trimFeed(name string, low, high int64, cutoff time.Time) func(co
 				SELECT seq, max(at) OVER (ORDER BY seq) AS newest FROM (
 					SELECT seq, at FROM feed WHERE seq > $1 AND seq <= $2 ORDER BY seq LIMIT $3
 				) AS next
-			) AS old WHERE newest < $4`, from, head-s.cfg.FeedKeepRows, tendRows, record.Micros(cutoff)).Scan(&upTo)
+			) AS old WHERE newest < $4`, from, head-s.cfg.feedKeepRows, tendRows, record.Micros(cutoff)).Scan(&upTo)
 		if err != nil || upTo == 0 {
 			return false, err
 		}

@@ -25,7 +25,7 @@ func TestCut(t *testing.T) {
 	name := server.NewName(t)
 	p := newProxy(t, server.Addr())
 	a := mustOpen(t, Config{DSN: server.DSN(name), Node: "a"})
-	b := mustOpen(t, Config{DSN: server.TCP(p.addr(), name), Node: "b", Timeout: 2 * time.Second, PollInterval: 50 * time.Millisecond})
+	b := mustOpen(t, Config{DSN: server.TCP(p.addr(), name), Node: "b", timeout: 2 * time.Second, pollInterval: 50 * time.Millisecond})
 	mustApply(t, b, recorded("before"))
 
 	type result struct {
@@ -78,7 +78,7 @@ func TestShortCut(t *testing.T) {
 	ctx, server := testContext(t), pgtest.Start(t)
 	name := server.NewName(t)
 	p := newProxy(t, server.Addr())
-	s := mustOpen(t, Config{DSN: server.TCP(p.addr(), name), Timeout: 30 * time.Second})
+	s := mustOpen(t, Config{DSN: server.TCP(p.addr(), name), timeout: 30 * time.Second})
 	testOnce(t, ctx, s, server.DSN(name), func() { p.cut() })
 }
 
@@ -88,7 +88,7 @@ func TestLostAnswers(t *testing.T) {
 	ctx, server := testContext(t), pgtest.Start(t)
 	name := server.NewName(t)
 	p := newProxy(t, server.Addr())
-	s := mustOpen(t, Config{DSN: server.TCP(p.addr(), name), Timeout: 30 * time.Second})
+	s := mustOpen(t, Config{DSN: server.TCP(p.addr(), name), timeout: 30 * time.Second})
 	testOnce(t, ctx, s, server.DSN(name), func() {
 		p.deaf.Store(true)
 		// The next responses are lost; a group is always in progress.
@@ -108,7 +108,7 @@ func TestFreeze(t *testing.T) {
 	name := server.NewName(t)
 	p := newProxy(t, server.Addr())
 	a := mustOpen(t, Config{DSN: server.DSN(name), Node: "a"})
-	b := mustOpen(t, Config{DSN: server.TCP(p.addr(), name), Node: "b", Timeout: 3 * time.Second, PollInterval: 50 * time.Millisecond})
+	b := mustOpen(t, Config{DSN: server.TCP(p.addr(), name), Node: "b", timeout: 3 * time.Second, pollInterval: 50 * time.Millisecond})
 	event := func(id string) toolkeep.Change {
 		return toolkeep.AppendEvent{Event: toolkeep.Event{ID: id, Tenant: "t"}}
 	}
@@ -228,7 +228,7 @@ func testOnce(t *testing.T, ctx context.Context, s *Store, dsn string, disturb f
 // TestServerRestart: the server stops and restarts.
 func TestServerRestart(t *testing.T) {
 	ctx, server := testContext(t), pgtest.Start(t)
-	s := mustOpen(t, Config{DSN: server.NewDatabase(t), Timeout: 2 * time.Second, PollInterval: 50 * time.Millisecond})
+	s := mustOpen(t, Config{DSN: server.NewDatabase(t), timeout: 2 * time.Second, pollInterval: 50 * time.Millisecond})
 	mustApply(t, s, recorded("a"))
 	if err := server.Down(); err != nil {
 		t.Fatal(err)
@@ -257,7 +257,7 @@ func TestAway(t *testing.T) {
 	ctx, server := testContext(t), pgtest.Start(t)
 	name := server.NewName(t)
 	p := newProxy(t, server.Addr())
-	s := mustOpen(t, Config{DSN: server.TCP(p.addr(), name), Timeout: 2 * time.Second, PollInterval: 50 * time.Millisecond})
+	s := mustOpen(t, Config{DSN: server.TCP(p.addr(), name), timeout: 2 * time.Second, pollInterval: 50 * time.Millisecond})
 	mustApply(t, s, recorded("before"))
 	p.refuse.Store(true)
 	p.cut()

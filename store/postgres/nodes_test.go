@@ -72,7 +72,7 @@ func until(ctx context.Context, s *Store, after, last int64) (list []toolkeep.Co
 // and each sees all.
 func TestOrderAcrossNodes(t *testing.T) {
 	dsn := pgtest.Start(t).NewDatabase(t)
-	nodes := []*Store{mustOpen(t, Config{DSN: dsn, Node: "a", GroupMax: 5}), mustOpen(t, Config{DSN: dsn, Node: "b", GroupMax: 5})}
+	nodes := []*Store{mustOpen(t, Config{DSN: dsn, Node: "a", groupMax: 5}), mustOpen(t, Config{DSN: dsn, Node: "b", groupMax: 5})}
 	// Runs as part of COMMIT, when the rows are written but not yet visible.
 	execute(t, dsn, `CREATE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql AS
 			$$ BEGIN IF random() < 0.05 THEN PERFORM pg_sleep(random() * 0.05); END IF; RETURN NULL; END $$`,
@@ -157,7 +157,7 @@ func TestNodesHear(t *testing.T) {
 	for name, poll := range map[string]time.Duration{"by notification": time.Hour, "by polling": 50 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
 			ctx, dsn := testContext(t), server.NewDatabase(t)
-			a, b := mustOpen(t, Config{DSN: dsn}), mustOpen(t, Config{DSN: dsn, PollInterval: poll})
+			a, b := mustOpen(t, Config{DSN: dsn}), mustOpen(t, Config{DSN: dsn, pollInterval: poll})
 			if poll < time.Hour {
 				// This pg_notify shadows PostgreSQL's own: no notifications are sent.
 				execute(t, dsn, `CREATE FUNCTION public.pg_notify(text, text) RETURNS void LANGUAGE sql AS 'SELECT'`,
@@ -201,7 +201,7 @@ func TestNodesHear(t *testing.T) {
 // and then; every Apply still succeeds.
 func TestOpposite(t *testing.T) {
 	dsn := pgtest.Start(t).NewDatabase(t)
-	nodes := []*Store{mustOpen(t, Config{DSN: dsn, Timeout: 30 * time.Second}), mustOpen(t, Config{DSN: dsn, Timeout: 30 * time.Second})}
+	nodes := []*Store{mustOpen(t, Config{DSN: dsn, timeout: 30 * time.Second}), mustOpen(t, Config{DSN: dsn, timeout: 30 * time.Second})}
 	mustApply(t, nodes[0], toolkeep.ClaimCall{Invocation: call("x", toolkeep.CallRunning)}, toolkeep.ClaimCall{Invocation: call("y", toolkeep.CallRunning)})
 	const rounds = 40
 	parallel(2, func(n int) {

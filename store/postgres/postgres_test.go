@@ -186,7 +186,7 @@ func TestTend(t *testing.T) {
 		defer mu.Unlock()
 		now = now.Add(d)
 	}
-	c := Config{DSN: dsn, Clock: clock, FeedKeepRows: 3, TendEvery: time.Hour}
+	c := Config{DSN: dsn, Clock: clock, feedKeepRows: 3, tendEvery: time.Hour}
 	s := mustOpen(t, c)
 	old := func(id string, state toolkeep.CallState) *toolkeep.Invocation {
 		v := call(id, state)

@@ -77,7 +77,7 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 		s.pool.Close()
 		return nil, err
 	}
-	s.queue.Start(c.GroupMax)
+	s.queue.Start(c.groupMax)
 	s.ring.Start(head)
 	s.life, s.end = context.WithCancel(context.Background())
 	go newWriter(s).run()
@@ -99,15 +99,15 @@ func settle(p *pgxpool.Config, c *Config) {
 		set["application_name"] = "toolkeep " + c.Node
 	}
 	// A node that vanishes during a transaction must not hold its locks.
-	set["idle_in_transaction_session_timeout"] = millis(c.Timeout)
-	set["tcp_user_timeout"] = millis(c.Timeout)
+	set["idle_in_transaction_session_timeout"] = millis(c.timeout)
+	set["tcp_user_timeout"] = millis(c.timeout)
 	set["tcp_keepalives_idle"], set["tcp_keepalives_interval"], set["tcp_keepalives_count"] = "5", "2", "3"
 }
 
 // writerConfig is for the connections outside the pool.
 func writerConfig(base *pgx.ConnConfig, c *Config) *pgx.ConnConfig {
 	conf := base.Copy()
-	conf.RuntimeParams["statement_timeout"] = millis(c.Timeout)
+	conf.RuntimeParams["statement_timeout"] = millis(c.timeout)
 	return conf
 }
 
@@ -193,7 +193,7 @@ func (s *Store) read(ctx context.Context, f func(ctx context.Context) error) err
 	if s.closed() {
 		return toolkeep.ErrClosed
 	}
-	limit := s.cfg.Timeout
+	limit := s.cfg.timeout
 	if s.away.Load() {
 		limit = min(limit, awayTimeout)
 	}
@@ -229,7 +229,7 @@ func (s *Store) Health(ctx context.Context) error {
 	if err := s.failure.Load(); err != nil {
 		return *err
 	}
-	if err := s.unread.Load(); err != nil && time.Now().UnixNano()-s.unreadSince.Load() > s.cfg.Timeout.Nanoseconds() {
+	if err := s.unread.Load(); err != nil && time.Now().UnixNano()-s.unreadSince.Load() > s.cfg.timeout.Nanoseconds() {
 		return fmt.Errorf("postgres: the feed cannot be followed: %w", *err)
 	}
 	_, err := s.Head(ctx)

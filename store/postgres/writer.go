@@ -72,7 +72,7 @@ func (w *writer) probe() {
 	if w.s.failure.Load() == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), w.s.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(context.Background(), w.s.cfg.timeout)
 	defer cancel()
 	w.drop()
 	_, err := w.connect(ctx)
@@ -87,7 +87,7 @@ func (w *writer) commit() {
 		}
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), w.s.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(context.Background(), w.s.cfg.timeout)
 	defer cancel()
 	w.doubt = 0 // no caller waits for the outcome any more
 	g := &group{w: w, at: w.s.cfg.Clock(), reqs: w.reqs, errs: make([]error, len(w.reqs))}
@@ -136,7 +136,7 @@ func (w *writer) tooLate(err error) error {
 	if w.doubt != 0 {
 		doubt = " (the last attempt may have been committed)"
 	}
-	return fmt.Errorf("postgres: could not commit within %s%s: %w", w.s.cfg.Timeout, doubt, err)
+	return fmt.Errorf("postgres: could not commit within %s%s: %w", w.s.cfg.timeout, doubt, err)
 }
 
 // attempt executes the group once, on a working connection. If an earlier attempt turns

@@ -23,26 +23,24 @@ type Config struct {
 	// GroupDelay is how long the writer waits for a group when more than one Apply is
 	// in progress and they arrive fast enough; default 0.5 ms, negative disables it.
 	GroupDelay time.Duration
-	// GroupMax bounds the Applies of one transaction; default 512.
-	GroupMax int
-	// BusyTimeout is how long to wait for another process's lock, or for the queue's
+	// groupMax bounds the Applies of one transaction; default 512.
+	groupMax int
+	// busyTimeout is how long to wait for another process's lock, or for the queue's
 	// use of the write connection; default 5 s.
-	BusyTimeout time.Duration
+	busyTimeout time.Duration
 	// WALBytes is the size above which the write-ahead log is truncated; default 64
 	// MiB.
 	WALBytes int64
 	// FeedKeep is how long changes of calls stay in the feed; default 7 days. The
-	// newest FeedKeepRows stay whatever their age; changes of the catalogue and of keys
+	// newest feedKeepRows stay whatever their age; changes of the catalogue and of keys
 	// stay forever.
 	FeedKeep time.Duration
-	// FeedKeepRows default 100,000.
-	FeedKeepRows int64
+	// feedKeepRows default 100,000.
+	feedKeepRows int64
 	// EventKeep is how long events stay in the feed; default 90 days.
 	EventKeep time.Duration
 	// InvocationKeep is how long records of ended calls stay; default 30 days.
 	InvocationKeep time.Duration
-	// TendEvery is the pause between retention passes; default 1 minute.
-	TendEvery time.Duration
 	// Enqueue passes a call to the queue within the store's transaction. Without it an
 	// Apply with toolkeep.Enqueue fails. It must use only tx: any other use of the
 	// write connection would wait for the transaction it is in.
@@ -52,6 +50,9 @@ type Config struct {
 	// Log default slog.Default.
 	Log *slog.Logger
 }
+
+// tendEvery is the pause between retention passes.
+const tendEvery = time.Minute
 
 func (c *Config) fill() error {
 	if c.Path == "" || strings.HasPrefix(c.Path, ":") || strings.HasPrefix(c.Path, "file:") {
@@ -65,21 +66,20 @@ func (c *Config) fill() error {
 		return fmt.Errorf("sqlite: Synchronous is %q, it must be NORMAL or FULL", c.Synchronous)
 	}
 	orDuration(&c.GroupDelay, 500*time.Microsecond)
-	orDuration(&c.BusyTimeout, 5*time.Second)
+	orDuration(&c.busyTimeout, 5*time.Second)
 	orDuration(&c.FeedKeep, 7*24*time.Hour)
 	orDuration(&c.EventKeep, 90*24*time.Hour)
 	orDuration(&c.InvocationKeep, 30*24*time.Hour)
-	orDuration(&c.TendEvery, time.Minute)
-	if c.GroupMax <= 0 {
-		c.GroupMax = 512
+	if c.groupMax <= 0 {
+		c.groupMax = 512
 	}
 	if c.WALBytes <= 0 {
 		c.WALBytes = 64 << 20
 	}
-	if c.FeedKeepRows <= 0 {
-		c.FeedKeepRows = 100_000
+	if c.feedKeepRows <= 0 {
+		c.feedKeepRows = 100_000
 	}
-	if c.BusyTimeout < 0 || c.FeedKeep < 0 || c.EventKeep < 0 || c.InvocationKeep < 0 || c.TendEvery < 0 {
+	if c.busyTimeout < 0 || c.FeedKeep < 0 || c.EventKeep < 0 || c.InvocationKeep < 0 {
 		return errors.New("sqlite: durations other than GroupDelay must not be negative")
 	}
 	if c.Clock == nil {

@@ -201,7 +201,7 @@ func TestFullDisk(t *testing.T) {
 
 func TestLocked(t *testing.T) {
 	p := path(t)
-	s := mustOpen(t, Config{Path: p, BusyTimeout: 20 * time.Millisecond})
+	s := mustOpen(t, Config{Path: p, busyTimeout: 20 * time.Millisecond})
 	mustApply(t, s, recorded("a"))
 	withDB(t, p, func(db *sql.DB) {
 		tx, err := db.Begin()

@@ -27,7 +27,7 @@ func revision(t *testing.T, s *Store, id string) int64 {
 func TestKeepItems(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	var mu sync.Mutex
-	s := mustOpen(t, Config{Path: path(t), FeedKeepRows: 1, Clock: func() time.Time { mu.Lock(); defer mu.Unlock(); return now }})
+	s := mustOpen(t, Config{Path: path(t), feedKeepRows: 1, Clock: func() time.Time { mu.Lock(); defer mu.Unlock(); return now }})
 	later := func(days int) {
 		t.Helper()
 		mu.Lock()

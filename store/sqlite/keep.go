@@ -15,7 +15,7 @@ const tendRows = 200
 // tendLoop removes rows past their retention.
 func (s *Store) tendLoop() {
 	defer s.background.Done()
-	t := time.NewTicker(s.cfg.TendEvery)
+	t := time.NewTicker(tendEvery)
 	defer t.Stop()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -52,7 +52,7 @@ func (s *Store) tend(ctx context.Context) error {
 }
 
 // trimFeed removes rows of some kinds older than cutoff, from where the last pass
-// stopped. The newest FeedKeepRows and rows not indexed yet stay.
+// stopped. The newest feedKeepRows and rows not indexed yet stay.
 func (s *Store) trimFeed(ctx context.Context, name string, low, high int64, cutoff time.Time) error {
 	name = "trimmed " + name
 	var from int64
@@ -65,7 +65,7 @@ func (s *Store) trimFeed(ctx context.Context, name string, low, high int64, cuto
 		if err != nil {
 			return err
 		}
-		limit := min(head-s.cfg.FeedKeepRows, s.indexed.Load())
+		limit := min(head-s.cfg.feedKeepRows, s.indexed.Load())
 		// The last of the next rows that are all old enough.
 		var upTo int64
 		err = s.read.QueryRowContext(ctx, `SELECT coalesce(max(seq), 0) FROM (

@@ -168,7 +168,7 @@ func TestRecordTaken(t *testing.T) {
 
 // TestGroups: concurrent Applies share transactions.
 func TestGroups(t *testing.T) {
-	s := mustOpen(t, Config{Path: path(t), GroupDelay: 2 * time.Millisecond, GroupMax: 16})
+	s := mustOpen(t, Config{Path: path(t), GroupDelay: 2 * time.Millisecond, groupMax: 16})
 	const n = 64
 	start := make(chan struct{})
 	var wg sync.WaitGroup
@@ -272,7 +272,7 @@ func TestKeep(t *testing.T) {
 	var mu sync.Mutex
 	pass := func(d time.Duration) { mu.Lock(); now = now.Add(d); mu.Unlock() }
 	clock := func() time.Time { mu.Lock(); defer mu.Unlock(); return now }
-	s := mustOpen(t, Config{Path: path(t), Clock: clock, FeedKeepRows: 10})
+	s := mustOpen(t, Config{Path: path(t), Clock: clock, feedKeepRows: 10})
 	version := toolkeep.Version{Tool: &toolkeep.Tool{ID: "ns.a", Version: "1.0.0", Digest: "d", Raw: []byte(`{}`), Manifest: &toolkeep.Manifest{}}}
 	for i := range 500 {
 		mustApply(t, s, recorded(fmt.Sprint("old", i)))

@@ -117,7 +117,7 @@ func (s *Store) open(ctx context.Context) (*writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.queue.Start(s.cfg.GroupMax)
+	s.queue.Start(s.cfg.groupMax)
 	s.ring.Start(head)
 	s.wal.start(s)
 	w, err := newWriter(ctx, s, head)
@@ -199,7 +199,7 @@ func openDB(dsn string, conns int) (*sql.DB, error) {
 
 // dsn returns the file's DSN with the settings for every connection of a pool.
 func (c *Config) dsn(readOnly bool) string {
-	q := url.Values{"_pragma": {fmt.Sprintf("busy_timeout(%d)", c.BusyTimeout.Milliseconds())}}
+	q := url.Values{"_pragma": {fmt.Sprintf("busy_timeout(%d)", c.busyTimeout.Milliseconds())}}
 	if readOnly {
 		q.Set("mode", "ro")
 		q.Add("_pragma", "query_only(1)")

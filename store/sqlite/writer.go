@@ -151,11 +151,11 @@ func (w *writer) close() {
 // begin takes the write connection, possibly waiting for the queue, and starts a
 // transaction. end returns the connection.
 func (w *writer) begin(ctx context.Context) (tx *sql.Tx, end func(), err error) {
-	limited, cancel := context.WithTimeout(ctx, w.s.cfg.BusyTimeout)
+	limited, cancel := context.WithTimeout(ctx, w.s.cfg.busyTimeout)
 	conn, err := w.s.write.Conn(limited)
 	cancel()
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		return nil, nil, fmt.Errorf("sqlite: another held the write connection for more than %s", w.s.cfg.BusyTimeout)
+		return nil, nil, fmt.Errorf("sqlite: another held the write connection for more than %s", w.s.cfg.busyTimeout)
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("sqlite: take the write connection: %w", err)

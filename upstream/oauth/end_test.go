@@ -122,9 +122,9 @@ func TestPendingLoginEnds(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, func(c *oauth.Config) { c.LoginTime = time.Minute })
+			w := newWorld(t, func(c *oauth.Config) { c.SetLoginTime(time.Minute) })
 			if strings.HasPrefix(name, "its time") {
-				w = newWorld(t, func(c *oauth.Config) { c.LoginTime = 20 * time.Millisecond })
+				w = newWorld(t, func(c *oauth.Config) { c.SetLoginTime(20 * time.Millisecond) })
 			}
 			l, r := w.nodes[0], w.ref("t", "agent")
 			at := w.wantLogin(l, r)

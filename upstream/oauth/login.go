@@ -63,13 +63,13 @@ func (l *Logins) begin(ctx context.Context, r Ref, ask challenge) error {
 		case l.stopped:
 			l.mu.Unlock()
 			return draining()
-		case len(l.logins) >= l.c.MaxLogins:
+		case len(l.logins) >= l.c.maxLogins:
 			due := l.sweepDue()
 			l.mu.Unlock()
 			if due {
 				l.spawn(func() { l.sweep(l.ctx) })
 			}
-			return unsent(toolkeep.NewError(toolkeep.RateLimitExceeded, "%d logins are under way already", l.c.MaxLogins).After(time.Minute))
+			return unsent(toolkeep.NewError(toolkeep.RateLimitExceeded, "%d logins are under way already", l.c.maxLogins).After(time.Minute))
 		}
 		if old := b; old != nil && old.isReady() && old.id != "" && (old.ref.URL != r.URL || old.ref.ClientID != r.ClientID) {
 			l.work.Go(func() { l.end(l.ctx, old) }) // its registration was replaced
@@ -134,7 +134,7 @@ func (l *Logins) sweep(ctx context.Context) {
 // prepare runs discovery and stores the login. It has its own time limit: the first
 // caller may give up while others wait.
 func (l *Logins) prepare(b *begun, ask challenge) {
-	ctx, cancel := context.WithTimeout(l.ctx, l.c.Begin)
+	ctx, cancel := context.WithTimeout(l.ctx, l.c.beginTime)
 	defer cancel()
 	err := l.tryBegin(ctx, b, ask)
 	if err != nil {
@@ -148,7 +148,7 @@ func (l *Logins) prepare(b *begun, ask challenge) {
 	}
 	due := l.sweepDue()
 	if l.sweeper == nil && b.err == nil && !b.none {
-		l.sweeper = time.AfterFunc(l.c.LoginTime, l.sweepLater)
+		l.sweeper = time.AfterFunc(l.c.loginTime, l.sweepLater)
 	}
 	l.mu.Unlock()
 	if due {
@@ -164,7 +164,7 @@ func (l *Logins) sweepLater() {
 		defer l.mu.Unlock()
 		l.sweeper = nil
 		if len(l.logins) > 0 && !l.stopped {
-			l.sweeper = time.AfterFunc(l.c.LoginTime/10+time.Millisecond, l.sweepLater)
+			l.sweeper = time.AfterFunc(l.c.loginTime/10+time.Millisecond, l.sweepLater)
 		}
 	})
 }
@@ -206,7 +206,7 @@ func (l *Logins) tryBegin(ctx context.Context, b *begun, ask challenge) error {
 	if err != nil {
 		return err
 	}
-	b.scopes, b.until = want, l.c.Clock().Add(l.c.LoginTime)
+	b.scopes, b.until = want, l.c.Clock().Add(l.c.loginTime)
 	state, verifier := rand.Text(), rand.Text()+rand.Text()
 	b.id = stateID(state)
 	return l.putLogin(ctx, b.id, login{

@@ -174,7 +174,7 @@ func hostPort(t *testing.T, at string) (h toolkeep.HostPort) {
 // A slow authorization server costs the waiting call its time, and the next call starts
 // over.
 func TestSlowDiscovery(t *testing.T) {
-	w := newWorld(t, func(c *oauth.Config) { c.Begin = 100 * time.Millisecond })
+	w := newWorld(t, func(c *oauth.Config) { c.SetBeginTime(100 * time.Millisecond) })
 	slow := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 	defer slow.Close()
 	w.mcp.meta["authorization_servers"] = []string{slow.URL}
@@ -591,7 +591,7 @@ func TestRestartAndOtherNodes(t *testing.T) {
 // A repeated request gets the same address, whoever sends it; logins are bounded, and
 // expired ones are removed.
 func TestLoginsAreBounded(t *testing.T) {
-	w := newWorld(t, func(c *oauth.Config) { c.MaxLogins = 2 })
+	w := newWorld(t, func(c *oauth.Config) { c.SetMaxLogins(2) })
 	l := w.nodes[0]
 	at := make(chan string)
 	for range 20 {

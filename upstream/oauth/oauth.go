@@ -55,12 +55,12 @@ type Config struct {
 	// Redact holds the tokens in use, each in its account's scope; nil: they are not
 	// redacted.
 	Redact *redact.Redactor
-	// LoginTime is how long a person may take; default 10 minutes.
-	LoginTime time.Duration
-	// Begin bounds discovery and registration, during which a call waits; default 15 s.
-	Begin time.Duration
-	// MaxLogins bounds the logins under way on this node; default 1000.
-	MaxLogins int
+	// loginTime is how long a person may take; default 10 minutes.
+	loginTime time.Duration
+	// beginTime bounds discovery and registration, during which a call waits; default 15 s.
+	beginTime time.Duration
+	// maxLogins bounds the logins under way on this node; default 1000.
+	maxLogins int
 	Clock     func() time.Time
 	Log       *slog.Logger
 }
@@ -120,14 +120,14 @@ const maxTokens = 10_000
 
 // New returns Logins.
 func New(c Config) *Logins {
-	if c.LoginTime == 0 {
-		c.LoginTime = 10 * time.Minute
+	if c.loginTime == 0 {
+		c.loginTime = 10 * time.Minute
 	}
-	if c.Begin == 0 {
-		c.Begin = 15 * time.Second
+	if c.beginTime == 0 {
+		c.beginTime = 15 * time.Second
 	}
-	if c.MaxLogins == 0 {
-		c.MaxLogins = 1000
+	if c.maxLogins == 0 {
+		c.maxLogins = 1000
 	}
 	if c.Clock == nil {
 		c.Clock = time.Now
@@ -183,7 +183,7 @@ func (l *Logins) Sweep(ctx context.Context) error {
 		return err
 	}
 	for _, it := range items {
-		if now.Sub(it.UpdatedAt) < l.c.LoginTime {
+		if now.Sub(it.UpdatedAt) < l.c.loginTime {
 			continue
 		}
 		err := l.c.Store.Apply(ctx, toolkeep.DeleteDocument{Kind: it.Kind, Tenant: it.Tenant, ID: it.ID, Expect: it.Revision})
@@ -195,7 +195,7 @@ func (l *Logins) Sweep(ctx context.Context) error {
 }
 
 // sweepDue reports whether another Sweep is due. It is called with mu held.
-func (l *Logins) sweepDue() bool { return l.c.Clock().Sub(l.swept) > l.c.LoginTime }
+func (l *Logins) sweepDue() bool { return l.c.Clock().Sub(l.swept) > l.c.loginTime }
 
 // Follow applies a change of the feed.
 func (l *Logins) Follow(c toolkeep.Committed) {

@@ -152,7 +152,7 @@ func (l *Logins) goOn(w http.ResponseWriter, r *http.Request) {
 		l.fail(w, err)
 		return
 	}
-	http.SetCookie(w, l.cookie(id, g.Mark, int(l.c.LoginTime.Seconds())))
+	http.SetCookie(w, l.cookie(id, g.Mark, int(l.c.loginTime.Seconds())))
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
 	h.Set("Referrer-Policy", "no-referrer")

@@ -64,7 +64,7 @@ type files struct {
 }
 
 func openFiles(ctx context.Context, o Options) (*files, *file, error) {
-	limit := o.MaxBytes
+	limit := o.maxBytes
 	if limit <= 0 {
 		limit = maxBytes
 	}

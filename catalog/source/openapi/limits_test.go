@@ -111,7 +111,7 @@ func TestFileLimits(t *testing.T) {
 	if err := os.WriteFile(api, []byte(header+"paths: {/x: {$ref: f0.yaml}}\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	_, err = Read(context.Background(), Options{Location: api, MaxBytes: 400})
+	_, err = Read(context.Background(), Options{Location: api, maxBytes: 400})
 	if e := toolkeep.AsError(err); e == nil || !strings.Contains(e.Message, "larger than 400 bytes") {
 		t.Errorf("got %v", err)
 	}

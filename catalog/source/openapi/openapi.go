@@ -69,8 +69,8 @@ type Options struct {
 	// Published lists the ids of the published tools of a namespace, to find those that left the
 	// document; nil finds none.
 	Published func(namespace string) []string
-	// MaxBytes bounds all files together; default 64 MiB.
-	MaxBytes int64
+	// maxBytes bounds all files together; default 64 MiB.
+	maxBytes int64
 }
 
 // Plan is what an import would publish, in document order.
