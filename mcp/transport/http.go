@@ -69,13 +69,14 @@ func (c *HTTPConn) Write(ctx context.Context, m *mcp.Message) error {
 		return &SendError{NothingSent: true, Err: err}
 	}
 	x := c.exchange(ctx, m)
+	session := c.address(m, x) // before expect: from then on a stream may bring the response
 	if x.id != nil {
 		if err := c.expect(x); err != nil {
 			x.end()
 			return &SendError{NothingSent: true, Err: err}
 		}
 	}
-	err := c.post(m, x)
+	err := c.post(m, x, session)
 	if err == nil || c.undelivered(ctx, x) { // a nil *SendError is a non-nil error
 		return nil
 	}
@@ -85,11 +86,11 @@ func (c *HTTPConn) Write(ctx context.Context, m *mcp.Message) error {
 	return err
 }
 
-// post sends the message. If it returns nil, the holder of the exchange ends it.
-func (c *HTTPConn) post(m *mcp.Message, x *exchange) *SendError {
+// address sets the revision that the message is sent in, and returns the session that it is sent to.
+func (c *HTTPConn) address(m *mcp.Message, x *exchange) (session string) {
 	version := m.Version()
 	c.mu.Lock()
-	session := c.session
+	session = c.session
 	if version == "" {
 		version = c.version
 	}
@@ -100,11 +101,16 @@ func (c *HTTPConn) post(m *mcp.Message, x *exchange) *SendError {
 	if x.version, x.modern = version, mcp.Modern(version); x.modern {
 		session = ""
 	}
+	return session
+}
+
+// post sends the message. If it returns nil, the holder of the exchange ends it.
+func (c *HTTPConn) post(m *mcp.Message, x *exchange, session string) *SendError {
 	resp, err := c.do(x.ctx, call{
 		method: http.MethodPost, url: c.target, body: m.Bytes(), hooked: true,
 		set: func(h http.Header) {
 			h["Content-Type"], h["Accept"] = typeJSON, acceptBoth
-			protocol(h, session, version)
+			protocol(h, session, x.version)
 			if x.modern {
 				mcp.SetHeaders(h, m, c.params(m))
 			}
