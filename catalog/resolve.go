@@ -37,21 +37,35 @@ func (c *Catalog) Resolve(p *toolkeep.Principal, tool, rng string, visible func(
 		}
 	}
 	v, warnings, err := c.Describe(p, tool, rng, visible)
-	switch {
-	case err == nil && v.Life.Held != nil:
+	if err == nil && v.Life.Held != nil {
 		return toolkeep.Version{}, nil, heldBack(v)
-	case toolkeep.IsCode(err, toolkeep.ToolNotFound):
-		if meant := c.current.Load().near(tenantOf(p), tool, visible); meant != "" {
-			e := toolkeep.AsError(err)
-			e.Message += "; did you mean " + meant + "?"
-			return v, nil, e.With("nearest", meant)
-		}
 	}
 	return v, warnings, err
 }
 
 // Describe is Resolve without a call: it also returns a held version, with the hold in Life.Held.
 func (c *Catalog) Describe(p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error) {
+	v, warnings, err := c.Find(p, tool, rng, visible)
+	return v, warnings, c.meant(err, p, tool, visible)
+}
+
+// meant adds the nearest id that visible admits to E3001.
+func (c *Catalog) meant(err error, p *toolkeep.Principal, tool string, visible func(*toolkeep.Tool) bool) error {
+	if !toolkeep.IsCode(err, toolkeep.ToolNotFound) {
+		return err
+	}
+	meant := c.current.Load().near(tenantOf(p), tool, visible)
+	if meant == "" {
+		return err
+	}
+	e := toolkeep.AsError(err)
+	e.Message += "; did you mean " + meant + "?"
+	return e.With("nearest", meant)
+}
+
+// Find is Describe for those who look many ids up: its E3001 does not name the nearest id, which is
+// looked for among all tools.
+func (c *Catalog) Find(p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error) {
 	s := c.current.Load()
 	e := s.find(tenantOf(p), tool)
 	if e == nil {

@@ -77,6 +77,15 @@ func TestResolveVisible(t *testing.T) {
 	if _, _, err := c.Resolve(p, "a.c", "", nil); wantCode(t, err, toolkeep.ToolNotFound).Details["nearest"] != "a.b" || !strings.HasSuffix(err.Error(), "did you mean a.b?") {
 		t.Error(err)
 	}
+	if _, _, err := c.Describe(p, "a.c", "^1", nil); wantCode(t, err, toolkeep.ToolNotFound).Details["nearest"] != "a.b" || !strings.HasSuffix(err.Error(), "did you mean a.b?") {
+		t.Errorf("reading names no nearest one: %v", err)
+	}
+	if _, _, err := c.Describe(p, "a.c", "", func(*toolkeep.Tool) bool { return false }); wantCode(t, err, toolkeep.ToolNotFound).Details["nearest"] != nil {
+		t.Errorf("a tool that is not visible is named: %v", err)
+	}
+	if _, _, err := c.Find(p, "a.c", "", nil); wantCode(t, err, toolkeep.ToolNotFound).Details["nearest"] != nil {
+		t.Errorf("%v", err)
+	}
 	if _, _, err := c.Resolve(p, "x.unlike", "", nil); wantCode(t, err, toolkeep.ToolNotFound).Details["nearest"] != nil {
 		t.Error(err)
 	}

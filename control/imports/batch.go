@@ -270,7 +270,7 @@ func (u *publication) unknownTools(manifest []byte) (out []toolkeep.Warning) {
 		if u.coming[id] {
 			return
 		}
-		if _, _, err := u.m.c.Catalog.Describe(u.p, id, rng, visible); err != nil {
+		if _, _, err := u.m.c.Catalog.Find(u.p, id, rng, visible); err != nil {
 			short := clip(ref)
 			out = append(out, toolkeep.Warning{Code: toolkeep.AsError(err).Code, Message: field + " names " + short + ", which you cannot see; " + then,
 				Details: map[string]any{"tool": short}})

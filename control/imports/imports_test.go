@@ -81,7 +81,7 @@ func (f *fakeCatalog) List(_ *toolkeep.Principal, o catalog.Filter, visible func
 	return list, len(list)
 }
 
-func (f *fakeCatalog) Describe(_ *toolkeep.Principal, id, _ string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error) {
+func (f *fakeCatalog) Find(_ *toolkeep.Principal, id, _ string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error) {
 	t := &toolkeep.Tool{ID: id}
 	if slices.Contains(f.there, id) && visible(t) {
 		return toolkeep.Version{Tool: t}, nil, nil

@@ -90,6 +90,9 @@ func (f *fakeCatalog) Describe(p *toolkeep.Principal, tool, rng string, visible 
 	}
 	return v, warnings, err
 }
+func (f *fakeCatalog) Find(p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error) {
+	return f.Describe(p, tool, rng, visible)
+}
 func (f *fakeCatalog) Publish(_ context.Context, p *toolkeep.Principal, m [][]byte, o catalog.PublishOptions) ([]catalog.Published, error) {
 	return f.publish(p, m, o)
 }
