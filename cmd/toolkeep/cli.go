@@ -327,6 +327,9 @@ func exitCodesTopic() *cobra.Command {
 3  refused: not found, not allowed, over a limit, in conflict, cancelled or interrupted
 4  unavailable: no server answers, or it cannot serve now
 
+An import that leaves out single operations or tools of a source, because they cannot become tools, has
+done what it says: it exits with 0 and names each with the reason. Run it with --dry-run to see them before.
+
 Results are printed on standard output, everything else on standard error. With --json a refusal is
 printed on standard output too, as the problem document of REST; so is an error of the command itself,
 as such a document with exit_code and, if it has no code of the catalogue, the type about:blank.`,
