@@ -4,8 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"io/fs"
 	"os"
@@ -15,6 +13,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/datadir"
 )
 
 const (
@@ -25,8 +24,7 @@ const (
 var plainName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,63}$`)
 
 // notebook returns the file of a notebook of the caller's tenant:
-// <dir>/<tenant>/<notebook>.jsonl. A tenant name that is not a valid folder name is
-// hashed, with a + in front that no valid name has.
+// <dir>/<folder of the tenant>/<notebook>.jsonl.
 func (e *Executor) notebook(x *toolkeep.Execution) (string, *toolkeep.Error) {
 	if e.dir == "" {
 		err := toolkeep.NewError(toolkeep.FilesystemDenied, "notes are switched off: this server has no folder for them")
@@ -41,11 +39,7 @@ func (e *Executor) notebook(x *toolkeep.Execution) (string, *toolkeep.Error) {
 	if x.Principal != nil {
 		tenant = x.Principal.Tenant
 	}
-	if !plainName.MatchString(tenant) {
-		sum := sha256.Sum256([]byte(tenant))
-		tenant = "+" + hex.EncodeToString(sum[:])
-	}
-	return filepath.Join(e.dir, tenant, name+".jsonl"), nil
+	return filepath.Join(e.dir, datadir.TenantFolder(tenant), name+".jsonl"), nil
 }
 
 // noteAppend appends one line in one write, so that a crash keeps or loses the whole

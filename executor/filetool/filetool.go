@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/datadir"
 	"github.com/toolkeep/toolkeep/egress"
 	"github.com/toolkeep/toolkeep/executor/bindings"
 )
@@ -162,7 +163,7 @@ func (e *Executor) enter(t *target, makeDirs bool) (*os.Root, *toolkeep.Error) {
 // tenants reports whether base is one tenant's part of an operator's folder.
 func (e *Executor) tenants(base string) bool {
 	for _, r := range e.roots {
-		if dir, last := path.Split(r.Path); last == tenantMark && !strings.Contains(dir, tenantMark) && path.Dir(base) == path.Clean(dir) {
+		if dir, last := path.Split(r.Path); last == datadir.TenantMark && !strings.Contains(dir, datadir.TenantMark) && path.Dir(base) == path.Clean(dir) {
 			return true
 		}
 	}

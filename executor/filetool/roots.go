@@ -12,6 +12,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/datadir"
 )
 
 // Root is a folder and everything below it.
@@ -23,7 +24,7 @@ type Root struct {
 // ReadConfig reads the setting files.roots: base is the absolute folder of relative ones and of
 // the tenants' homes, and "none" alone opens nothing. E3008 if a folder cannot be used.
 func ReadConfig(base string, roots []string) (Config, error) {
-	c := Config{Home: filepath.Join(base, tenantMark)}
+	c := Config{Home: filepath.Join(base, datadir.TenantMark)}
 	if slices.Equal(roots, []string{"none"}) {
 		return c, nil
 	}
@@ -47,7 +48,7 @@ func ReadConfig(base string, roots []string) (Config, error) {
 // holdsProc reports whether a folder is in the kernel's file system of processes, under
 // whatever name, or contains it.
 func holdsProc(path string) bool {
-	path, _, _ = strings.Cut(path, "/"+tenantMark)
+	path, _, _ = strings.Cut(path, "/"+datadir.TenantMark)
 	real := filepath.Clean("/" + path)
 	if found, err := filepath.EvalSymlinks(real); err == nil {
 		real = found
@@ -133,8 +134,6 @@ func (f *folder) open(mk bool) (*os.Root, error) {
 	return root, nil
 }
 
-const tenantMark = "{tenant}"
-
 // checkRoot returns what is wrong with a folder's path, or "".
 func checkRoot(p string, absolute bool) string {
 	switch {
@@ -151,29 +150,11 @@ func checkRoot(p string, absolute bool) string {
 		if el == ".." {
 			return `the path has an element ".."`
 		}
-		if el != tenantMark && strings.ContainsAny(el, "{}") {
+		if el != datadir.TenantMark && strings.ContainsAny(el, "{}") {
 			return "braces may only stand in an element that is {tenant}"
 		}
 	}
 	return ""
-}
-
-// forTenant inserts the tenant's name into a clean path. ok is false if the name would
-// be more than one element.
-func forTenant(p, tenant string) (_ string, ok bool) {
-	if !strings.Contains(p, tenantMark) {
-		return p, true
-	}
-	if tenant == "" || tenant == "." || tenant == ".." || len(tenant) > maxElement || strings.ContainsAny(tenant, "/\x00") {
-		return "", false
-	}
-	els := strings.Split(p, "/")
-	for i, el := range els {
-		if el == tenantMark {
-			els[i] = tenant
-		}
-	}
-	return strings.Join(els, "/"), true
 }
 
 // resolver maps a call's paths to folders.
@@ -190,7 +171,7 @@ func (e *Executor) resolver(x *toolkeep.Execution, b *binding) (*resolver, *tool
 		tenant = x.Principal.Tenant
 	}
 	own := func(p string) (string, *toolkeep.Error) {
-		if at, ok := forTenant(p, tenant); ok {
+		if at, ok := datadir.ForTenant(p, tenant); ok {
 			return at, nil
 		}
 		return "", denied("the name of the caller's tenant cannot be the name of a folder, and files are kept here in a folder for each tenant; use a key of another tenant")

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/datadir"
 	"github.com/toolkeep/toolkeep/egress"
 )
 
@@ -144,13 +145,10 @@ func below(folders []string, path, tenant string) (real string, ok bool) {
 		real = r
 	}
 	for _, f := range folders {
-		if before, _, own := strings.Cut(f, "{tenant}"); own && tenant == anyTenant {
+		if before, _, own := strings.Cut(f, datadir.TenantMark); own && tenant == anyTenant {
 			f = filepath.Dir(before + "x")
-		} else if own {
-			if tenant == "" || tenant == "." || tenant == ".." || strings.ContainsAny(tenant, "/\\\x00") {
-				continue // not a valid folder name
-			}
-			f = strings.ReplaceAll(f, "{tenant}", tenant)
+		} else if f, ok = datadir.ForTenant(f, tenant); !ok || own && strings.Contains(tenant, `\`) {
+			continue // not a valid folder name
 		}
 		root, err := filepath.EvalSymlinks(f)
 		if err != nil {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/datadir"
 	"github.com/toolkeep/toolkeep/executor/bindings"
 )
 
@@ -60,7 +61,7 @@ func (c *Config) Validate() error {
 				why = "it holds a NUL byte"
 			case slices.Contains(strings.Split(f, "/"), ".."):
 				why = `it has an element ".."`
-			case strings.ContainsAny(strings.ReplaceAll(f, "{tenant}", ""), "{}"):
+			case strings.ContainsAny(strings.ReplaceAll(f, datadir.TenantMark, ""), "{}"):
 				why = "braces may only stand in {tenant}, the caller's tenant"
 			default:
 				continue
