@@ -18,11 +18,10 @@ build: ## build bin/toolkeep
 model: ## fetch the embedding model all-MiniLM-L6-v2 into models/
 	@scripts/model.sh
 
-# Packages that start goroutines; their tests run under the race detector. deps_test.go
-# fails where one is missing.
+# Packages that start goroutines or share state, and all executors; their tests run under the
+# race detector. deps_test.go fails where one that starts goroutines is missing.
 RACE := . ./access/... ./catalog ./control/... ./discover ./discover/cache ./discover/pgvector ./discover/remote ./discover/usage \
-	./egress ./executor/executortest ./executor/builtin ./executor/filetool ./executor/grpctool ./executor/httptool ./executor/mcptool ./executor/sqltool \
-	./face/... ./invoke ./job ./limit ./mcp/... ./node ./overlay ./redact ./resultcache ./rpcclient ./secret/... \
+	./egress ./executor/... ./face/... ./invoke ./job ./limit ./mcp/... ./node ./overlay ./redact ./resultcache ./rpcclient ./secret/... \
 	./servertest ./store/... ./telemetry ./toolkeeptest ./upstream/...
 # Whole-system tests, which make quick leaves out.
 SYSTEM := ./toolkeeptest/... ./cmd/... ./store/postgres ./secret/vault ./discover/pgvector

@@ -144,8 +144,8 @@ func top(dir string) string {
 var noRace = map[string]string{
 	"bench": "measures", "tools": "generates", "examples": "is started by other tests",
 	"cmd":                   "its parts are tested where they stand; the command runs as a process of its own",
-	"store/postgres/pgtest": "starts servers for tests", "executor/grpctool/grpctest": "serves tests",
-	"discover/vectortest": "is run by the stores of vectors",
+	"store/postgres/pgtest": "starts servers for tests",
+	"discover/vectortest":   "is run by the stores of vectors",
 }
 
 // TestRaceDetector fails if a package starts goroutines and the Makefile does not run
