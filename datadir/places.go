@@ -25,6 +25,10 @@ const (
 // MaxBlob is the largest size of one blob in bytes.
 const MaxBlob = 100_000_000
 
+// UnfinishedBlob begins the name of a file below Blobs that is still being written. In every
+// other folder a name that begins so is as good as any.
+const UnfinishedBlob string = "tmp-"
+
 // Kept says whether `toolkeep backup` copies a place.
 type Kept string
 

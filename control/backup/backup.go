@@ -232,9 +232,9 @@ func (w *archiver) optional(p datadir.Place, from string) {
 	w.file(p.Name, from)
 }
 
-// folder copies what regular files a folder holds. A file that went meanwhile, such
-// as a blob whose time is over, is left out; unfinished ones are, too, and what a restore
-// would refuse, which is said.
+// folder copies the regular files below a folder. It warns of other files, and of those that
+// a restore would refuse. It says nothing of unfinished blobs, and of a file that went
+// meanwhile, such as a blob whose time is over.
 func (w *archiver) folder(name, from string) {
 	if w.err != nil {
 		return
@@ -245,7 +245,7 @@ func (w *archiver) folder(name, from string) {
 			return nil
 		case err != nil:
 			return err
-		case d.IsDir(), strings.HasPrefix(d.Name(), "tmp-"), strings.HasPrefix(d.Name(), ".new-"):
+		case d.IsDir(), name == datadir.Blobs && strings.HasPrefix(d.Name(), datadir.UnfinishedBlob):
 			return nil
 		case !d.Type().IsRegular():
 			w.warn("%s is not a regular file and not in the backup", p)

@@ -60,6 +60,14 @@ func TestEveryPlace(t *testing.T) {
 			put(t, data, name, min(p.Max, 1<<20))
 		}
 		if p.Folder && p.Kept != datadir.Never {
+			// Each of these is the name of a notebook, a secret or a tenant, except tmp- in blobs.
+			for _, name := range []string{"default/tmp-plan.jsonl", "tmp-x", "tmp-acme/one.txt", "default/.new-x"} {
+				name = path.Join(p.Name, name)
+				put(t, data, name, 1)
+				if p.Name != datadir.Blobs || !strings.HasPrefix(path.Base(name), datadir.UnfinishedBlob) {
+					kept[p.Kept] = append(kept[p.Kept], name)
+				}
+			}
 			unfit = append(unfit, path.Join(p.Name, "back\\slash"), path.Join(p.Name, strings.Repeat("deep/", maxNameDepth)+"x"))
 			if p.Max <= 1<<20 {
 				unfit = append(unfit, path.Join(p.Name, "large"))

@@ -34,7 +34,7 @@ var ErrTooLarge = errors.New("blob: the content has more than 100,000,000 bytes"
 
 const (
 	metaSuffix = ".json"
-	tempPrefix = "tmp-"
+	tempPrefix = datadir.UnfinishedBlob
 	idLength   = 32 + 32 // a UUIDv7 and 128 random bits, hexadecimal
 	// tempAge is the age from which Sweep treats an unfinished file as abandoned.
 	tempAge = time.Hour
