@@ -232,14 +232,26 @@ func (w *archiver) optional(p datadir.Place, from string) {
 	w.file(p.Name, from)
 }
 
-// folder copies the regular files below a folder. It warns of other files, and of those that
-// a restore would refuse. It says nothing of unfinished blobs, and of a file that went
-// meanwhile, such as a blob whose time is over.
+// folder copies the regular files below a folder, which may be a link to one, or absent. It
+// warns of other files, such as links, and of those that a restore would refuse. It says
+// nothing of unfinished blobs, and of a file that went meanwhile, such as a blob whose time
+// is over.
 func (w *archiver) folder(name, from string) {
 	if w.err != nil {
 		return
 	}
-	w.err = filepath.WalkDir(from, func(p string, d fs.DirEntry, err error) error {
+	root, err := filepath.EvalSymlinks(from) // WalkDir follows no link, also not its root
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if _, err := os.Lstat(from); err == nil {
+			w.warn("%s is a link that leads nowhere, and nothing of it is in the backup", from)
+		}
+		return
+	case err != nil:
+		w.err = err
+		return
+	}
+	w.err = filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			return nil
@@ -251,7 +263,7 @@ func (w *archiver) folder(name, from string) {
 			w.warn("%s is not a regular file and not in the backup", p)
 			return nil
 		}
-		below, err := filepath.Rel(from, p)
+		below, err := filepath.Rel(root, p)
 		if err != nil {
 			return err
 		}

@@ -115,6 +115,50 @@ func TestEveryPlace(t *testing.T) {
 	}
 }
 
+// TestLinkedFolders: a folder that is a link to another is copied as the server uses it, and
+// links below a folder are named.
+func TestLinkedFolders(t *testing.T) {
+	data, other := t.TempDir(), t.TempDir()
+	if _, _, err := sqlite.Migrate(t.Context(), filepath.Join(data, datadir.Database), -1); err != nil {
+		t.Fatal(err)
+	}
+	link := func(to, name string) {
+		if err := os.Symlink(to, name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(t, data, datadir.SealKey, 1)
+	put(t, other, "notes/default/plan.jsonl", 1)
+	put(t, other, "blobs/ab/cd", 1)
+	link(filepath.Join(other, "notes"), filepath.Join(data, datadir.Notes))
+	link(filepath.Join(other, "blobs"), filepath.Join(other, "to-blobs"))
+	link(filepath.Join(other, "blobs"), filepath.Join(other, "notes", "below"))
+	link(filepath.Join(other, "blobs", "ab", "cd"), filepath.Join(other, "blobs", "ab", "ef"))
+	link(filepath.Join(other, "nowhere"), filepath.Join(data, datadir.Secrets))
+	told := ""
+	c := &Config{Data: data, Blobs: filepath.Join(other, "to-blobs"), Database: files{}, Warn: func(text string) { told += text + "\n" }}
+	file, to := filepath.Join(t.TempDir(), "archive"), filepath.Join(t.TempDir(), "data")
+	if _, err := c.Make(t.Context(), file, true); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"notes/below is not a regular file", "blobs/ab/ef is not a regular file", "secrets is a link that leads nowhere"} {
+		if !strings.Contains(told, want) {
+			t.Errorf("told %s, without %q", told, want)
+		}
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := (&Config{Data: to, Database: files{}, Warn: func(string) {}}).Restore(t.Context(), f, false); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := all(t, to), []string{"blobs/ab/cd", "notes/default/plan.jsonl", datadir.SealKey, datadir.Database}; !slices.Equal(got, want) {
+		t.Errorf("restored are %q, want %q", got, want)
+	}
+}
+
 // TestAdmit: a restore takes what the rows keep, up to their sizes, and nothing else.
 func TestAdmit(t *testing.T) {
 	admitted := func(name string, size int64) bool {
