@@ -40,6 +40,9 @@ the database, and the key that opens them is beside it. Keep it as you keep secr
 TOOLKEEP_SEAL_KEY is not in it: nothing that is sealed can be read without that key. API keys are in the
 database as hashes, so that the same keys work after a restore.
 
+In a folder that is copied, links and files that a restore would refuse are left out. Each is named with the
+reason, --json has their number as left_out, and the command exits with 1; the archive is there.
+
 With PostgreSQL (store.dsn) the database is not in the data directory: use pg_dump.`,
 		Example: "  toolkeep backup toolkeep-2026-03-01.tar.gz\n  toolkeep backup --data /var/lib/toolkeep --secrets /mnt/backup/all.tar.gz",
 		Args:    arguments(1, 1, "the file to write, such as toolkeep.tar.gz"),
@@ -121,18 +124,23 @@ func archiveFailure(err error, other int) error {
 }
 
 func (a *app) backup(ctx context.Context, c *config.Config, file string, secrets bool) error {
-	size, err := a.archives(c).Make(ctx, file, secrets)
+	made, err := a.archives(c).Make(ctx, file, secrets)
 	if err != nil {
 		return archiveFailure(err, exitUnavailable)
 	}
-	raw, err := json.Marshal(map[string]any{"file": file, "bytes": size})
+	raw, err := json.Marshal(map[string]any{"file": file, "bytes": made.Bytes, "left_out": made.LeftOut})
 	if err != nil {
 		return err
 	}
-	return a.show(raw, func(w io.Writer) error {
-		_, err := fmt.Fprintf(w, "%s holds the backup: %s, checked.\n", file, datadir.SizeText(uint64(size)))
+	err = a.show(raw, func(w io.Writer) error {
+		_, err := fmt.Fprintf(w, "%s holds the backup: %s, checked.\n", file, datadir.SizeText(uint64(made.Bytes)))
 		return err
 	})
+	if err != nil || made.LeftOut == 0 {
+		return err
+	}
+	// The JSON has said it.
+	return &failure{code: exitToolFailed, err: fmt.Errorf("the backup is not complete: %d left out, named above with the reason", made.LeftOut), quiet: a.json}
 }
 
 func (a *app) restoreCmd() *cobra.Command {

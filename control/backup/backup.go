@@ -86,65 +86,72 @@ func (f fault) Unwrap() []error { return []error{f.kind, f.err} }
 
 func usage(format string, args ...any) error { return fault{ErrUsage, fmt.Errorf(format, args...)} }
 
-// Make copies the places that are kept into a new file and gives its size. secrets takes
+// Made is a finished archive.
+type Made struct {
+	Bytes   int64
+	LeftOut int // files and links in kept folders that are not in it; Warn was told of each
+}
+
+// Make copies the places that are kept into a new file. secrets takes
 // those along that are kept WithSecrets; what lies sealed in the database is
 // in every archive, with the key that opens it. The server may run.
 //
 // Errors: ErrUsage; any other means that nothing was written.
-func (c *Config) Make(ctx context.Context, file string, secrets bool) (bytes int64, err error) {
+func (c *Config) Make(ctx context.Context, file string, secrets bool) (made Made, err error) {
 	if _, err := os.Lstat(file); err == nil {
-		return 0, usage("%s is there already and is not replaced; name another file", file)
+		return made, usage("%s is there already and is not replaced; name another file", file)
 	}
 	if secrets && c.SecretsElsewhere {
-		return 0, usage("secrets.dirs names folders outside of the data directory, which a restore cannot put back: copy them yourself, and leave --secrets out")
+		return made, usage("secrets.dirs names folders outside of the data directory, which a restore cannot put back: copy them yourself, and leave --secrets out")
 	}
 	if _, err := os.Stat(filepath.Join(c.Data, datadir.Database)); err != nil {
-		return 0, usage("there is nothing to copy: %v; name the server's data directory with --data", err)
+		return made, usage("there is nothing to copy: %v; name the server's data directory with --data", err)
 	}
 	if fi, err := os.Stat(filepath.Dir(file)); errors.Is(err, fs.ErrNotExist) || err == nil && !fi.IsDir() {
-		return 0, usage("%s is not a folder, so the archive cannot be put at %s; make it (mkdir -p), or name another place", filepath.Dir(file), file)
+		return made, usage("%s is not a folder, so the archive cannot be put at %s; make it (mkdir -p), or name another place", filepath.Dir(file), file)
 	}
 	dir, err := os.MkdirTemp(filepath.Dir(file), ".toolkeep-backup-*") // mode 0700
 	if err != nil {
-		return 0, fmt.Errorf("the archive cannot be written: %w", err)
+		return made, fmt.Errorf("the archive cannot be written: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if err := c.archive(ctx, dir, secrets); err != nil {
-		return 0, fmt.Errorf("the backup failed, and nothing was written: %w", err)
+	leftOut, err := c.archive(ctx, dir, secrets)
+	if err != nil {
+		return made, fmt.Errorf("the backup failed, and nothing was written: %w", err)
 	}
 	// A link, unlike a rename, never replaces what came there meanwhile.
 	if err := os.Link(filepath.Join(dir, "archive"), file); err != nil {
-		return 0, fmt.Errorf("the archive cannot be put at %s: %w", file, err)
+		return made, fmt.Errorf("the archive cannot be put at %s: %w", file, err)
 	}
 	fi, err := os.Stat(file)
 	if err != nil {
-		return 0, err
+		return made, err
 	}
 	if spool, err := os.Stat(filepath.Join(c.Data, datadir.Spool)); err == nil && spool.Size() > 0 {
 		c.warn("%d bytes of records wait in spool.jsonl for the store and are not in the backup; make another once `toolkeep doctor` says that the spool is empty", spool.Size())
 	}
-	return fi.Size(), nil
+	return Made{Bytes: fi.Size(), LeftOut: leftOut}, nil
 }
 
 // archive copies the database, then the rest, which is older or newer only by
 // what no record of the copy needs: a blob is there before the record that names
 // it.
-func (c *Config) archive(ctx context.Context, dir string, secrets bool) (err error) {
+func (c *Config) archive(ctx context.Context, dir string, secrets bool) (leftOut int, err error) {
 	db := filepath.Join(dir, datadir.Database)
 	if err := c.Database.Copy(ctx, filepath.Join(c.Data, datadir.Database), db); err != nil {
-		return err
+		return 0, err
 	}
 	info, err := c.Database.Inspect(ctx, db)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	raw, err := json.Marshal(note{Format: format, Version: c.Version, Schema: info.Schema, Made: time.Now().UTC()})
 	if err != nil {
-		return err
+		return 0, err
 	}
 	f, err := os.OpenFile(filepath.Join(dir, "archive"), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	zip := gzip.NewWriter(f)
@@ -163,18 +170,25 @@ func (c *Config) archive(ctx context.Context, dir string, secrets bool) (err err
 		}
 	}
 	if w.err != nil {
-		return w.err
+		return 0, w.err
 	}
-	return errors.Join(w.tar.Close(), zip.Close(), f.Sync())
+	return w.leftOut, errors.Join(w.tar.Close(), zip.Close(), f.Sync())
 }
 
 // archiver writes files into an archive until the first error.
 type archiver struct {
-	ctx   context.Context
-	tar   *tar.Writer
-	warn  func(format string, args ...any)
-	files int
-	err   error
+	ctx     context.Context
+	tar     *tar.Writer
+	warn    func(format string, args ...any)
+	files   int
+	leftOut int // see Made
+	err     error
+}
+
+// leaveOut counts a file that is not copied, and says why.
+func (w *archiver) leaveOut(format string, args ...any) {
+	w.leftOut++
+	w.warn(format, args...)
 }
 
 func (w *archiver) header(name string, size int64, at time.Time) {
@@ -244,7 +258,7 @@ func (w *archiver) folder(name, from string) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		if _, err := os.Lstat(from); err == nil {
-			w.warn("%s is a link that leads nowhere, and nothing of it is in the backup", from)
+			w.leaveOut("%s is a link that leads nowhere, and nothing of it is in the backup", from)
 		}
 		return
 	case err != nil:
@@ -260,7 +274,7 @@ func (w *archiver) folder(name, from string) {
 		case d.IsDir(), name == datadir.Blobs && strings.HasPrefix(d.Name(), datadir.UnfinishedBlob):
 			return nil
 		case !d.Type().IsRegular():
-			w.warn("%s is not a regular file and not in the backup", p)
+			w.leaveOut("%s is not a regular file and not in the backup", p)
 			return nil
 		}
 		below, err := filepath.Rel(root, p)
@@ -273,7 +287,7 @@ func (w *archiver) folder(name, from string) {
 		case errors.Is(w.err, fs.ErrNotExist):
 			w.err = nil
 		case errors.As(w.err, &unfit):
-			w.warn("%s is not in the backup: %v", p, unfit)
+			w.leaveOut("%s is not in the backup: %v", p, unfit)
 			w.err = nil
 			w.files--
 		}

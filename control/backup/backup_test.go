@@ -30,9 +30,9 @@ func TestMake(t *testing.T) {
 	for _, secrets := range []bool{false, true} {
 		told = nil
 		file := filepath.Join(out, map[bool]string{false: "plain", true: "all"}[secrets])
-		size, err := c(data).Make(t.Context(), file, secrets)
-		if fi, sErr := os.Stat(file); err != nil || sErr != nil || fi.Size() != size || fi.Mode().Perm() != 0o600 {
-			t.Fatal(size, err, sErr)
+		made, err := c(data).Make(t.Context(), file, secrets)
+		if fi, sErr := os.Stat(file); err != nil || sErr != nil || made != (Made{Bytes: fi.Size()}) || fi.Mode().Perm() != 0o600 {
+			t.Fatal(made, err, sErr)
 		}
 		if len(told) != 1 || !strings.Contains(told[0], "6 bytes of records wait in spool.jsonl") {
 			t.Errorf("told %q", told)

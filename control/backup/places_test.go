@@ -86,7 +86,8 @@ func TestEveryPlace(t *testing.T) {
 		told := ""
 		c := &Config{Data: data, Database: files{}, Version: "dev", Warn: func(text string) { told += text + "\n" }}
 		file := filepath.Join(t.TempDir(), "archive")
-		if _, err := c.Make(t.Context(), file, secrets); err != nil {
+		made, err := c.Make(t.Context(), file, secrets)
+		if err != nil {
 			t.Fatal(err)
 		}
 		want := slices.Clone(kept[datadir.Always])
@@ -94,11 +95,17 @@ func TestEveryPlace(t *testing.T) {
 			want = append(want, kept[datadir.WithSecrets]...)
 		}
 		slices.Sort(want)
+		leftOut := 0
 		for _, name := range unfit {
 			p, _ := datadir.PlaceOf(name[:strings.Index(name, "/")])
 			if said := strings.Contains(told, name+" is not in the backup: "); said != (p.Kept == datadir.Always || secrets) {
 				t.Errorf("secrets %v: a restore would refuse %s; told\n%s", secrets, name, told)
+			} else if said {
+				leftOut++
 			}
+		}
+		if made.LeftOut != leftOut {
+			t.Errorf("secrets %v: LeftOut is %d, want %d", secrets, made.LeftOut, leftOut)
 		}
 		f, err := os.Open(file)
 		if err != nil {
@@ -138,8 +145,8 @@ func TestLinkedFolders(t *testing.T) {
 	told := ""
 	c := &Config{Data: data, Blobs: filepath.Join(other, "to-blobs"), Database: files{}, Warn: func(text string) { told += text + "\n" }}
 	file, to := filepath.Join(t.TempDir(), "archive"), filepath.Join(t.TempDir(), "data")
-	if _, err := c.Make(t.Context(), file, true); err != nil {
-		t.Fatal(err)
+	if made, err := c.Make(t.Context(), file, true); err != nil || made.LeftOut != 3 {
+		t.Fatal(made, err)
 	}
 	for _, want := range []string{"notes/below is not a regular file", "blobs/ab/ef is not a regular file", "secrets is a link that leads nowhere"} {
 		if !strings.Contains(told, want) {
