@@ -59,6 +59,15 @@ type FeedPosition struct {
 	mu    sync.Mutex
 	seq   int64
 	moved chan struct{} // closed and replaced when seq moves
+	last  *headRead     // the newest reading of the head
+	next  *headRead     // last, until it begins: it will see everything that is committed now
+}
+
+// headRead is a reading of the feed's head that all share who came before it began.
+type headRead struct {
+	done chan struct{}
+	head int64
+	err  error
 }
 
 // maxFeedWait is how long Await waits for the feed.
@@ -79,16 +88,17 @@ func (f *FeedPosition) Reach(seq int64) {
 }
 
 // Await waits until everything that is committed now was applied: 5 s at most, less if
-// ctx ends. The error says that it is not applied yet.
+// ctx ends. Of its callers one at a time reads the head, for all that wait. The error says
+// that it is not applied yet, or why the head cannot be read.
 func (f *FeedPosition) Await(ctx context.Context, w interface {
 	Head(ctx context.Context) (int64, error)
 }) error {
-	head, err := w.Head(context.WithoutCancel(ctx))
+	ctx, cancel := context.WithTimeout(ctx, maxFeedWait)
+	defer cancel()
+	head, err := f.head(ctx, w.Head)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, maxFeedWait)
-	defer cancel()
 	for {
 		f.mu.Lock()
 		if f.seq >= head {
@@ -106,4 +116,35 @@ func (f *FeedPosition) Await(ctx context.Context, w interface {
 			return fmt.Errorf("the feed has not come to change %d yet: %w", head, ctx.Err())
 		}
 	}
+}
+
+// head returns the feed's head as it is now or later.
+func (f *FeedPosition) head(ctx context.Context, read func(context.Context) (int64, error)) (int64, error) {
+	f.mu.Lock()
+	r := f.next
+	if r == nil {
+		r = &headRead{done: make(chan struct{})}
+		go f.readHead(context.WithoutCancel(ctx), r, f.last, read) // also for those that stay longer than this caller
+		f.last, f.next = r, r
+	}
+	f.mu.Unlock()
+	select {
+	case <-r.done:
+		return r.head, r.err
+	case <-ctx.Done():
+		return 0, fmt.Errorf("the head of the feed cannot be read: %w", ctx.Err())
+	}
+}
+
+func (f *FeedPosition) readHead(ctx context.Context, r, before *headRead, read func(context.Context) (int64, error)) {
+	if before != nil {
+		<-before.done
+	}
+	f.mu.Lock()
+	f.next = nil
+	f.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, maxFeedWait)
+	defer cancel()
+	r.head, r.err = read(ctx)
+	close(r.done)
 }

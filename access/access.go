@@ -43,7 +43,8 @@ type Access struct {
 	current  atomic.Pointer[generation]
 	failures *failures
 	trail    *trail
-	oauth    *issuer // nil if no tokens are accepted
+	oauth    *issuer               // nil if no tokens are accepted
+	position toolkeep.FeedPosition // up to which the keys of all nodes are known
 
 	mu      sync.Mutex // serialises key changes, Start and Stop
 	cancel  context.CancelFunc
@@ -119,6 +120,7 @@ func (a *Access) Start(ctx context.Context) error {
 		ring.add(k)
 	}
 	a.keys.Store(ring)
+	a.position.Reach(seq)
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	a.cancel = cancel
 	a.done.Go(func() { a.follow(run, seq) })
@@ -163,6 +165,7 @@ func (a *Access) follow(ctx context.Context, after int64) {
 			}
 			after, wait = c.Seq, shortest
 			a.Follow(c)
+			a.position.Reach(c.Seq)
 		}
 		toolkeep.Sleep(ctx, wait)
 		wait = min(2*wait, longest)
@@ -225,7 +228,8 @@ func (r *keyring) revoke(c toolkeep.RevokeKey) {
 //
 // Errors: E3214, with the same message for an unknown key and a wrong secret; E3810
 // while the address, or the agent at it, is blocked after too many failures; E3003
-// before Start, and while the issuer's keys are not available.
+// before Start, while the issuer's keys are not available, and for an unknown key while
+// the store cannot be asked whether another node has made it.
 func (a *Access) Authenticate(ctx context.Context, bearer, addr string) (*toolkeep.Principal, error) {
 	ring := a.keys.Load()
 	if ring == nil {
@@ -248,7 +252,10 @@ func (a *Access) Authenticate(ctx context.Context, bearer, addr string) (*toolke
 		return nil, a.guessed(Failure{Reason: "malformed", Addr: addr}, net,
 			"the bearer is not an API key or has a typing error; copy the whole key, from tk_ on")
 	}
-	h := ring.byID[id]
+	h, err := a.find(ctx, ring, id)
+	if err != nil {
+		return nil, err
+	}
 	hash, want := sha256.Sum256([]byte(secret)), [32]byte{}
 	if h != nil {
 		want = h.key.Hash
@@ -262,6 +269,25 @@ func (a *Access) Authenticate(ctx context.Context, bearer, addr string) (*toolke
 		return nil, a.guessed(f, net, "the API key is not valid")
 	}
 	return a.admit(h, addr, net)
+}
+
+// unknownWait is how long an unknown key waits for what other nodes have made.
+const unknownWait = time.Second
+
+// find returns a key of the ring. One that is unknown may have been made on another node
+// just now, so it is looked for again among all that is committed. nil if there is none.
+func (a *Access) find(ctx context.Context, ring *keyring, id string) (*held, error) {
+	if h := ring.byID[id]; h != nil {
+		return h, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, unknownWait)
+	defer cancel()
+	if err := a.position.Await(ctx, a.config.Store); err != nil {
+		return nil, toolkeep.NewError(toolkeep.RegistryUnavailable,
+			"this node does not know the API key, and cannot ask the store now whether another node does; try again").
+			After(time.Second).Because(err)
+	}
+	return a.keys.Load().byID[id], nil
 }
 
 // admit accepts the caller with the right secret, unless the key is revoked or expired.
@@ -297,8 +323,9 @@ func (a *Access) rightsOf(known *atomic.Pointer[rights], roles []string) []strin
 // Refresh re-checks a stored principal against the current keys and roles. Subject and
 // OnBehalf stay; if the subject is not the key's own, the key must still have the
 // permission act-as. A key that has expired since does not end the calls it admitted. A
-// principal from a token keeps only the roles that a scope still maps to. E3214, E3201.
-func (a *Access) Refresh(p *toolkeep.Principal) (*toolkeep.Principal, error) {
+// principal from a token keeps only the roles that a scope still maps to. E3214, E3201,
+// and E3003 as Authenticate.
+func (a *Access) Refresh(ctx context.Context, p *toolkeep.Principal) (*toolkeep.Principal, error) {
 	ring := a.keys.Load()
 	if ring == nil {
 		return nil, toolkeep.NewError(toolkeep.RegistryUnavailable, "the API keys are not loaded yet; try again shortly").After(time.Second)
@@ -306,7 +333,10 @@ func (a *Access) Refresh(p *toolkeep.Principal) (*toolkeep.Principal, error) {
 	if p.KeyID == "" {
 		return a.refreshToken(p)
 	}
-	h := ring.byID[p.KeyID]
+	h, err := a.find(ctx, ring, p.KeyID)
+	if err != nil {
+		return nil, err
+	}
 	if h == nil || h.key.Tenant != p.Tenant || !h.key.RevokedAt.IsZero() {
 		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "the API key that admitted the call is not valid any more")
 	}

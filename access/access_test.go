@@ -242,7 +242,7 @@ func TestStartAndStop(t *testing.T) {
 		_, text := NewKey(agentSpec, time.Now())
 		is(t, second(a.Authenticate(t.Context(), text, "")), toolkeep.RegistryUnavailable)
 		is(t, second(a.Bootstrap(t.Context(), nil)), toolkeep.RegistryUnavailable)
-		is(t, second(a.Refresh(&toolkeep.Principal{})), toolkeep.RegistryUnavailable)
+		is(t, second(a.Refresh(t.Context(), &toolkeep.Principal{})), toolkeep.RegistryUnavailable)
 		a.Follow(toolkeep.Committed{Change: toolkeep.PutKey{}})
 		is(t, second(a.Authenticate(t.Context(), text, "")), toolkeep.RegistryUnavailable)
 		a.Stop()
@@ -546,21 +546,21 @@ func TestRefresh(t *testing.T) {
 	key, _ := NewKey(spec, c.Now())
 	a := open(t, Config{Clock: c.Now, Roles: []Role{{Name: "stand-in", Permissions: []string{toolkeep.PermActAs}}}}, key)
 	stored := &toolkeep.Principal{Tenant: "acme", Subject: "bot", OnBehalf: "carol", KeyID: key.ID, Roles: []string{Admin}, Scope: nil}
-	now := must[*toolkeep.Principal](t)(a.Refresh(stored))
+	now := must[*toolkeep.Principal](t)(a.Refresh(t.Context(), stored))
 	if now.Roles[0] != Agent || len(now.Scope) != 1 || now.OnBehalf != "carol" || stored.Roles[0] != Admin {
 		t.Errorf("refreshed %+v", now)
 	}
 	c.pass(time.Hour) // an expiry does not end calls already admitted
-	must[*toolkeep.Principal](t)(a.Refresh(stored))
-	is(t, second(a.Refresh(&toolkeep.Principal{Tenant: "other", Subject: "bot", KeyID: key.ID})), toolkeep.Unauthenticated)
-	is(t, second(a.Refresh(&toolkeep.Principal{Tenant: "acme", Subject: "bot"})), toolkeep.Unauthenticated)
-	is(t, second(a.Refresh(&toolkeep.Principal{Tenant: "acme", Subject: "alice", KeyID: key.ID})), toolkeep.PermissionDenied)
+	must[*toolkeep.Principal](t)(a.Refresh(t.Context(), stored))
+	is(t, second(a.Refresh(t.Context(), &toolkeep.Principal{Tenant: "other", Subject: "bot", KeyID: key.ID})), toolkeep.Unauthenticated)
+	is(t, second(a.Refresh(t.Context(), &toolkeep.Principal{Tenant: "acme", Subject: "bot"})), toolkeep.Unauthenticated)
+	is(t, second(a.Refresh(t.Context(), &toolkeep.Principal{Tenant: "acme", Subject: "alice", KeyID: key.ID})), toolkeep.PermissionDenied)
 	wider := key
 	wider.Roles = []string{Agent, "stand-in"}
 	a.Follow(toolkeep.Committed{Change: toolkeep.PutKey{Key: wider}})
-	must[*toolkeep.Principal](t)(a.Refresh(&toolkeep.Principal{Tenant: "acme", Subject: "alice", KeyID: key.ID}))
+	must[*toolkeep.Principal](t)(a.Refresh(t.Context(), &toolkeep.Principal{Tenant: "acme", Subject: "alice", KeyID: key.ID}))
 	a.Follow(toolkeep.Committed{Change: toolkeep.RevokeKey{Tenant: "acme", ID: key.ID}})
-	is(t, second(a.Refresh(stored)), toolkeep.Unauthenticated)
+	is(t, second(a.Refresh(t.Context(), stored)), toolkeep.Unauthenticated)
 }
 
 // TestNothingSecretIsLogged searches the log for the secret of every key used.

@@ -235,7 +235,7 @@ func TestTokenOff(t *testing.T) {
 	if !strings.Contains(e.Message, "no OAuth issuer is configured") || heard.last(t).Reason != "malformed" {
 		t.Errorf("%v", e)
 	}
-	is(t, second(a.Refresh(&toolkeep.Principal{Subject: "alice", Tenant: "acme", Roles: []string{Agent}})), toolkeep.Unauthenticated)
+	is(t, second(a.Refresh(t.Context(), &toolkeep.Principal{Subject: "alice", Tenant: "acme", Roles: []string{Agent}})), toolkeep.Unauthenticated)
 	if err := a.OAuthHealth(t.Context()); err != nil || a.TakesTokens() {
 		t.Error(err)
 	}
@@ -389,11 +389,11 @@ func TestTokenRefresh(t *testing.T) {
 	s := listen(t)
 	a := open(t, Config{OAuth: s.config(), Clock: (&clock{}).Now, Roles: []Role{{Name: "relay", Permissions: []string{toolkeep.PermActAs}}}})
 	// A stored principal loses a role that no scope maps to any more.
-	p := must[*toolkeep.Principal](t)(a.Refresh(&toolkeep.Principal{Subject: "alice", Tenant: "acme", Roles: []string{Auditor, "relay", Agent}, OnBehalf: "x"}))
+	p := must[*toolkeep.Principal](t)(a.Refresh(t.Context(), &toolkeep.Principal{Subject: "alice", Tenant: "acme", Roles: []string{Auditor, "relay", Agent}, OnBehalf: "x"}))
 	if !slices.Equal(p.Roles, []string{Auditor, Agent}) || p.Method != MethodOAuth || p.Subject != "alice" || p.OnBehalf != "x" || !p.May(toolkeep.PermInvocations) || p.May(toolkeep.PermActAs) {
 		t.Errorf("%+v", p)
 	}
-	if p := must[*toolkeep.Principal](t)(a.Refresh(&toolkeep.Principal{Subject: "alice", Tenant: "acme", Roles: []string{"relay"}})); len(p.Roles)+len(p.Permissions) != 0 {
+	if p := must[*toolkeep.Principal](t)(a.Refresh(t.Context(), &toolkeep.Principal{Subject: "alice", Tenant: "acme", Roles: []string{"relay"}})); len(p.Roles)+len(p.Permissions) != 0 {
 		t.Errorf("%+v", p)
 	}
 }

@@ -39,7 +39,7 @@ func TestWorkspaceOfAKey(t *testing.T) {
 		}
 		kept := *p
 		kept.Workspace = "what a row says"
-		if p := must[*toolkeep.Principal](t)(a.Refresh(&kept)); p.Workspace != tt.workspace {
+		if p := must[*toolkeep.Principal](t)(a.Refresh(t.Context(), &kept)); p.Workspace != tt.workspace {
 			t.Errorf("refreshed it is %q, want %q", p.Workspace, tt.workspace)
 		}
 	}

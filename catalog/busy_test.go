@@ -79,7 +79,7 @@ func TestPublicationsShareASnapshot(t *testing.T) {
 			if _, err := c.Publish(t.Context(), publisher("acme"), [][]byte{manifest(id, "1.0.0")}, PublishOptions{}); err != nil {
 				t.Error(err)
 			}
-			if v, _, err := c.Resolve(publisher("acme"), id, "", nil); err != nil || v.Tool.ID != id {
+			if v, _, err := c.Resolve(t.Context(), publisher("acme"), id, "", nil); err != nil || v.Tool.ID != id {
 				t.Errorf("%s is not shown after it was published: %v", id, err)
 			}
 		})

@@ -37,7 +37,7 @@ func TestResolveCapability(t *testing.T) {
 		{"both", "", nil, "E3103"}, {"both", "", []string{"a.two"}, "a.three@1.0.0"}, {"both", "", []string{"a.two", "a.three"}, "E3002"},
 		{"none", "", nil, "E3002"}, {"gone", "", nil, "E3002"}, {"", "", nil, "E3103"}, {"many", "", nil, "E3103"}, {"Weather", "", nil, "E3002"},
 	} {
-		v, _, err := c.Resolve(admin("acme"), CapabilityPrefix+r.name, r.rng, sees(r.hidden...))
+		v, _, err := c.Resolve(t.Context(), admin("acme"), CapabilityPrefix+r.name, r.rng, sees(r.hidden...))
 		got := string(codeOf(err))
 		if err == nil {
 			got = v.Tool.Ref()
@@ -46,10 +46,10 @@ func TestResolveCapability(t *testing.T) {
 			t.Errorf("capability %q in %q without %v gives %s, want %s", r.name, r.rng, r.hidden, got, r.want)
 		}
 	}
-	if _, _, err := c.Resolve(admin("other"), CapabilityPrefix+"weather", "", nil); codeOf(err) != toolkeep.CapabilityNotFound {
+	if _, _, err := c.Resolve(t.Context(), admin("other"), CapabilityPrefix+"weather", "", nil); codeOf(err) != toolkeep.CapabilityNotFound {
 		t.Errorf("another tenant: %v", err)
 	}
-	_, _, err := c.Resolve(admin("acme"), CapabilityPrefix+"many", "", nil)
+	_, _, err := c.Resolve(t.Context(), admin("acme"), CapabilityPrefix+"many", "", nil)
 	e := wantCode(t, err, toolkeep.CapabilityAmbiguous)
 	if list := e.Details["tools"].([]string); len(list) != maxOffering || list[0] != "many.tool00" || e.Details["total"] != 30 || !strings.Contains(e.Message, "many.tool04 and more") {
 		t.Errorf("%s %v", e.Message, e.Details)
@@ -86,13 +86,13 @@ func TestMigrationGuide(t *testing.T) {
 			}
 		}
 		setState(t, c, r.id, "1.0.0", StateChange{State: toolkeep.Deprecated, Successor: r.to})
-		_, w, err := c.Resolve(admin("acme"), r.id, "1.0.0", r.visible)
+		_, w, err := c.Resolve(t.Context(), admin("acme"), r.id, "1.0.0", r.visible)
 		if err != nil {
 			t.Fatal(err)
 		}
 		check(w[0].Message, w[0].Details)
 		setState(t, c, r.id, "1.0.0", StateChange{State: toolkeep.Removed, Successor: r.to, Now: true})
-		_, _, err = c.Resolve(admin("acme"), r.id, "1.0.0", r.visible)
+		_, _, err = c.Resolve(t.Context(), admin("acme"), r.id, "1.0.0", r.visible)
 		e := wantCode(t, err, toolkeep.ToolRemoved)
 		check(e.Message, e.Details)
 	}

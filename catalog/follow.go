@@ -18,16 +18,19 @@ type follower struct {
 	pending []toolkeep.Committed
 	read    int64
 	shown   int64
-	waiting int           // waiting callers of await
+	waiting int           // waiting callers of await and catchUp
 	moved   chan struct{} // closed and replaced when shown moves
 	wake    chan struct{} // capacity one: there is something to build or to show
 	closed  bool
+
+	position toolkeep.FeedPosition // shown, for catchUp
 }
 
 func (f *follower) reset(seq int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.pending, f.read, f.shown, f.closed = nil, seq, seq, false
+	f.position.Reach(seq)
 	f.moved = make(chan struct{})
 	f.wake = make(chan struct{}, 1)
 }
@@ -81,6 +84,7 @@ func (f *follower) reached(seq int64) {
 	defer f.mu.Unlock()
 	if seq > f.shown && !f.closed {
 		f.shown = seq
+		f.position.Reach(seq)
 		close(f.moved)
 		f.moved = make(chan struct{})
 	}
@@ -133,6 +137,21 @@ func (c *Catalog) build(ctx context.Context) {
 		}
 		c.follower.reached(seq)
 	}
+}
+
+// catchUp returns when the snapshot includes everything that is committed now, on any node.
+func (c *Catalog) catchUp(ctx context.Context) error {
+	f := &c.follower
+	f.mu.Lock()
+	f.waiting++
+	f.poke()
+	f.mu.Unlock()
+	defer func() {
+		f.mu.Lock()
+		f.waiting--
+		f.mu.Unlock()
+	}()
+	return f.position.Await(ctx, c.store)
 }
 
 // await returns when the snapshot includes the feed up to seq.

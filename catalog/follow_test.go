@@ -36,7 +36,7 @@ func TestStartLoads(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Stop()
-	v, _, err := c.Resolve(admin("acme"), "a.b", "", nil)
+	v, _, err := c.Resolve(t.Context(), admin("acme"), "a.b", "", nil)
 	if err != nil || v.Tool.Manifest.Category != "utility" || bare.Manifest != nil {
 		t.Errorf("%+v %v", v.Tool, err)
 	}
@@ -78,7 +78,7 @@ func TestFollowsOtherNodes(t *testing.T) {
 	if s := <-changed; s.Seq() != 3 {
 		t.Errorf("at %d", s.Seq())
 	}
-	if _, _, err := c.Resolve(admin("acme"), "a.b", "", nil); codeOf(err) != toolkeep.ToolBlocked {
+	if _, _, err := c.Resolve(t.Context(), admin("acme"), "a.b", "", nil); codeOf(err) != toolkeep.ToolBlocked {
 		t.Error(err)
 	}
 	for v := range old.All() {
@@ -98,7 +98,7 @@ func TestFeedBreaks(t *testing.T) {
 		}
 		defer c.Stop()
 		publish(t, c, "a.b", "1.0.0")
-		if _, _, err := c.Resolve(admin("acme"), "a.b", "", nil); err != nil {
+		if _, _, err := c.Resolve(t.Context(), admin("acme"), "a.b", "", nil); err != nil {
 			t.Error(err)
 		}
 		if store.watches != 2 {
@@ -149,7 +149,7 @@ func TestBurstIsJoined(t *testing.T) {
 	if err := c.await(t.Context(), head); err != nil {
 		t.Fatal(err)
 	}
-	if v, _, _ := c.Resolve(admin("acme"), "a.b", "", nil); v.Life.Reason != "999" {
+	if v, _, _ := c.Resolve(t.Context(), admin("acme"), "a.b", "", nil); v.Life.Reason != "999" {
 		t.Errorf("%+v", v.Life)
 	}
 	if n := snapshots.Load(); n > 500 {
@@ -174,7 +174,7 @@ func TestHammer(t *testing.T) {
 					return
 				default:
 				}
-				v, _, err := c.Resolve(p, "a.b", "^1", nil)
+				v, _, err := c.Resolve(t.Context(), p, "a.b", "^1", nil)
 				if err != nil || v.Tool.Manifest == nil {
 					t.Errorf("%+v %v", v, err)
 					return
@@ -200,7 +200,7 @@ func TestHammer(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				if v, _, err := c.Resolve(p, id, "", nil); err != nil || v.Tool.Version != version {
+				if v, _, err := c.Resolve(t.Context(), p, id, "", nil); err != nil || v.Tool.Version != version {
 					t.Errorf("after publishing %s: %+v %v", version, v.Tool, err)
 				}
 			}

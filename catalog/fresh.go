@@ -16,12 +16,12 @@ type Fresh struct {
 }
 
 // Resolve is Catalog.Resolve, or E3003 if the known definitions are too old.
-func (f *Fresh) Resolve(p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error) {
+func (f *Fresh) Resolve(ctx context.Context, p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error) {
 	if f.stale.Load() {
 		return toolkeep.Version{}, nil, toolkeep.NewError(toolkeep.RegistryUnavailable,
 			"the store has been unreachable for longer than catalog.stale_for allows; try again when it is back").After(5 * time.Second)
 	}
-	return f.Catalog.Resolve(p, tool, rng, visible)
+	return f.Catalog.Resolve(ctx, p, tool, rng, visible)
 }
 
 // Watch checks the store until ctx ends; limit is catalog.stale_for.

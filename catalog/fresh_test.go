@@ -32,7 +32,7 @@ func TestFresh(t *testing.T) {
 		}
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		_, _, err := f.Resolve(&toolkeep.Principal{Tenant: "t"}, "a.b", "", nil)
+		_, _, err := f.Resolve(t.Context(), &toolkeep.Principal{Tenant: "t"}, "a.b", "", nil)
 		if e := toolkeep.AsError(err); e == nil || e.Code != toolkeep.RegistryUnavailable || !e.Retryable {
 			t.Errorf("stale definitions give %v", err)
 		}

@@ -30,7 +30,7 @@ func TestHoldRefusesAndReleaseLetsRun(t *testing.T) {
 	}
 	// Nothing else runs in place of a held version.
 	for _, rng := range []string{"", "latest", "*", ">=1", "2.0.0", "^2"} {
-		_, _, err := c.Resolve(admin("acme"), "a.b", rng, nil)
+		_, _, err := c.Resolve(t.Context(), admin("acme"), "a.b", rng, nil)
 		e := wantCode(t, err, toolkeep.DefinitionChanged)
 		if e.Details["tool_id"] != "a.b" || e.Details["version"] != "2.0.0" || e.Details["reason"] != "its definition changed" ||
 			e.Details["held_at"] != "2026-01-02T03:04:05Z" || e.Details["server"] != "a" || e.Details["seen_digest"] != seenDigest {
@@ -41,19 +41,19 @@ func TestHoldRefusesAndReleaseLetsRun(t *testing.T) {
 				t.Errorf("%q is not in %q", want, e.Message)
 			}
 		}
-		v, _, err := c.Describe(admin("acme"), "a.b", rng, nil)
+		v, _, err := c.Describe(t.Context(), admin("acme"), "a.b", rng, nil)
 		if err != nil || v.Tool.Version != "2.0.0" || v.Life.Held == nil {
 			t.Errorf("Describe %q: %+v %v", rng, v.Life, err)
 		}
 	}
-	if v, _, err := c.Resolve(admin("acme"), "a.b", "^1", nil); err != nil || v.Tool.Version != "1.0.0" {
+	if v, _, err := c.Resolve(t.Context(), admin("acme"), "a.b", "^1", nil); err != nil || v.Tool.Version != "1.0.0" {
 		t.Errorf("the version beside it: %v %v", v.Tool, err)
 	}
 	list, n := c.List(admin("acme"), Filter{}, nil)
 	if n != 1 || list[0].Held == nil || list[0].Held.Why != "its definition changed" || list[0].LatestVersion != "2.0.0" {
 		t.Errorf("%+v", list)
 	}
-	v, _, _ := c.Describe(admin("acme"), "a.b", "", nil)
+	v, _, _ := c.Describe(t.Context(), admin("acme"), "a.b", "", nil)
 	if life, ok := c.Snapshot().Life(v.Tool); !ok || life.Held == nil {
 		t.Errorf("Snapshot.Life: %+v %t", life, ok)
 	}
@@ -79,7 +79,7 @@ func TestHoldRefusesAndReleaseLetsRun(t *testing.T) {
 	if err != nil || life.Held != nil {
 		t.Fatalf("%+v %v", life, err)
 	}
-	if _, _, err := c.Resolve(admin("acme"), "a.b", "", nil); err != nil {
+	if _, _, err := c.Resolve(t.Context(), admin("acme"), "a.b", "", nil); err != nil {
 		t.Error(err)
 	}
 	applies := store.applied()
@@ -113,7 +113,7 @@ func TestHoldKeepsToItsVersionsThroughStates(t *testing.T) {
 	hold(t, c, "a.b", "") // all but the removed one
 	want := map[string]toolkeep.Code{"1.0.0": toolkeep.ToolRemoved, "2.0.0": toolkeep.DefinitionChanged, "3.0.0": toolkeep.ToolBlocked, "4.0.0": toolkeep.DefinitionChanged}
 	for version, code := range want {
-		if _, _, err := c.Resolve(admin("acme"), "a.b", version, nil); codeOf(err) != code {
+		if _, _, err := c.Resolve(t.Context(), admin("acme"), "a.b", version, nil); codeOf(err) != code {
 			t.Errorf("%s: %v, want %s", version, err, code)
 		}
 	}
@@ -122,19 +122,19 @@ func TestHoldKeepsToItsVersionsThroughStates(t *testing.T) {
 		t.Error("unblocking lifted the hold")
 	}
 	setState(t, c, "a.b", "4.0.0", StateChange{State: toolkeep.Sunset, Date: now.Now().Add(day), Now: true})
-	if _, _, err := c.Resolve(admin("acme"), "a.b", "4.0.0", nil); codeOf(err) != toolkeep.DefinitionChanged {
+	if _, _, err := c.Resolve(t.Context(), admin("acme"), "a.b", "4.0.0", nil); codeOf(err) != toolkeep.DefinitionChanged {
 		t.Errorf("a sunset version that still runs: %v", err)
 	}
 	// A new version is not held, and publishing does not lift the other holds.
 	publish(t, c, "a.b", "5.0.0")
-	if _, _, err := c.Resolve(admin("acme"), "a.b", "", nil); err != nil {
+	if _, _, err := c.Resolve(t.Context(), admin("acme"), "a.b", "", nil); err != nil {
 		t.Error(err)
 	}
-	if _, _, err := c.Resolve(admin("acme"), "a.b", "3.0.0", nil); codeOf(err) != toolkeep.DefinitionChanged {
+	if _, _, err := c.Resolve(t.Context(), admin("acme"), "a.b", "3.0.0", nil); codeOf(err) != toolkeep.DefinitionChanged {
 		t.Error(err)
 	}
 	now.add(2 * day)
-	if _, _, err := c.Resolve(admin("acme"), "a.b", "4.0.0", nil); codeOf(err) != toolkeep.ToolRemoved {
+	if _, _, err := c.Resolve(t.Context(), admin("acme"), "a.b", "4.0.0", nil); codeOf(err) != toolkeep.ToolRemoved {
 		t.Errorf("past its date: %v", err)
 	}
 	if _, err := c.Release(t.Context(), admin("acme"), "a.b", ""); err != nil {
@@ -207,7 +207,7 @@ func TestHoldRefuses(t *testing.T) {
 	if _, err := c.Release(t.Context(), servers, "a.b", ""); codeOf(err) != toolkeep.RecordUnavailable {
 		t.Error(err)
 	}
-	if v, _, err := c.Describe(servers, "a.b", "", nil); err != nil || v.Life.Held == nil {
+	if v, _, err := c.Describe(t.Context(), servers, "a.b", "", nil); err != nil || v.Life.Held == nil {
 		t.Errorf("the hold is gone although the store failed: %v", err)
 	}
 }
@@ -237,7 +237,7 @@ func TestSetHoldsIsAllOrNothing(t *testing.T) {
 	}
 	for ref, code := range map[string]toolkeep.Code{"a.one@1.0.0": toolkeep.DefinitionChanged, "a.two@1.0.0": toolkeep.DefinitionChanged, "a.two@2.0.0": ""} {
 		id, version, _ := strings.Cut(ref, "@")
-		if _, _, err := c.Resolve(admin("acme"), id, version, nil); codeOf(err) != code {
+		if _, _, err := c.Resolve(t.Context(), admin("acme"), id, version, nil); codeOf(err) != code {
 			t.Errorf("%s: %v, want %q", ref, err, code)
 		}
 	}
@@ -275,7 +275,7 @@ func TestHoldReachesOtherNodes(t *testing.T) {
 	wait(false)
 	hold(t, c, "a.b", "1.0.0")
 	wait(true)
-	if _, _, err := other.Resolve(admin("acme"), "a.b", "", nil); codeOf(err) != toolkeep.DefinitionChanged {
+	if _, _, err := other.Resolve(t.Context(), admin("acme"), "a.b", "", nil); codeOf(err) != toolkeep.DefinitionChanged {
 		t.Error(err)
 	}
 	if _, err := c.Release(t.Context(), admin("acme"), "a.b", ""); err != nil {
@@ -306,7 +306,7 @@ func TestHoldHammer(t *testing.T) {
 						t.Error(err)
 					}
 				case 3:
-					if v, _, err := c.Resolve(admin("acme"), "a.b", "2.0.0", nil); err == nil && v.Life.Held != nil {
+					if v, _, err := c.Resolve(t.Context(), admin("acme"), "a.b", "2.0.0", nil); err == nil && v.Life.Held != nil {
 						t.Error("a held version was resolved")
 					}
 				}

@@ -22,7 +22,7 @@ func TestPublish(t *testing.T) {
 	if r := got[0]; !r.Created || r.Bump != "new" || r.ToolID != "a.b" || r.Version != "1.0.0" || !strings.HasPrefix(r.Digest, "sha256:") {
 		t.Errorf("%+v", r)
 	}
-	v, _, err := c.Resolve(p, "a.b", "", nil)
+	v, _, err := c.Resolve(t.Context(), p, "a.b", "", nil)
 	if err != nil || v.Life.PublishedBy != "ada" || v.Life.State != toolkeep.Active || v.Tool.Tenant != "acme" {
 		t.Errorf("%+v %v", v, err)
 	}
@@ -83,7 +83,7 @@ func TestPublishBreaking(t *testing.T) {
 			if err != nil || len(got[0].Breaking) != 1 {
 				t.Fatalf("%+v %v", got, err)
 			}
-			v, _, err := c.Resolve(admin("acme"), "a.b", r.to, nil)
+			v, _, err := c.Resolve(t.Context(), admin("acme"), "a.b", r.to, nil)
 			if err != nil || !v.Life.Forced {
 				t.Errorf("%+v %v", v.Life, err)
 			}
@@ -98,7 +98,7 @@ func TestPublishBreaking(t *testing.T) {
 		if _, err := c.Publish(t.Context(), admin("acme"), [][]byte{manifest("a.b", "1.0.1")}, PublishOptions{Force: true}); err != nil {
 			t.Fatal(err)
 		}
-		if v, _, _ := c.Resolve(admin("acme"), "a.b", "1.0.1", nil); v.Life.Forced {
+		if v, _, _ := c.Resolve(t.Context(), admin("acme"), "a.b", "1.0.1", nil); v.Life.Forced {
 			t.Error("recorded")
 		}
 	})
@@ -283,7 +283,7 @@ func TestPublishOwnership(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tenant := range []string{"acme", "other"} {
-		if v, _, err := c.Resolve(admin(tenant), "s.all", "", nil); err != nil || v.Tool.Tenant != "" {
+		if v, _, err := c.Resolve(t.Context(), admin(tenant), "s.all", "", nil); err != nil || v.Tool.Tenant != "" {
 			t.Errorf("%s: %+v %v", tenant, v.Tool, err)
 		}
 		_, err := c.Publish(t.Context(), admin(tenant), [][]byte{manifest("s.all", "1.0.1")}, PublishOptions{})
@@ -294,7 +294,7 @@ func TestPublishOwnership(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if v, _, err := c.Resolve(admin("other"), "t.own", "", nil); err != nil || v.Tool.Manifest.Description != "other" {
+	if v, _, err := c.Resolve(t.Context(), admin("other"), "t.own", "", nil); err != nil || v.Tool.Manifest.Description != "other" {
 		t.Errorf("%+v %v", v.Tool, err)
 	}
 	_, err := c.Publish(t.Context(), admin("third"), [][]byte{manifest("t.own", "1.0.0")}, shared)

@@ -1,6 +1,8 @@
 package catalog
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -27,16 +29,28 @@ const Latest = "latest"
 // Instead of a tool, capability:NAME selects the one tool whose listed version declares the capability.
 //
 // Errors: E3001 no such tool, E3002 no tool with the capability, E3103 several, E3004 no such exact version, E3005 no version fits, E3009 removed or past its sunset
-// date, E3010 blocked, E3012 held, E3301 invalid range. An exact, empty or "latest" reference to an active version
+// date, E3010 blocked, E3012 held, E3301 invalid range; E3003 if it is unknown and the store cannot be asked whether
+// another node has published it. An exact, empty or "latest" reference to an active version
 // allocates nothing.
-func (c *Catalog) Resolve(p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error) {
+func (c *Catalog) Resolve(ctx context.Context, p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error) {
+	before := c.current.Load()
+	v, warnings, err := c.resolve(p, tool, rng, visible)
+	if again, late := c.newer(ctx, before, err); late != nil {
+		return toolkeep.Version{}, nil, late
+	} else if again {
+		return c.resolve(p, tool, rng, visible)
+	}
+	return v, warnings, err
+}
+
+func (c *Catalog) resolve(p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error) {
 	if name, ok := strings.CutPrefix(tool, CapabilityPrefix); ok {
 		var err error
 		if tool, err = c.offering(p, name, visible); err != nil {
 			return toolkeep.Version{}, nil, err
 		}
 	}
-	v, warnings, err := c.Describe(p, tool, rng, visible)
+	v, warnings, err := c.describe(p, tool, rng, visible)
 	if err == nil && v.Life.Held != nil {
 		return toolkeep.Version{}, nil, heldBack(v)
 	}
@@ -44,7 +58,18 @@ func (c *Catalog) Resolve(p *toolkeep.Principal, tool, rng string, visible func(
 }
 
 // Describe is Resolve without a call: it also returns a held version, with the hold in Life.Held.
-func (c *Catalog) Describe(p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error) {
+func (c *Catalog) Describe(ctx context.Context, p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error) {
+	before := c.current.Load()
+	v, warnings, err := c.describe(p, tool, rng, visible)
+	if again, late := c.newer(ctx, before, err); late != nil {
+		return toolkeep.Version{}, nil, late
+	} else if again {
+		return c.describe(p, tool, rng, visible)
+	}
+	return v, warnings, err
+}
+
+func (c *Catalog) describe(p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error) {
 	v, warnings, err := c.Find(p, tool, rng, visible)
 	return v, warnings, c.meant(err, p, tool, visible)
 }
@@ -63,8 +88,36 @@ func (c *Catalog) meant(err error, p *toolkeep.Principal, tool string, visible f
 	return e.With("nearest", meant)
 }
 
-// Find is Describe for those who look many ids up: its E3001 does not name the nearest id, which is
-// looked for among all tools.
+// unknownWait is how long an unknown reference waits for what other nodes have published.
+const unknownWait = time.Second
+
+// newer reports whether a reference that was unknown in a snapshot, by err, should be looked up again: another node
+// has changed the catalogue meanwhile. E3003 if the store cannot tell within a second.
+func (c *Catalog) newer(ctx context.Context, before *Snapshot, err error) (again bool, late error) {
+	if err == nil {
+		return false, nil
+	}
+	var e *toolkeep.Error // on the heap: an answered reference allocates nothing
+	if !errors.As(err, &e) || !c.running() {
+		return false, nil
+	}
+	switch e.Code {
+	case toolkeep.ToolNotFound, toolkeep.CapabilityNotFound, toolkeep.ToolVersionNotFound, toolkeep.VersionConflict:
+	default:
+		return false, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, unknownWait)
+	defer cancel()
+	if behind := c.catchUp(ctx); behind != nil {
+		return false, toolkeep.NewError(toolkeep.RegistryUnavailable,
+			"this node does not know the tool or its version, and cannot ask the store now whether another node does; try again").
+			After(time.Second).Because(behind)
+	}
+	return c.current.Load() != before, nil
+}
+
+// Find is Describe for those who look many ids up: it does not ask the store about an unknown one, and its E3001 does
+// not name the nearest id, which is looked for among all tools.
 func (c *Catalog) Find(p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error) {
 	s := c.current.Load()
 	e := s.find(tenantOf(p), tool)

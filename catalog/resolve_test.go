@@ -20,14 +20,14 @@ func TestResolve(t *testing.T) {
 		{">=1 <3", "2.0.0"}, {">=1, <2", "1.10.0"}, {"<1", "0.9.0"}, {"0.9.0 || 1.2.0", "1.2.0"}, {"1 || 2", "2.0.0"}, {"1.0 - 1.5", "1.2.3"},
 		{">=1.3.0-0 <1.4", "1.3.0-rc.1"}, {"3.0.0-beta.1", "3.0.0-beta.1"}, {">=2.5", "3.0.0-beta.1"},
 	} {
-		v, warnings, err := c.Resolve(p, "a.b", r.rng, nil)
+		v, warnings, err := c.Resolve(t.Context(), p, "a.b", r.rng, nil)
 		if err != nil {
 			t.Errorf("%q: %v", r.rng, err)
 		} else if v.Tool.Version != r.want || len(warnings) > 0 {
 			t.Errorf("%q gives %s %v, want %s", r.rng, v.Tool.Version, warnings, r.want)
 		}
 	}
-	if v, _, err := c.Resolve(p, "a.pre", "", nil); err != nil || v.Tool.Version != "1.0.0-beta" {
+	if v, _, err := c.Resolve(t.Context(), p, "a.pre", "", nil); err != nil || v.Tool.Version != "1.0.0-beta" {
 		t.Errorf("only prereleases: %v %v", v.Tool, err)
 	}
 	for _, r := range []struct {
@@ -43,13 +43,13 @@ func TestResolve(t *testing.T) {
 		{"a.b", strings.Repeat("1", 300), toolkeep.InvalidParameters, "256"},
 		{"a.b", "1 ||", toolkeep.InvalidParameters, ""},
 	} {
-		_, _, err := c.Resolve(p, r.tool, r.rng, nil)
+		_, _, err := c.Resolve(t.Context(), p, r.tool, r.rng, nil)
 		e := wantCode(t, err, r.code)
 		if !strings.Contains(e.Message, r.says) {
 			t.Errorf("%s %s: %q is not in %q", r.tool, r.rng, r.says, e.Message)
 		}
 	}
-	_, _, err := c.Resolve(p, "a.b", "^4", nil)
+	_, _, err := c.Resolve(t.Context(), p, "a.b", "^4", nil)
 	if available := fmt.Sprint(wantCode(t, err, toolkeep.VersionConflict).Details["available"]); !strings.HasPrefix(available, "[3.0.0-beta.1 2.0.0 1.10.0") {
 		t.Error(available)
 	}
@@ -62,37 +62,37 @@ func TestResolveVisible(t *testing.T) {
 	only := func(versions ...string) func(*toolkeep.Tool) bool {
 		return func(t *toolkeep.Tool) bool { return strings.Contains(strings.Join(versions, " "), t.Version) }
 	}
-	if v, _, err := c.Resolve(p, "a.b", "", only("1.0.0")); err != nil || v.Tool.Version != "1.0.0" {
+	if v, _, err := c.Resolve(t.Context(), p, "a.b", "", only("1.0.0")); err != nil || v.Tool.Version != "1.0.0" {
 		t.Errorf("%v %v", v.Tool, err)
 	}
-	_, _, err := c.Resolve(p, "a.b", "2.0.0", only("1.0.0"))
+	_, _, err := c.Resolve(t.Context(), p, "a.b", "2.0.0", only("1.0.0"))
 	if e := wantCode(t, err, toolkeep.ToolVersionNotFound); strings.Contains(fmt.Sprint(e.Details["available"]), "2.0.0") {
 		t.Error("an invisible version is listed")
 	}
-	_, _, hidden := c.Resolve(p, "a.b", "", only())
-	_, _, missing := c.Resolve(p, "a.c", "", only())
+	_, _, hidden := c.Resolve(t.Context(), p, "a.b", "", only())
+	_, _, missing := c.Resolve(t.Context(), p, "a.c", "", only())
 	if a, b := hidden.Error(), missing.Error(); strings.ReplaceAll(a, "a.b", "a.c") != b {
 		t.Errorf("hidden and missing differ:\n%s\n%s", a, b)
 	}
-	if _, _, err := c.Resolve(p, "a.c", "", nil); wantCode(t, err, toolkeep.ToolNotFound).Details["nearest"] != "a.b" || !strings.HasSuffix(err.Error(), "did you mean a.b?") {
+	if _, _, err := c.Resolve(t.Context(), p, "a.c", "", nil); wantCode(t, err, toolkeep.ToolNotFound).Details["nearest"] != "a.b" || !strings.HasSuffix(err.Error(), "did you mean a.b?") {
 		t.Error(err)
 	}
-	if _, _, err := c.Describe(p, "a.c", "^1", nil); wantCode(t, err, toolkeep.ToolNotFound).Details["nearest"] != "a.b" || !strings.HasSuffix(err.Error(), "did you mean a.b?") {
+	if _, _, err := c.Describe(t.Context(), p, "a.c", "^1", nil); wantCode(t, err, toolkeep.ToolNotFound).Details["nearest"] != "a.b" || !strings.HasSuffix(err.Error(), "did you mean a.b?") {
 		t.Errorf("reading names no nearest one: %v", err)
 	}
-	if _, _, err := c.Describe(p, "a.c", "", func(*toolkeep.Tool) bool { return false }); wantCode(t, err, toolkeep.ToolNotFound).Details["nearest"] != nil {
+	if _, _, err := c.Describe(t.Context(), p, "a.c", "", func(*toolkeep.Tool) bool { return false }); wantCode(t, err, toolkeep.ToolNotFound).Details["nearest"] != nil {
 		t.Errorf("a tool that is not visible is named: %v", err)
 	}
 	if _, _, err := c.Find(p, "a.c", "", nil); wantCode(t, err, toolkeep.ToolNotFound).Details["nearest"] != nil {
 		t.Errorf("%v", err)
 	}
-	if _, _, err := c.Resolve(p, "x.unlike", "", nil); wantCode(t, err, toolkeep.ToolNotFound).Details["nearest"] != nil {
+	if _, _, err := c.Resolve(t.Context(), p, "x.unlike", "", nil); wantCode(t, err, toolkeep.ToolNotFound).Details["nearest"] != nil {
 		t.Error(err)
 	}
-	if _, _, err := c.Resolve(admin("other"), "a.b", "", nil); codeOf(err) != toolkeep.ToolNotFound {
+	if _, _, err := c.Resolve(t.Context(), admin("other"), "a.b", "", nil); codeOf(err) != toolkeep.ToolNotFound {
 		t.Errorf("another tenant sees the tool: %v", err)
 	}
-	if _, _, err := c.Resolve(nil, "a.b", "", nil); codeOf(err) != toolkeep.ToolNotFound {
+	if _, _, err := c.Resolve(t.Context(), nil, "a.b", "", nil); codeOf(err) != toolkeep.ToolNotFound {
 		t.Errorf("nobody sees the tool: %v", err)
 	}
 }
@@ -120,7 +120,7 @@ func TestNearest(t *testing.T) {
 		{"other", "big.oop0399", "", ""},
 	} {
 		asked = 0
-		_, _, err := c.Resolve(admin(tc.tenant), tc.id, "", seen(tc.hidden))
+		_, _, err := c.Resolve(t.Context(), admin(tc.tenant), tc.id, "", seen(tc.hidden))
 		if got, _ := wantCode(t, err, toolkeep.ToolNotFound).Details["nearest"].(string); got != tc.want || asked > maxNear {
 			t.Errorf("%+v: %q after %d questions", tc, got, asked)
 		}
@@ -132,7 +132,7 @@ func TestLifecycleTable(t *testing.T) {
 	c, _, now := open(t)
 	p := admin("acme")
 	resolve := func(rng string) (string, []toolkeep.Warning, error) {
-		v, w, err := c.Resolve(p, "a.b", rng, nil)
+		v, w, err := c.Resolve(t.Context(), p, "a.b", rng, nil)
 		if err != nil {
 			return "", w, err
 		}
@@ -228,7 +228,7 @@ func TestResolveAllocatesNothing(t *testing.T) {
 	p := admin("acme")
 	visible := func(*toolkeep.Tool) bool { return true }
 	for _, rng := range []string{"", "latest", "1.0.0"} {
-		if n := testing.AllocsPerRun(100, func() { _, _, _ = c.Resolve(p, "a.b", rng, visible) }); n > 0 {
+		if n := testing.AllocsPerRun(100, func() { _, _, _ = c.Resolve(t.Context(), p, "a.b", rng, visible) }); n > 0 {
 			t.Errorf("%q allocates %v times", rng, n)
 		}
 	}
@@ -241,7 +241,7 @@ func FuzzRange(f *testing.F) {
 	c, _, _ := open(f)
 	publish(f, c, "a.b", "1.0.0", "2.0.0-x")
 	f.Fuzz(func(t *testing.T, s string) {
-		v, _, err := c.Resolve(admin("acme"), "a.b", s, nil)
+		v, _, err := c.Resolve(t.Context(), admin("acme"), "a.b", s, nil)
 		if err == nil && v.Tool == nil {
 			t.Errorf("%q gives nothing", s)
 		}
@@ -270,7 +270,7 @@ func BenchmarkResolve10000(b *testing.B) {
 		b.Run("range="+rng, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, _, err := c.Resolve(p, "ns42.tool4242", rng, visible); err != nil {
+				if _, _, err := c.Resolve(b.Context(), p, "ns42.tool4242", rng, visible); err != nil {
 					b.Fatal(err)
 				}
 			}

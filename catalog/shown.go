@@ -12,7 +12,7 @@ import (
 
 // Describer looks up the tools that a manifest names; Catalog implements it.
 type Describer interface {
-	Describe(p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error)
+	Find(p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error)
 }
 
 // Shown returns a tool's manifest without those tool names, in its relationships and its fallback, that do not
@@ -60,7 +60,7 @@ func Shown(c Describer, p *toolkeep.Principal, t *toolkeep.Tool, visible func(*t
 
 // there reports whether a tool exists for the principal, in any state.
 func there(c Describer, p *toolkeep.Principal, id string, visible func(*toolkeep.Tool) bool) bool {
-	_, _, err := c.Describe(p, id, "", visible)
+	_, _, err := c.Find(p, id, "", visible)
 	return err == nil || !toolkeep.IsCode(err, toolkeep.ToolNotFound)
 }
 

@@ -10,7 +10,7 @@ import (
 // fewTools is a Describer with two tools, one of them hidden, and a blocked one.
 type fewTools struct{}
 
-func (fewTools) Describe(_ *toolkeep.Principal, id, _ string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error) {
+func (fewTools) Find(_ *toolkeep.Principal, id, _ string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error) {
 	switch t := (&toolkeep.Tool{ID: id}); {
 	case id == "a.blocked":
 		return toolkeep.Version{}, nil, toolkeep.NewError(toolkeep.ToolBlocked, "blocked")

@@ -113,7 +113,7 @@ func publishField(t *testing.T, pointer, value string) ([]toolkeep.Warning, *too
 	if err != nil || len(again[0].Warnings) != len(first[0].Warnings) {
 		t.Errorf("%s once more: %+v, %v", more, again, err)
 	}
-	v, _, err := c.Resolve(admin("acme"), "a.b", "", nil)
+	v, _, err := c.Resolve(t.Context(), admin("acme"), "a.b", "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func TestStrictWithoutSchema(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		v, _, err := c.Resolve(admin("acme"), "a.b", "", nil)
+		v, _, err := c.Resolve(t.Context(), admin("acme"), "a.b", "", nil)
 		if err != nil {
 			t.Fatal(err)
 		}

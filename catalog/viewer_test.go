@@ -25,7 +25,7 @@ func TestSuccessorIsShownToWhomItExists(t *testing.T) {
 	}
 	told := func(version string, visible func(*toolkeep.Tool) bool) []string {
 		t.Helper()
-		v, warnings, err := c.Describe(agent, "a.b", version, visible)
+		v, warnings, err := c.Describe(t.Context(), agent, "a.b", version, visible)
 		if err != nil {
 			e := wantCode(t, err, toolkeep.ToolRemoved)
 			return []string{e.Error(), fmt.Sprint(e.Details)}
@@ -69,7 +69,7 @@ func TestSuccessorIsShownToWhomItExists(t *testing.T) {
 		}
 	}
 	check()
-	if v, _, err := c.Describe(admin("acme"), "a.b", "1.0.0", hides("a.secret@*")); err != nil || v.Life.Successor != "" {
+	if v, _, err := c.Describe(t.Context(), admin("acme"), "a.b", "1.0.0", hides("a.secret@*")); err != nil || v.Life.Successor != "" {
 		t.Errorf("an administrator who may not see the tool is told of %q, %v", v.Life.Successor, err)
 	}
 	for _, version := range []string{"1.0.0", "1.1.0"} { // the same when they no longer run

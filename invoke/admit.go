@@ -18,7 +18,7 @@ import (
 // admit checks the request and looks up its idempotency key.
 func (p *Pipeline) admit(ctx context.Context, a *activeCall) (*toolkeep.Result, error) {
 	if a.mode == modeWorker { // the row already holds the call
-		return nil, p.reopen(a)
+		return nil, p.reopen(ctx, a)
 	}
 	c := a.call
 	a.row = newRow(&a.asked)
@@ -155,7 +155,7 @@ func (p *Pipeline) lookUpID(ctx context.Context, a *activeCall) error {
 	}
 	needs := c.Async || c.Key != ""
 	if !needs { // resolve finds the tool later, and who may see it
-		v, _, err := p.Catalog.Resolve(a.principal, c.Tool, c.Range, func(*toolkeep.Tool) bool { return true })
+		v, _, err := p.Catalog.Resolve(ctx, a.principal, c.Tool, c.Range, func(*toolkeep.Tool) bool { return true })
 		needs = err == nil && v.Tool.Writes()
 	}
 	if !needs {

@@ -77,7 +77,7 @@ func (p *Pipeline) Cancel(ctx context.Context, pr *toolkeep.Principal, id, why s
 		case row.State.Ended():
 			return false, "Already completed", nil
 		case row.State == toolkeep.CallRunning:
-			err := p.apply(ctx, toolkeep.RequestCancel{Call: row.Ref(), By: pr.Subject, Why: p.cleanedReason(pr, row, why)})
+			err := p.apply(ctx, toolkeep.RequestCancel{Call: row.Ref(), By: pr.Subject, Why: p.cleanedReason(ctx, pr, row, why)})
 			if err != nil {
 				return false, "", recordUnavailable(err)
 			}
@@ -85,7 +85,7 @@ func (p *Pipeline) Cancel(ctx context.Context, pr *toolkeep.Principal, id, why s
 		}
 		from := row.State
 		end := *row
-		end.State, end.EndedAt, end.CancelBy, end.CancelWhy = toolkeep.CallCancelled, p.Clock(), pr.Subject, p.cleanedReason(pr, row, why)
+		end.State, end.EndedAt, end.CancelBy, end.CancelWhy = toolkeep.CallCancelled, p.Clock(), pr.Subject, p.cleanedReason(ctx, pr, row, why)
 		e := toolkeep.NewError(toolkeep.Cancelled, "the call was cancelled before it ran")
 		end.Code, end.Message, end.Key = e.Code, e.Message, "" // nothing was sent: the key is free
 		err = p.apply(ctx,
@@ -106,9 +106,9 @@ func (p *Pipeline) Cancel(ctx context.Context, pr *toolkeep.Principal, id, why s
 
 // cleanedReason removes the secrets of the called tool's upstream from the reason of a cancel,
 // which may quote what the tool answered to those who see it.
-func (p *Pipeline) cleanedReason(pr *toolkeep.Principal, row *toolkeep.Invocation, why string) string {
+func (p *Pipeline) cleanedReason(ctx context.Context, pr *toolkeep.Principal, row *toolkeep.Invocation, why string) string {
 	clean := p.Redact.For(pr)
-	v, _, err := p.Catalog.Resolve(pr, row.ToolID, row.Version, func(t *toolkeep.Tool) bool { return p.Access.Visible(pr, t) })
+	v, _, err := p.Catalog.Resolve(ctx, pr, row.ToolID, row.Version, func(t *toolkeep.Tool) bool { return p.Access.Visible(pr, t) })
 	if err == nil {
 		clean = clean.From(p.upstreamOf(pr, v.Tool))
 	}

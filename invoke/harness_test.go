@@ -179,7 +179,7 @@ type fakeCatalog struct {
 	tools map[string]*toolkeep.Tool
 }
 
-func (c *fakeCatalog) Resolve(_ *toolkeep.Principal, tool, _ string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error) {
+func (c *fakeCatalog) Resolve(_ context.Context, _ *toolkeep.Principal, tool, _ string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	t := c.tools[strings.TrimPrefix(tool, "capability:")]
@@ -203,7 +203,7 @@ func (a *fakeAccess) ActingAs(p *toolkeep.Principal, c *toolkeep.Call) (*toolkee
 	return p, nil
 }
 
-func (a *fakeAccess) Refresh(p *toolkeep.Principal) (*toolkeep.Principal, error) {
+func (a *fakeAccess) Refresh(_ context.Context, p *toolkeep.Principal) (*toolkeep.Principal, error) {
 	if a.revoked.Load() {
 		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "the key was revoked")
 	}

@@ -16,7 +16,7 @@ type Catalog interface {
 	// Resolve finds the version for a reference among the visible tools. Warnings say
 	// that it is deprecated or sunset (E3006). Errors: E3001, E3004, E3005, E3009,
 	// E3010, E3012.
-	Resolve(p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error)
+	Resolve(ctx context.Context, p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error)
 }
 
 // Access decides who may do what.
@@ -26,7 +26,7 @@ type Access interface {
 	ActingAs(p *toolkeep.Principal, c *toolkeep.Call) (*toolkeep.Principal, error)
 	// Refresh looks a stored principal up again: its key may have been revoked or its
 	// roles changed. E3214.
-	Refresh(p *toolkeep.Principal) (*toolkeep.Principal, error)
+	Refresh(ctx context.Context, p *toolkeep.Principal) (*toolkeep.Principal, error)
 	// Visible reports whether the principal can see the tool.
 	Visible(p *toolkeep.Principal, t *toolkeep.Tool) bool
 	// NoteDenied counts a refusal: the calls of who acted are blocked for a while after

@@ -9,8 +9,8 @@ import (
 )
 
 // resolve finds the version to call.
-func (p *Pipeline) resolve(_ context.Context, a *activeCall) (*toolkeep.Result, error) {
-	v, warnings, err := p.Catalog.Resolve(a.principal, a.call.Tool, a.call.Range, func(t *toolkeep.Tool) bool {
+func (p *Pipeline) resolve(ctx context.Context, a *activeCall) (*toolkeep.Result, error) {
+	v, warnings, err := p.Catalog.Resolve(ctx, a.principal, a.call.Tool, a.call.Range, func(t *toolkeep.Tool) bool {
 		return p.Access.Visible(a.principal, t)
 	})
 	if err != nil {

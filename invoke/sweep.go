@@ -51,7 +51,7 @@ func (p *Pipeline) lapseOne(ctx context.Context, row *toolkeep.Invocation) error
 	}
 	p.Log.Warn("a running call lost its node", "invocation_id", row.ID, "tool_id", row.ToolID, "node", row.LeaseOwner)
 	switch {
-	case row.Lapsed(p.declaredIdempotent(row)) == toolkeep.CallUnknown:
+	case row.Lapsed(p.declaredIdempotent(ctx, row)) == toolkeep.CallUnknown:
 		return p.finish(ctx, row, toolkeep.CallUnknown, outcomeUnknown())
 	case row.CancelBy != "":
 		return p.finish(ctx, row, toolkeep.CallCancelled, toolkeep.NewError(toolkeep.Cancelled, "the call was cancelled"))
@@ -84,12 +84,12 @@ func (p *Pipeline) freeLost(ctx context.Context, row *toolkeep.Invocation) error
 }
 
 // declaredIdempotent asks the catalogue; a removed version counts as not idempotent.
-func (p *Pipeline) declaredIdempotent(row *toolkeep.Invocation) bool {
+func (p *Pipeline) declaredIdempotent(ctx context.Context, row *toolkeep.Invocation) bool {
 	if row.Version == "" {
 		return false
 	}
 	system := &toolkeep.Principal{Tenant: row.Tenant, Subject: row.Subject}
-	v, _, err := p.Catalog.Resolve(system, row.ToolID, row.Version, func(*toolkeep.Tool) bool { return true })
+	v, _, err := p.Catalog.Resolve(ctx, system, row.ToolID, row.Version, func(*toolkeep.Tool) bool { return true })
 	return err == nil && v.Tool.Digest == row.Digest && v.Tool.Manifest.Idempotent
 }
 

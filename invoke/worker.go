@@ -103,8 +103,8 @@ func callOf(v *toolkeep.Invocation) *toolkeep.Call {
 
 // reopen is a worker's admit: it looks the stored subject up again and opens the sealed
 // arguments.
-func (p *Pipeline) reopen(a *activeCall) error {
-	now, err := p.Access.Refresh(a.principal)
+func (p *Pipeline) reopen(ctx context.Context, a *activeCall) error {
+	now, err := p.Access.Refresh(ctx, a.principal)
 	if err != nil {
 		return err
 	}

@@ -128,7 +128,7 @@ func Need(p *toolkeep.Principal, permission string) error {
 // Refresher is what an Auth can do beside: look a principal up again, long after it
 // came in. E3214.
 type Refresher interface {
-	Refresh(p *toolkeep.Principal) (*toolkeep.Principal, error)
+	Refresh(ctx context.Context, p *toolkeep.Principal) (*toolkeep.Principal, error)
 }
 
 // StillEvery is how often a stream on which nothing is sent asks Still, so that it ends
@@ -146,7 +146,7 @@ func (g *Gate) Still(p *toolkeep.Principal) bool {
 	if !ok {
 		return true
 	}
-	now, err := r.Refresh(p)
+	now, err := r.Refresh(context.Background(), p)
 	switch {
 	case toolkeep.IsCode(err, toolkeep.Unauthenticated), toolkeep.IsCode(err, toolkeep.PermissionDenied):
 		return false

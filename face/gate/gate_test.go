@@ -382,7 +382,7 @@ type refreshing struct {
 	err error
 }
 
-func (r refreshing) Refresh(p *toolkeep.Principal) (*toolkeep.Principal, error) {
+func (r refreshing) Refresh(_ context.Context, p *toolkeep.Principal) (*toolkeep.Principal, error) {
 	if r.now != nil {
 		return r.now, nil
 	}

@@ -33,7 +33,9 @@ type Catalog interface {
 	// OnChange registers fn to be called with each new snapshot; fn must return at once.
 	OnChange(fn func(*catalog.Snapshot))
 	// Describe resolves a version for display, including one on hold.
-	Describe(p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error)
+	Describe(ctx context.Context, p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error)
+	// Find is Describe of what this node knows.
+	Find(p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error)
 }
 
 // Search finds tools by purpose.

@@ -29,7 +29,7 @@ func (r *revocable) Authenticate(ctx context.Context, bearer, addr string) (*too
 	return &own, nil
 }
 
-func (r *revocable) Refresh(p *toolkeep.Principal) (*toolkeep.Principal, error) {
+func (r *revocable) Refresh(_ context.Context, p *toolkeep.Principal) (*toolkeep.Principal, error) {
 	if r.revoked.Load() {
 		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "the key is not valid any more")
 	}

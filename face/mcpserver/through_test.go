@@ -81,7 +81,7 @@ func (s *system) imports(servers *upstream.Servers, name string) {
 // executing is the pipeline reduced to its execution step.
 func (s *system) executing(e toolkeep.Executor) fakeInvoker {
 	return func(ctx context.Context, p *toolkeep.Principal, c *toolkeep.Call) (*toolkeep.Result, error) {
-		v, _, err := s.catalog.Resolve(p, c.Tool, c.Range, nil)
+		v, _, err := s.catalog.Resolve(ctx, p, c.Tool, c.Range, nil)
 		if err != nil {
 			return nil, err
 		}

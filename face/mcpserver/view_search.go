@@ -270,7 +270,7 @@ func (x *exchange) idOf(name string) string {
 	return ""
 }
 
-func describeTool(_ context.Context, x *exchange, _ *mcp.Message, arguments, _, dst []byte) ([]byte, error) {
+func describeTool(ctx context.Context, x *exchange, _ *mcp.Message, arguments, _, dst []byte) ([]byte, error) {
 	got, err := args(arguments, "tool_id", "version")
 	var id, version string
 	if err == nil {
@@ -285,7 +285,7 @@ func describeTool(_ context.Context, x *exchange, _ *mcp.Message, arguments, _, 
 	if named := x.idOf(id); named != "" {
 		id = named
 	}
-	v, warnings, rErr := x.s.c.Catalog.Describe(x.p, id, version, x.sees)
+	v, warnings, rErr := x.s.c.Catalog.Describe(ctx, x.p, id, version, x.sees)
 	if rErr != nil {
 		return x.ownFailure(dst, rErr), nil
 	}

@@ -44,7 +44,7 @@ func (document) describe(*components) tree { return tree{} }
 // maxExported is how many tools one export has. A model's request takes far fewer.
 const maxExported = 20_000
 
-func (a *API) exportTools(_ context.Context, p *toolkeep.Principal, in *exportInput) (*exportOutput, error) {
+func (a *API) exportTools(ctx context.Context, p *toolkeep.Principal, in *exportInput) (*exportOutput, error) {
 	sees := a.visible(p)
 	if in.Set != "" {
 		var includes func(*toolkeep.Tool) bool
@@ -60,7 +60,7 @@ func (a *API) exportTools(_ context.Context, p *toolkeep.Principal, in *exportIn
 	var tools []*toolkeep.Tool
 	held := []export.Left{}
 	add := func(id string) error {
-		v, _, err := a.c.Catalog.Describe(p, id, "", sees)
+		v, _, err := a.c.Catalog.Describe(ctx, p, id, "", sees)
 		switch {
 		case err != nil:
 			return err

@@ -80,7 +80,11 @@ type fakeCatalog struct {
 	sees     func(visible func(*toolkeep.Tool) bool) // is told what Describe may show
 }
 
-func (f *fakeCatalog) Describe(p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error) {
+func (f *fakeCatalog) Describe(_ context.Context, p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error) {
+	return f.Find(p, tool, rng, visible)
+}
+
+func (f *fakeCatalog) Find(p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error) {
 	if f.sees != nil {
 		f.sees(visible)
 	}
@@ -89,9 +93,6 @@ func (f *fakeCatalog) Describe(p *toolkeep.Principal, tool, rng string, visible 
 		return toolkeep.Version{}, nil, toolkeep.NewError(toolkeep.ToolNotFound, "there is no tool %s", toolkeep.ClipBytes(tool, 100))
 	}
 	return v, warnings, err
-}
-func (f *fakeCatalog) Find(p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error) {
-	return f.Describe(p, tool, rng, visible)
 }
 func (f *fakeCatalog) Publish(_ context.Context, p *toolkeep.Principal, m [][]byte, o catalog.PublishOptions) ([]catalog.Published, error) {
 	return f.publish(p, m, o)

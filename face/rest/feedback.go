@@ -43,7 +43,7 @@ func (a *API) feedback(ctx context.Context, p *toolkeep.Principal, in *feedbackI
 		return nil, err
 	}
 	if b.ToolSelected != "" {
-		if _, _, err := a.c.Catalog.Describe(p, b.ToolSelected, "", a.visible(p)); err != nil {
+		if _, _, err := a.c.Catalog.Describe(ctx, p, b.ToolSelected, "", a.visible(p)); err != nil {
 			return nil, err
 		}
 	}

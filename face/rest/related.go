@@ -90,7 +90,7 @@ type relatedOutput struct {
 }
 
 func (a *API) related(ctx context.Context, p *toolkeep.Principal, in *relatedInput) (*relatedOutput, error) {
-	v, _, err := a.c.Catalog.Describe(p, in.ToolID, "", a.visible(p))
+	v, _, err := a.c.Catalog.Describe(ctx, p, in.ToolID, "", a.visible(p))
 	if err != nil {
 		return nil, err
 	}

@@ -206,7 +206,7 @@ func TestToolIsShown(t *testing.T) {
 			t.Errorf("%s: %s", path, body)
 		}
 	}
-	v, _, err := s.catalog.Describe(nil, "demo.hash", "", nil)
+	v, _, err := s.catalog.Describe(t.Context(), nil, "demo.hash", "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

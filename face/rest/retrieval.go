@@ -302,8 +302,8 @@ type manifestOutput struct {
 	} `nameHint:"ManifestAnswer"`
 }
 
-func (a *API) manifest(_ context.Context, p *toolkeep.Principal, in *manifestInput) (*manifestOutput, error) {
-	v, _, err := a.c.Catalog.Describe(p, in.ToolID, in.Version, a.visible(p))
+func (a *API) manifest(ctx context.Context, p *toolkeep.Principal, in *manifestInput) (*manifestOutput, error) {
+	v, _, err := a.c.Catalog.Describe(ctx, p, in.ToolID, in.Version, a.visible(p))
 	if err != nil {
 		return nil, err
 	}

@@ -102,7 +102,7 @@ func (a *API) reindex(ctx context.Context, p *toolkeep.Principal, in *reindexInp
 	}
 	var ids []string
 	for _, id := range b.ToolIDs {
-		if _, _, err := a.c.Catalog.Describe(p, id, "", a.visible(p)); err != nil {
+		if _, _, err := a.c.Catalog.Describe(ctx, p, id, "", a.visible(p)); err != nil {
 			return nil, err
 		}
 		ids = append(ids, id)

@@ -74,7 +74,7 @@ func (a *API) listTools(ctx context.Context, p *toolkeep.Principal, in *listTool
 		if a.c.Secrets == nil {
 			continue
 		}
-		if v, _, err := a.c.Catalog.Describe(p, s.ToolID, s.LatestVersion, a.visible(p)); err == nil {
+		if v, _, err := a.c.Catalog.Find(p, s.ToolID, s.LatestVersion, a.visible(p)); err == nil {
 			out.Body.Tools[i].Authentication = a.toolAuth(ctx, p, v.Tool, false)
 		}
 	}
@@ -127,7 +127,7 @@ type ToolAnswer struct {
 }
 
 func (a *API) getTool(ctx context.Context, p *toolkeep.Principal, in *getToolInput) (*getToolOutput, error) {
-	v, warnings, err := a.c.Catalog.Describe(p, in.ToolID, in.Version, a.visible(p))
+	v, warnings, err := a.c.Catalog.Describe(ctx, p, in.ToolID, in.Version, a.visible(p))
 	if err != nil {
 		if v, err = a.inspectStopped(p, in, err); err != nil {
 			return nil, err
@@ -218,16 +218,16 @@ type diffOutput struct {
 	} `nameHint:"DiffAnswer"`
 }
 
-func (a *API) diff(_ context.Context, p *toolkeep.Principal, in *diffInput) (*diffOutput, error) {
+func (a *API) diff(ctx context.Context, p *toolkeep.Principal, in *diffInput) (*diffOutput, error) {
 	list, err := a.c.Catalog.Versions(p, in.ToolID, a.visible(p))
 	if err != nil {
 		return nil, err
 	}
-	from, err := a.pick(p, in.ToolID, in.From, list)
+	from, err := a.pick(ctx, p, in.ToolID, in.From, list)
 	if err != nil {
 		return nil, err
 	}
-	to, err := a.pick(p, in.ToolID, in.To, list)
+	to, err := a.pick(ctx, p, in.ToolID, in.To, list)
 	if err != nil {
 		return nil, err
 	}
@@ -240,13 +240,13 @@ func (a *API) diff(_ context.Context, p *toolkeep.Principal, in *diffInput) (*di
 
 // pick finds a version by its exact number, which may be blocked or removed, or
 // else by range among those that can still be called.
-func (a *API) pick(p *toolkeep.Principal, id, ref string, list []toolkeep.Version) (*toolkeep.Tool, error) {
+func (a *API) pick(ctx context.Context, p *toolkeep.Principal, id, ref string, list []toolkeep.Version) (*toolkeep.Tool, error) {
 	for _, v := range list {
 		if v.Tool.Version == ref {
 			return v.Tool, nil
 		}
 	}
-	v, _, err := a.c.Catalog.Describe(p, id, ref, a.visible(p))
+	v, _, err := a.c.Catalog.Describe(ctx, p, id, ref, a.visible(p))
 	return v.Tool, err
 }
 

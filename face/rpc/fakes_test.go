@@ -67,7 +67,11 @@ type fakeCatalog struct {
 	tools []*toolkeep.Tool
 }
 
-func (f *fakeCatalog) Describe(_ *toolkeep.Principal, tool, _ string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error) {
+func (f *fakeCatalog) Describe(_ context.Context, p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error) {
+	return f.Find(p, tool, rng, visible)
+}
+
+func (f *fakeCatalog) Find(_ *toolkeep.Principal, tool, _ string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error) {
 	for _, t := range f.tools {
 		if t.ID == tool && visible(t) {
 			return toolkeep.Version{Tool: t, Life: toolkeep.Lifecycle{State: toolkeep.Active}}, nil, nil
@@ -88,7 +92,7 @@ func (f *fakeCatalog) List(_ *toolkeep.Principal, q catalog.Filter, visible func
 }
 
 func (f *fakeCatalog) Versions(p *toolkeep.Principal, id string, visible func(*toolkeep.Tool) bool) ([]toolkeep.Version, error) {
-	v, _, err := f.Describe(p, id, "", visible)
+	v, _, err := f.Find(p, id, "", visible)
 	return []toolkeep.Version{v}, err
 }
 

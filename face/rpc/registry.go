@@ -50,7 +50,7 @@ func (g *registry) GetTool(ctx context.Context, msg *l03v1.GetToolRequest) (*l03
 	if err := g.s.checkID(msg.GetToolId()); err != nil {
 		return nil, err
 	}
-	v, _, err := g.s.c.Catalog.Describe(p, msg.GetToolId(), msg.GetVersion(), g.s.visible(p))
+	v, _, err := g.s.c.Catalog.Describe(ctx, p, msg.GetToolId(), msg.GetVersion(), g.s.visible(p))
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +91,7 @@ func (g *registry) ListTools(ctx context.Context, msg *l03v1.ListToolsRequest) (
 	for _, t := range list {
 		s := summaryOf(t)
 		if g.s.c.ToolAuth != nil {
-			if v, _, err := g.s.c.Catalog.Describe(p, t.ToolID, t.LatestVersion, g.s.visible(p)); err == nil {
+			if v, _, err := g.s.c.Catalog.Find(p, t.ToolID, t.LatestVersion, g.s.visible(p)); err == nil {
 				s.AuthStatus = g.authStatus(ctx, p, v.Tool)
 			}
 		}

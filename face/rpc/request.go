@@ -141,7 +141,7 @@ func (r *reader) isText() func(string) bool {
 	return func(name string) bool {
 		if ask == nil {
 			p := r.req.principal
-			v, _, err := r.s.c.Catalog.Describe(p, r.call.Tool, r.call.Range, r.s.visible(p))
+			v, _, err := r.s.c.Catalog.Find(p, r.call.Tool, r.call.Range, r.s.visible(p))
 			if err != nil {
 				ask = func(string) bool { return true }
 			} else {

@@ -119,7 +119,7 @@ func (g *retrieval) Feedback(ctx context.Context, msg *l03v1.FeedbackRequest) (*
 		return nil, err
 	}
 	if said.Tool != "" {
-		if _, _, err := s.c.Catalog.Describe(p, said.Tool, "", s.visible(p)); err != nil {
+		if _, _, err := s.c.Catalog.Describe(ctx, p, said.Tool, "", s.visible(p)); err != nil {
 			return nil, err
 		}
 	}
