@@ -3,6 +3,7 @@ package upstream
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"maps"
@@ -61,6 +62,7 @@ type definitions struct {
 	doubted   bool // a session was lost since
 	last      Definitions
 	params    map[string][]mcp.HeaderParam // by tool; nil until needed
+	digests   map[string][sha256.Size]byte // by tool, those that were needed
 	reading   *reading
 	scheduled bool
 	dirty     bool // a list changed since the scheduled read began
@@ -103,6 +105,26 @@ func (d *definitions) headerParams(tool string) []mcp.HeaderParam {
 		}
 	}
 	return d.params[tool]
+}
+
+// digest is that of the tool's definition that is stored, the first of its name; zero for none.
+func (d *definitions) digest(tool string) (sum [sha256.Size]byte) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	sum, known := d.digests[tool]
+	if known {
+		return sum
+	}
+	i := slices.IndexFunc(d.last.Tools, func(def []byte) bool { return mcp.Text(def, "name") == tool })
+	if i < 0 {
+		return sum
+	}
+	if d.digests == nil {
+		d.digests = make(map[string][sha256.Size]byte)
+	}
+	sum = digest(d.last.Tools[i])
+	d.digests[tool] = sum
+	return sum
 }
 
 // definitionsFor returns the known definitions, and reads them first if there are none.
@@ -155,6 +177,7 @@ func (s *server) compare(ctx context.Context, p *toolkeep.Principal) (Definition
 		return Definitions{}, err
 	}
 	d := sl.sess.state.defs
+	got = s.undisputed(sl.sess, got, true)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return s.complete(sl.sess, got, true), nil

@@ -135,13 +135,19 @@ func (s *session) showed(tools [][]byte) {
 	s.shown, s.listed = shown, time.Now()
 }
 
-// showsOther reports whether the session shows a definition of the tool that is none of
-// the accepted ones.
+// showsOther reports whether a person's session shows a definition of the tool that is none
+// of the accepted ones.
 func (s *session) showsOther(name string, accepted [][sha256.Size]byte) bool {
+	shown, has := s.shows(name)
+	return has && !slices.Contains(accepted, shown)
+}
+
+// shows is the digest of the tool's definition that a person's session showed last.
+func (s *session) shows(name string) (shown [sha256.Size]byte, has bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	shown, has := s.shown[name]
-	return has && !slices.Contains(accepted, shown)
+	shown, has = s.shown[name]
+	return shown, has
 }
 
 func (s *session) readAt() time.Time {
@@ -150,46 +156,74 @@ func (s *session) readAt() time.Time {
 	return s.listed
 }
 
-// undisputed is got, without the accepted definitions that must not replace the stored one
-// yet: the open session of another person shows one that is not accepted. One person's
-// session does not answer for another's.
-func (s *server) undisputed(sess *session, got Definitions) Definitions {
+// accepted are the digests of the accepted definitions of a tool.
+func (s *server) accepted(name string) (list [][sha256.Size]byte) {
+	for _, def := range s.config.Accepted(s.spec.Tenant, s.spec.Name, name) {
+		list = append(list, digest(def))
+	}
+	return list
+}
+
+// undisputed is got as it may be stored while other persons' sessions are open, because
+// one person's session does not answer for another's. An accepted definition does not
+// replace another one that such a session shows, and a tool that such a session shows is
+// not gone.
+func (s *server) undisputed(sess *session, got Definitions, all bool) Definitions {
 	if s.config.Accepted == nil {
 		return got
 	}
+	others := slices.DeleteFunc(s.personalSessions(sess.state.tenant, 0), func(o *session) bool { return o == sess })
+	if len(others) == 0 {
+		return got
+	}
 	known, why := sess.state.defs.byName()
-	var others []*session
 	cloned := false
-	for i, def := range got.Tools {
-		name := mcp.Text(def, "name")
-		old := known[name]
-		if old == nil || bytes.Equal(old, def) {
-			continue
-		}
-		var accepted [][sha256.Size]byte
-		for _, def := range s.config.Accepted(s.spec.Tenant, s.spec.Name, name) {
-			accepted = append(accepted, digest(def))
-		}
-		if !slices.Contains(accepted, digest(def)) || slices.Contains(accepted, digest(old)) {
-			continue
-		}
-		if others == nil {
-			others = slices.DeleteFunc(s.personalSessions(sess.state.tenant, 0), func(o *session) bool { return o == sess })
-		}
-		if !slices.ContainsFunc(others, func(o *session) bool { return o.showsOther(name, accepted) }) {
-			continue
-		}
+	clone := func() {
 		if !cloned {
 			got.Tools, got.Withheld, cloned = slices.Clone(got.Tools), maps.Clone(got.Withheld), true
 		}
-		got.Tools[i] = old
-		delete(got.Withheld, name)
+	}
+	withhold := func(name string) {
 		if text := why[name]; text != "" {
 			if got.Withheld == nil {
 				got.Withheld = make(map[string]string)
 			}
 			got.Withheld[name] = text
 		}
+	}
+	here := make(map[string]bool, len(got.Tools))
+	for i, def := range got.Tools {
+		name := mcp.Text(def, "name")
+		here[name] = true
+		old := known[name]
+		if old == nil || bytes.Equal(old, def) {
+			continue
+		}
+		accepted := s.accepted(name)
+		if !slices.Contains(accepted, digest(def)) || slices.Contains(accepted, digest(old)) {
+			continue
+		}
+		if !slices.ContainsFunc(others, func(o *session) bool { return o.showsOther(name, accepted) }) {
+			continue
+		}
+		clone()
+		got.Tools[i] = old
+		delete(got.Withheld, name)
+		withhold(name)
+	}
+	if !s.whole(sess, all) {
+		return got // complete adds the known tools
+	}
+	last, _ := sess.state.defs.get()
+	for _, old := range last.Tools {
+		name := mcp.Text(old, "name")
+		if here[name] || !slices.ContainsFunc(others, func(o *session) bool { _, has := o.shows(name); return has }) {
+			continue
+		}
+		clone()
+		here[name] = true
+		got.Tools = append(got.Tools, old)
+		withhold(name)
 	}
 	return got
 }

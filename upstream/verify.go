@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
@@ -22,8 +24,9 @@ const (
 	gatherTime = 20 * time.Millisecond
 )
 
-// verifyPinned refuses a tools/call whose tool is not offered as it was accepted. In a
-// session whose tools were not compared yet, it waits until they are read.
+// verifyPinned refuses a tools/call whose tool is not offered as it was accepted: to the
+// tenant, or in this person's session. In a session whose tools were not compared yet, it
+// waits until they are read.
 func (s *server) verifyPinned(ctx context.Context, sess *session, o *outgoing) error {
 	if sess.first == nil || o.method != mcp.MethodCallTool {
 		return nil
@@ -49,10 +52,19 @@ func (s *server) verifyPinned(ctx context.Context, sess *session, o *outgoing) e
 		}
 		sess.unread.Store(false)
 	}
-	if s.config.VerifyPinned == nil {
+	name := mcp.Text(o.params, "name")
+	if s.config.VerifyPinned != nil {
+		if err := s.config.VerifyPinned(s.spec.Tenant, s.spec.Name, sess.state.tenant, name); err != nil {
+			return err
+		}
+	}
+	// VerifyPinned answered for the definition that is stored for the tenant.
+	shown, has := sess.shows(name)
+	if !has || s.config.Accepted == nil || shown == sess.state.defs.digest(name) || slices.Contains(s.accepted(name), shown) {
 		return nil
 	}
-	return s.config.VerifyPinned(s.spec.Tenant, s.spec.Name, sess.state.tenant, mcp.Text(o.params, "name"))
+	return unsentError(toolkeep.NewError(toolkeep.DefinitionChanged, "the MCP server %s shows %s another definition of its tool %s than the accepted one; `toolkeep servers diff %s` shows what changed",
+		s.spec.Name, sess.key.subject, strconv.Quote(toolkeep.ClipBytes(name, 100)), s.spec.Name).With("server", s.spec.Name))
 }
 
 // begin has the tools read before the session's first call. A restarted program may
@@ -124,16 +136,14 @@ func (s *server) keep(sess *session, got Definitions, all bool) (more bool) {
 	d.telling.Lock()
 	defer d.telling.Unlock()
 	sess.showed(got.Tools)
-	if !s.whole(sess, all) {
-		got = s.undisputed(sess, got)
-	}
+	got = s.undisputed(sess, got, all)
 	d.mu.Lock()
 	next := s.complete(sess, got, all)
 	same := d.seen && sameDefinitions(&d.last, &next)
 	d.whole = d.whole || s.whole(sess, all)
 	next.Settled = d.whole && (next.Settled || same && d.last.Settled)
 	news := !same || next.Settled && !d.last.Settled
-	d.last, d.seen, d.doubted, d.params = next, true, false, nil
+	d.last, d.seen, d.doubted, d.params, d.digests = next, true, false, nil, nil
 	d.have = d.have || !got.partial
 	more = !same || !d.have || !next.Settled
 	d.mu.Unlock()
