@@ -19,16 +19,17 @@ model: ## fetch the embedding model all-MiniLM-L6-v2 into models/
 	@scripts/model.sh
 
 # Packages that start goroutines or share state, and all executors; their tests run under the
-# race detector. deps_test.go fails where one that starts goroutines is missing.
-RACE := . ./access/... ./catalog ./control/... ./discover ./discover/cache ./discover/pgvector ./discover/remote ./discover/usage \
-	./egress ./executor/... ./face/... ./invoke ./job ./limit ./mcp/... ./node ./overlay ./redact ./resultcache ./rpcclient ./secret/... \
-	./servertest ./store/... ./telemetry ./toolkeeptest ./upstream/...
+# race detector. deps_test.go fails where one that starts goroutines or has a mutex is missing.
+RACE := . ./access/... ./catalog ./catalog/source/mcp ./config ./control/... ./discover ./discover/cache ./discover/minilm ./discover/pgvector \
+	./discover/remote ./discover/usage ./egress ./executor/... ./face/... ./inspect ./invoke ./job ./limit ./mcp/... ./node ./overlay \
+	./redact ./resultcache ./rpcclient ./schema ./secret/... ./servertest ./store/... ./telemetry ./toolkeeptest ./upstream/...
 # Whole-system tests, which make quick leaves out.
 SYSTEM := ./toolkeeptest/... ./cmd/... ./store/postgres ./secret/vault ./discover/pgvector
 # Those that take longest begin first, so that none of them is left alone at the end. Not
 # toolkeeptest/mcp: the conformance suite measures how long clients wait.
 LONG := ./cmd/toolkeep/crash ./cmd/toolkeep ./catalog/source/openapi ./discover/assembly
-LONGRACE := ./toolkeeptest ./store/postgres ./executor/sqltool ./upstream ./executor/httptool ./job ./discover/usage ./discover
+LONGRACE := ./toolkeeptest ./store/postgres ./executor/sqltool ./upstream ./executor/httptool ./job ./discover/usage ./discover \
+	./discover/minilm ./inspect ./catalog/source/mcp ./schema
 LONGQUICK := ./upstream ./invoke ./discover/assembly ./catalog/export ./discover ./catalog/source/openapi ./discover/minilm ./mcp ./inspect
 # How many packages are tested at once: many tests wait for servers and not for the processor.
 # go vet ran before, over the tests too.

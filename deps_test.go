@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -139,8 +140,8 @@ func top(dir string) string {
 	return first
 }
 
-// noRace lists packages whose goroutines are covered by other packages' tests, with the
-// reason.
+// noRace lists packages whose goroutines and mutexes are covered by other packages' tests,
+// with the reason.
 var noRace = map[string]string{
 	"bench": "measures", "tools": "generates", "examples": "is started by other tests",
 	"cmd":                   "its parts are tested where they stand; the command runs as a process of its own",
@@ -148,8 +149,8 @@ var noRace = map[string]string{
 	"discover/vectortest":   "is run by the stores of vectors",
 }
 
-// TestRaceDetector fails if a package starts goroutines and the Makefile does not run
-// its tests under the race detector.
+// TestRaceDetector fails if a package starts goroutines or has a mutex and the Makefile does
+// not run its tests under the race detector.
 func TestRaceDetector(t *testing.T) {
 	raw, err := os.ReadFile("Makefile")
 	if err != nil {
@@ -188,14 +189,14 @@ func TestRaceDetector(t *testing.T) {
 		if strings.HasSuffix(path, "_test.go") || strings.Contains(path, "testdata") || strings.Contains(path, "node_modules") || strings.HasPrefix(path, ".") || covers(dir) {
 			continue
 		}
-		if starts(t, path) {
-			t.Errorf("%s starts a goroutine and %s is not in the Makefile's RACE", path, dir)
+		if concurrent(t, path) {
+			t.Errorf("%s starts a goroutine or has a mutex, and %s is not in the Makefile's RACE", path, dir)
 		}
 	}
 }
 
-// starts reports whether a file starts goroutines.
-func starts(t *testing.T, path string) (found bool) {
+// concurrent reports whether a file starts goroutines or has something that is locked.
+func concurrent(t *testing.T, path string) (found bool) {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
 	if err != nil {
@@ -208,6 +209,10 @@ func starts(t *testing.T, path string) (found bool) {
 			found = true
 		case *ast.CallExpr:
 			if s, ok := n.Fun.(*ast.SelectorExpr); ok && (s.Sel.Name == "Go" || s.Sel.Name == "AfterFunc") {
+				found = true
+			}
+		case *ast.SelectorExpr:
+			if x, ok := n.X.(*ast.Ident); ok && x.Name == "sync" && slices.Contains([]string{"Mutex", "RWMutex", "Map"}, n.Sel.Name) {
 				found = true
 			}
 		}

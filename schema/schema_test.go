@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"unicode/utf8"
 
@@ -537,5 +538,34 @@ func TestCheckRemembersUsableSchemas(t *testing.T) {
 		if n := m.Len(); n > 6 || i >= 3 && n < 3 {
 			t.Fatalf("after %d schemas it remembers %d", i+1, n)
 		}
+	}
+}
+
+// TestCheckIsSafeForConcurrentUse: many check the same schemas at once, more than are
+// remembered, and each gets its own schema's verdict.
+func TestCheckIsSafeForConcurrentUse(t *testing.T) {
+	small := schema.NewMemory(3)
+	var wg sync.WaitGroup
+	for g := range 4 {
+		wg.Go(func() {
+			for i := range 20 {
+				n := (g + i) % 10
+				good, bad := fmt.Appendf(nil, `{"const":%d}`, n), fmt.Appendf(nil, `{"type":%d}`, n)
+				for name, check := range map[string]func([]byte) error{"Check": schema.Check, "a small memory": small.Check} {
+					if err := check(good); err != nil {
+						t.Errorf("%s of %s: %v", name, good, err)
+						return
+					}
+					if check(bad) == nil {
+						t.Errorf("%s takes %s", name, bad)
+						return
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if n := small.Len(); n < 3 || n > 6 {
+		t.Errorf("it remembers %d", n)
 	}
 }
