@@ -282,8 +282,6 @@ func TestCorrupt(t *testing.T) {
 	fails(t, s, "b")
 }
 
-// TestApplyWithin: a caller that waits only a while leaves a commit under way and gets its
-// outcome later; what was still queued is never committed.
 // TestAdvice: an error of the machine or of the file says what the operator is to do.
 func TestAdvice(t *testing.T) {
 	if err := advised(fmt.Errorf("open: %w", syscall.EMFILE)); !errors.Is(err, syscall.EMFILE) || !strings.Contains(err.Error(), "ulimit -n") {
@@ -298,6 +296,8 @@ func TestAdvice(t *testing.T) {
 	}
 }
 
+// TestApplyWithin: a caller that waits only a while leaves a commit under way and gets its
+// outcome later; what was still queued is never committed.
 func TestApplyWithin(t *testing.T) {
 	s := mustOpen(t, Config{Path: path(t)})
 	conn, err := s.WriteDB().Conn(t.Context())
