@@ -367,7 +367,7 @@ func shared(t *testing.T, p Place) {
 	of, numbers := texts("t", 40), Vectors(1, 40, dims)
 	must(t, one.Put(t.Context(), of, numbers))
 	if two.Select(of).Has(0) {
-		t.Error("Select asked somebody")
+		t.Error("Select read the shared store")
 	}
 	have, err := two.Have(t.Context(), of)
 	must(t, err)

@@ -105,8 +105,8 @@ func register[I, O any](a *API, r route, permission string, fn func(context.Cont
 }
 
 // needer is an input whose body decides which permission the principal needs. It is asked
-// before the body is held against its schema, so that nobody is told what is wrong with what
-// they may not send; a member that is of another type than its schema's is as good as none.
+// before the body is checked against its schema: a principal without the permission does not
+// learn what is wrong with the body. A member of a wrong type counts as absent.
 type needer interface {
 	needs(a *API, p *toolkeep.Principal, body tree) error
 }
