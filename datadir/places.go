@@ -42,17 +42,22 @@ const (
 // Place is a file in a data directory, or a folder with everything below it. Backup and
 // restore, their help, docs/operations.md and the tests of crashes go by these rows.
 type Place struct {
-	Name   string // of a file that is never kept also a pattern of path.Match
+	// Name is an element of a path. The Name of files that are Never kept can be a pattern of
+	// path.Match.
+	Name   string
 	Folder bool
-	What   string // it holds
-	Kept   Kept
-	Why    string // it is Never kept, or what to do about that
+	// What says what the place holds.
+	What string
+	Kept Kept
+	// Why says why a place is Never kept, or what to do instead; "" for the others.
+	Why string
 	// Max is the most bytes of the file, or of one below the folder, that a backup and a
 	// restore take; 0 where only the disk bounds it.
 	Max int64
 	// Missing is what to do after a backup without it; "" where that needs no word.
 	Missing string
-	// AtStart says that every start makes it; the others are made on demand.
+	// AtStart says that the place is there after the first start with default settings; the
+	// others are made on demand.
 	AtStart bool
 }
 
@@ -73,14 +78,14 @@ var Places = []Place{
 	{Name: MCP, Folder: true, Kept: Never, What: "folders in which MCP servers' programs work", Why: "copy them yourself while the server is stopped"},
 	{Name: Models, Folder: true, Kept: Never, What: "embedding models", Why: "`toolkeep models install` puts them there again"},
 	{Name: Vectors, Folder: true, Kept: Never, What: "vectors of tools", Why: "the server makes them again"},
-	{Name: VaultNonce, Kept: Never, What: "what Vault recognises this machine by (aws-ec2)", Why: "another machine must not use it"},
-	{Name: SealLost, Kept: Never, What: "an operator's order to give up what a lost key sealed", Why: "the next start carries it out and removes it"},
+	{Name: VaultNonce, Kept: Never, What: "the nonce of this machine's logins at Vault (aws-ec2)", Why: "Vault accepts it from this machine only; copy it yourself if you may restore on the same one"},
+	{Name: SealLost, Kept: Never, What: "an empty file that you create to give up the values that a lost key sealed", Why: "the next start removes it"},
 	{Name: Spool, Kept: Never, What: "records that wait while the store is away", Why: "`toolkeep backup` says so where there are some"},
 	{Name: Server, Kept: Never, What: "addresses of the running server", Why: "each start writes it"},
 	{Name: ServerLog, Kept: Never, What: "log of a server that `toolkeep mcp` started", Why: "it is needed on this machine alone"},
 	{Name: lock, Kept: Never, AtStart: true, What: "the process that owns the directory", Why: "each start takes it"},
 	{Name: Database + "-*", Kept: Never, AtStart: true, What: "SQLite's write-ahead log", Why: "the copy of the database has what is in it"},
-	{Name: ".*", Kept: Never, What: "unfinished files", Why: "what was being written is written again"},
+	{Name: ".*", Kept: Never, What: "temporary files, also those that an interrupted write or restore left", Why: "nothing reads them"},
 }
 
 // PlaceOf returns the row for the name of a file or folder in a data directory.
