@@ -329,7 +329,7 @@ func exitCodesTopic() *cobra.Command {
 
 An import that leaves out single operations or tools of a source, because they cannot become tools, has
 done what it says: it exits with 0 and names each with the reason. Run it with --dry-run to see them before.
-Where all operations of a document are refused, nothing is published, and it exits with 2.
+Where all operations of a document are refused, an import without --dry-run publishes nothing and exits with 2.
 
 Results are printed on standard output, everything else on standard error. With --json a refusal is
 printed on standard output too, as the problem document of REST; so is an error of the command itself,
