@@ -384,7 +384,8 @@ type Examples struct {
 
 // Drain configures the shutdown.
 type Drain struct {
-	Timeout time.Duration `key:"drain.timeout" default:"30s" max:"1h" help:"how long running calls may go on after the first signal to stop"`
+	Grace   time.Duration `key:"drain.grace" default:"5s" development:"0s" max:"10m" help:"how long new calls are still taken after the first signal to stop, while /health/ready says no and load balancers learn it; on loopback 0"`
+	Timeout time.Duration `key:"drain.timeout" default:"30s" max:"1h" help:"how long running calls may go on after drain.grace"`
 }
 
 // Print writes the configuration as YAML, with the source of each value as a comment.

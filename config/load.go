@@ -447,7 +447,7 @@ func onlyHere(layers []*layer) bool {
 }
 
 // defaults sets the environment's default of every row with a field. room: no environment is named
-// and only this machine can connect; the limits are then those of development.
+// and only this machine can connect; limits and drain.grace are then those of development.
 func (l *loader) defaults(values map[string]given, environment string, room bool) {
 	for i := range settings {
 		s := &settings[i]
@@ -457,7 +457,7 @@ func (l *loader) defaults(values map[string]given, environment string, room bool
 		def, source := s.def, "default"
 		if d, ok := s.in[environment]; ok {
 			def, source = d, "default in "+environment
-		} else if d, ok := s.in["development"]; ok && room && strings.HasPrefix(s.key, "limits.") {
+		} else if d, ok := s.in["development"]; ok && room && (s.key == "drain.grace" || strings.HasPrefix(s.key, "limits.")) {
 			def, source = d, "default on loopback"
 		}
 		if def == "" && s.kind != text && s.kind != list {

@@ -438,8 +438,8 @@ func (n *Node) watchStore(context.Context) error {
 	return nil
 }
 
-// Stop drains and ends everything. New calls get E3912 at once; those under way
-// have until ctx ends, then they are cancelled. It may be called twice.
+// Stop drains and ends everything. New calls are taken for drain.grace, then they get E3912; those
+// under way have until ctx ends, then they are cancelled. It may be called twice.
 func (n *Node) Stop(ctx context.Context) error {
 	n.stopOnce.Do(func() {
 		n.stopErr = n.drain(ctx)
@@ -454,6 +454,8 @@ const answerGrace = 2 * time.Second
 // drain ends what is under way, in an order of its own: parts are stopped afterwards.
 func (n *Node) drain(ctx context.Context) error {
 	n.health.SetDraining()
+	n.faces.gate.Leave()
+	toolkeep.Sleep(ctx, n.config.Drain.Grace)
 	n.faces.mcp.Drain()
 	n.peers.Leave(ctx)
 	n.queue.Hold() // first: who is refused may count on it that no waiting call begins

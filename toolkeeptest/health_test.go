@@ -64,6 +64,40 @@ func TestHealthOverALife(t *testing.T) {
 	<-stopped
 }
 
+// TestDrainGrace: from the first signal on the node is not ready, but takes calls until drain.grace is over. (That it
+// ends each connection with its answer is tested at the gate: Go's client hides the header.)
+func TestDrainGrace(t *testing.T) {
+	t.Parallel()
+	k, g := withGate(t, map[string]string{"drain.grace": "3s"})
+	k.Publish(gated("gate.write", "1.0.0", writes))
+	c := admin(t, k)
+	got := make(chan answer, 1)
+	go func() {
+		a, err := c.try(t.Context(), "POST", "/api/v1/tools/invoke", envelope("gate.write", named("last")))
+		if err != nil {
+			a.body = err.Error()
+		}
+		got <- a
+	}()
+	g.awaits(t, "last")
+	stopped := make(chan struct{})
+	go func() { k.Close(); close(stopped) }()
+	waitUntil(t, "not ready", func() bool { return c.do("GET", "/health/ready", "").status == 503 })
+	echo := func() answer { return c.do("POST", "/api/v1/tools/invoke", envelope("std.echo", `{}`)) }
+	if a := echo(); a.text(t, "status") != "success" {
+		t.Errorf("in the grace: %s", a)
+	}
+	waitUntil(t, "calls are refused", func() bool { return echo().status == 503 })
+	if a := echo(); a.text(t, "code") != string(toolkeep.Draining) || a.header.Get("Retry-After") == "" {
+		t.Errorf("after the grace: %s", a)
+	}
+	g.letGo("last")
+	if a := <-got; a.text(t, "status") != "success" {
+		t.Errorf("the call that ran was cut off: %s", a)
+	}
+	<-stopped
+}
+
 // TestDocumentAndRoutesAgree: every operation of the OpenAPI document is served at its
 // documented path.
 func TestDocumentAndRoutesAgree(t *testing.T) {

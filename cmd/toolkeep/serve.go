@@ -88,8 +88,8 @@ func (a *app) serveCmd() *cobra.Command {
 		Long: `Start Toolkeep on loopback, with all its data in the data directory. The first start makes an admin key,
 which the client commands on this machine find automatically.
 
-The first signal (Ctrl-C, SIGTERM) drains: new calls are refused, running calls end. A second signal
-ends the process at once.`,
+The first signal (Ctrl-C, SIGTERM) drains: new calls are refused (beyond loopback after drain.grace), running calls
+end. A second signal ends the process at once.`,
 		Example: "  toolkeep serve --examples\n  toolkeep serve --data /var/lib/toolkeep --config /etc/toolkeep.yaml\n  toolkeep serve --set limits.agent_per_minute=1000",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -178,9 +178,9 @@ func (a *app) serve(ctx context.Context, c *config.Config) error {
 	signalled := ctx.Err() != nil
 	a.stopSignals() // the next signal kills the process
 	if signalled {
-		fmt.Fprintf(a.stderr, "toolkeep: draining for up to %s; a second signal ends at once\n", c.Drain.Timeout)
+		fmt.Fprintf(a.stderr, "toolkeep: draining for up to %s; a second signal ends at once\n", c.Drain.Grace+c.Drain.Timeout)
 	}
-	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.Drain.Timeout)
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.Drain.Grace+c.Drain.Timeout)
 	defer cancel()
 	if err = errors.Join(err, n.Stop(drain)); err != nil {
 		return &failure{code: exitUnavailable, err: err}

@@ -82,6 +82,7 @@ type Gate struct {
 
 	idPrefix string
 	idCount  atomic.Uint64
+	leaving  atomic.Bool
 }
 
 // New builds the gate. It panics without Auth, which is a mistake of the wiring.
@@ -115,11 +116,20 @@ func (g *Gate) Limits() Limits { return g.limits }
 
 var noSniff = []string{"nosniff"}
 
+var closeConnection = []string{"close"}
+
+// Leave ends each connection with its next answer: the server is about to stop, and a client's next
+// connection may reach another node.
+func (g *Gate) Leave() { g.leaving.Store(true) }
+
 // Serve passes an HTTP request on to next, or refuses it.
 func (g *Gate) Serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	h := w.Header()
 	h[requestIDHeader] = []string{g.RequestID(HTTP(r.Header))}
 	h["X-Content-Type-Options"] = noSniff
+	if g.leaving.Load() {
+		h["Connection"] = closeConnection
+	}
 	defer g.recovered(w, r)
 	done, err := g.guard(h, r)
 	switch {

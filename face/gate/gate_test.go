@@ -123,6 +123,18 @@ func TestRequestID(t *testing.T) {
 }
 
 // A handler that is mounted below another does not pass the gate again.
+func TestLeave(t *testing.T) {
+	g := New(Config{Auth: fakeAuth(nil)})
+	fine := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
+	if w := do(g, fine, "GET", "/"); w.Header().Get("Connection") != "" {
+		t.Error(w.Header())
+	}
+	g.Leave()
+	if w := do(g, fine, "GET", "/"); w.Code != 200 || w.Header().Get("Connection") != "close" {
+		t.Error(w.Code, w.Header())
+	}
+}
+
 func TestPassed(t *testing.T) {
 	g := New(Config{Auth: fakeAuth(nil)})
 	if w := httptest.NewRecorder(); Passed(w) {
