@@ -61,7 +61,8 @@ type Caller interface {
 // Asker is a Caller that can be asked a question while the call runs. method, params
 // and result are MCP's: elicitation/create, sampling/createMessage or roots/list. The
 // error is the reason why there is no answer; a declined elicitation is an answer.
-// While it waits, Ask pauses the call's time limits (PauseTimeout) and applies its own.
+// While it waits, Ask pauses the call's time limits (PauseTimeout) and applies its own. An
+// answer to a call that has ended by the time it may go on is an error too.
 type Asker interface {
 	Ask(ctx context.Context, method string, params []byte) (result []byte, err error)
 }

@@ -24,37 +24,72 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 // context ends with the cause.
 func WithPausableTimeout(parent context.Context, d time.Duration, cause error) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(parent)
-	l := &pausable{left: d, running: time.Now(), over: func() { cancel(cause) }}
+	l := &pausable{left: d, running: time.Now()}
 	l.above, _ = parent.Value(pausableKey{}).(*pausable)
-	l.timer = time.AfterFunc(d, l.over)
+	l.timer = time.AfterFunc(d, func() { cancel(cause) })
 	return context.WithValue(ctx, pausableKey{}, l), func() {
 		l.timer.Stop()
 		cancel(nil)
 	}
 }
 
-// OnPause has hold called when a pause of ctx begins, and what it returns when the last of
-// overlapping pauses ends.
-func OnPause(parent context.Context, hold func() (resume func())) context.Context {
-	l := &pausable{hook: hold}
+// PauseHook is told when work begins and ends to wait for its caller's answer.
+type PauseHook interface {
+	// Pause is called when a pause begins, and Resume when the last of overlapping pauses
+	// ends. They do not block.
+	Pause()
+	Resume()
+	// Await blocks until the work may go on. It is called of the innermost hook alone, at
+	// the end of each pause and after the Resume of all hooks above it.
+	Await()
+}
+
+// OnPause has h told of the pauses of the context that it returns. The work calls over when
+// it goes on whatever is still open: that ends those pauses, without Await, and later ones
+// have no effect.
+func OnPause(parent context.Context, h PauseHook) (ctx context.Context, over func()) {
+	l := &pausable{hook: h, open: map[*pause]bool{}}
 	l.above, _ = parent.Value(pausableKey{}).(*pausable)
-	return context.WithValue(parent, pausableKey{}, l)
+	return context.WithValue(parent, pausableKey{}, l), l.over
 }
 
 // PauseTimeout pauses every WithPausableTimeout and OnPause above ctx until resume is called.
-// Pauses may overlap; the clock continues after the last one ends.
+// Pauses may overlap; the clock continues after the last one ends. resume returns when the
+// innermost hook lets the work go on. The clock already runs meanwhile, so the work's time
+// may be over then: look at ctx.
 func PauseTimeout(ctx context.Context) (resume func()) {
 	first, _ := ctx.Value(pausableKey{}).(*pausable)
-	for l := first; l != nil; l = l.above {
+	p := &pause{first: first}
+	hooked := first
+	for hooked != nil && hooked.hook == nil {
+		hooked = hooked.above
+	}
+	if hooked == nil {
+		p.begin()
+		return sync.OnceFunc(p.end)
+	}
+	if !hooked.opens(p) {
+		return func() {}
+	}
+	return func() {
+		if hooked.closes(p) {
+			hooked.hook.Await()
+		}
+	}
+}
+
+// pause is one pause of first and all above it.
+type pause struct{ first *pausable }
+
+func (p *pause) begin() {
+	for l := p.first; l != nil; l = l.above {
 		l.hold()
 	}
-	var once sync.Once
-	return func() {
-		once.Do(func() {
-			for l := first; l != nil; l = l.above {
-				l.release()
-			}
-		})
+}
+
+func (p *pause) end() {
+	for l := p.first; l != nil; l = l.above {
+		l.release()
 	}
 }
 
@@ -80,16 +115,50 @@ type pausableKey struct{}
 
 type pausable struct {
 	above *pausable
-	over  func()
 	timer *time.Timer
 
-	hook   func() (resume func()) // instead of a timer
-	resume func()
+	hook   PauseHook // instead of a timer
+	openMu sync.Mutex
+	open   map[*pause]bool // the pauses of which hook is the innermost; nil when they are over
 
 	mu      sync.Mutex
 	holders int
 	left    time.Duration // remaining at the last start
 	running time.Time     // the last start
+}
+
+// opens begins a pause, unless pauses are over.
+func (l *pausable) opens(p *pause) bool {
+	l.openMu.Lock()
+	defer l.openMu.Unlock()
+	if l.open == nil {
+		return false
+	}
+	l.open[p] = true
+	p.begin()
+	return true
+}
+
+// closes ends a pause, unless it has ended.
+func (l *pausable) closes(p *pause) bool {
+	l.openMu.Lock()
+	defer l.openMu.Unlock()
+	if !l.open[p] {
+		return false
+	}
+	delete(l.open, p)
+	p.end()
+	return true
+}
+
+// over ends the open pauses, and there are no others.
+func (l *pausable) over() {
+	l.openMu.Lock()
+	defer l.openMu.Unlock()
+	for p := range l.open {
+		p.end()
+	}
+	l.open = nil
 }
 
 // end is when the time is over if it is not paused again.
@@ -109,7 +178,7 @@ func (l *pausable) hold() {
 		return
 	}
 	if l.hook != nil {
-		l.resume = l.hook()
+		l.hook.Pause()
 	} else if l.timer.Stop() {
 		l.left -= time.Since(l.running)
 	}
@@ -122,7 +191,7 @@ func (l *pausable) release() {
 		return
 	}
 	if l.hook != nil {
-		l.resume()
+		l.hook.Resume()
 		return
 	}
 	l.running = time.Now()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"go/ast"
 	"go/token"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -44,6 +45,73 @@ func TestPauseTimeout(t *testing.T) {
 	})
 }
 
+// told is a hook that notes what it is told.
+type told struct {
+	log   []string
+	await func()
+}
+
+func (h *told) Pause()  { h.log = append(h.log, "pause") }
+func (h *told) Resume() { h.log = append(h.log, "resume") }
+func (h *told) Await() {
+	h.log = append(h.log, "await")
+	if h.await != nil {
+		h.await()
+	}
+}
+
+func (h *told) is(t *testing.T, want ...string) {
+	t.Helper()
+	if !slices.Equal(h.log, want) {
+		t.Errorf("the hook was told %q, want %q", h.log, want)
+	}
+	h.log = nil
+}
+
+// TestOnPause: hooks are told of the first and the last of overlapping pauses, the innermost may wait with the
+// clock running, and work that goes on ends the pauses that are open.
+func TestOnPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var outer, inner told
+		ctx, cancel := toolkeep.WithPausableTimeout(t.Context(), 10*time.Second, context.DeadlineExceeded)
+		defer cancel()
+		above, _ := toolkeep.OnPause(ctx, &outer)
+		below, over := toolkeep.OnPause(above, &inner)
+
+		first, second, beside := toolkeep.PauseTimeout(below), toolkeep.PauseTimeout(below), toolkeep.PauseTimeout(above)
+		outer.is(t, "pause")
+		inner.is(t, "pause")
+		time.Sleep(time.Minute)
+		first()
+		first()
+		inner.is(t, "await")
+		second()
+		inner.is(t, "resume", "await")
+		outer.is(t)
+		beside()
+		outer.is(t, "resume", "await")
+
+		open := toolkeep.PauseTimeout(below)
+		time.Sleep(time.Minute)
+		over()
+		outer.is(t, "pause", "resume")
+		inner.is(t, "pause", "resume")
+		open()
+		toolkeep.PauseTimeout(below)()
+		outer.is(t)
+		inner.is(t)
+
+		last := toolkeep.PauseTimeout(above)
+		time.Sleep(time.Minute)
+		outer.await = func() { <-ctx.Done() }
+		began := time.Now()
+		last()
+		if took := time.Since(began); took != 10*time.Second {
+			t.Errorf("the limit was over %s after the last pause", took)
+		}
+	})
+}
+
 // TestDeadline: Deadline knows limits that can pause.
 func TestDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -65,7 +133,8 @@ func TestDeadline(t *testing.T) {
 		short, end := context.WithTimeout(inner, time.Second)
 		defer end()
 		hooked := func(ctx context.Context) context.Context {
-			return toolkeep.OnPause(ctx, func() func() { return func() {} })
+			ctx, _ = toolkeep.OnPause(ctx, &told{})
+			return ctx
 		}
 		for ctx, want := range map[context.Context]time.Duration{hooked(short): time.Second, hooked(inner): 10 * time.Second, hooked(t.Context()): -1, outer: 10 * time.Second, inner: 10 * time.Second, short: time.Second} {
 			if got := left(ctx); got != want {

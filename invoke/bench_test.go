@@ -53,7 +53,7 @@ func BenchmarkInvoke(b *testing.B) {
 	}
 	schemas := schema.NewCache(0)
 	p, err := invoke.New(invoke.Config{
-		Catalog: &fakeCatalog{tools: tools}, Access: &fakeAccess{}, Limits: &fakeLimits{}, Results: resultcache.New(resultcache.Config{}),
+		Catalog: &fakeCatalog{tools: tools}, Access: &fakeAccess{}, Limits: newLimits(), Results: resultcache.New(resultcache.Config{}),
 		Secrets: fakeSecrets{}, Sealer: sealer, Blobs: blobs, Store: discard{}, Invocations: discard{},
 		Executors: map[string]toolkeep.Executor{"builtin": &fakeExecutor{do: func(context.Context, *toolkeep.Execution) (*toolkeep.Output, error) {
 			return &toolkeep.Output{Value: "done", HasValue: true}, nil

@@ -6,6 +6,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access"
+	"github.com/toolkeep/toolkeep/limit"
 	"github.com/toolkeep/toolkeep/overlay"
 	"github.com/toolkeep/toolkeep/redact"
 	"github.com/toolkeep/toolkeep/resultcache"
@@ -41,6 +42,7 @@ type asked struct {
 
 	composition *composition    // of the root call and all calls below it
 	ancestors   []string        // the tools above this one, from the root
+	above       *limit.Slots    // of the parent; nil for a root call
 	cleaner     *redact.Cleaner // removes secrets from what the call shows; see clean
 }
 
@@ -62,7 +64,7 @@ type checked struct {
 	args    map[string]any   // after coercion and defaults
 	faults  []toolkeep.Fault // of the arguments, if invalid
 	overlay *overlay.Context // what the agent adds to the tool, nil for nothing
-	release func()           // releases the limits' slots; nil if none are held
+	slots   *limit.Slots     // nil before they are taken and after they are released
 	cache   caching
 }
 
@@ -107,6 +109,7 @@ type prepared struct {
 	cleaner     *redact.Cleaner
 	composition *composition
 	ancestors   []string
+	slots       *limit.Slots // released when that call ends
 }
 
 // prepare gathers the input of the remaining steps. From here on the secrets of the tool's
@@ -115,7 +118,7 @@ func (p *Pipeline) prepare(a *activeCall) *prepared {
 	upstream := p.upstreamOf(a.principal, a.tool)
 	a.cleaner = p.withSensitive(p.clean(a).From(upstream), a.tool, a.args)
 	return &prepared{upstream: upstream, id: a.row.ID, call: a.call, principal: a.principal, tool: a.tool, args: a.args, overlay: a.overlay,
-		cleaner: a.cleaner, composition: a.composition, ancestors: a.ancestors}
+		cleaner: a.cleaner, composition: a.composition, ancestors: a.ancestors, slots: a.slots}
 }
 
 // personal reports whether the result is only for its caller although the tool declares
@@ -128,9 +131,9 @@ func (a *activeCall) waits() bool { return a.call.Async && a.mode != modeWorker 
 func (a *activeCall) idempotent() bool { return a.tool != nil && a.tool.Manifest.Idempotent }
 
 func (a *activeCall) free() {
-	if a.release != nil {
-		a.release()
-		a.release = nil
+	if a.slots != nil {
+		a.slots.Release()
+		a.slots = nil
 	}
 }
 

@@ -18,10 +18,12 @@ const childKey = "\x1fchild:"
 type child struct {
 	p      *Pipeline
 	parent *prepared
+	ctx    context.Context // of the parent's call
 	calls  atomic.Int32
 }
 
-// Invoke runs a call below the parent's.
+// Invoke runs a call below the parent's. A parent whose child ended while both waited for
+// their slots gets its own before it goes on.
 func (c *child) Invoke(ctx context.Context, _ *toolkeep.Principal, call *toolkeep.Call) (*toolkeep.Result, error) {
 	up := c.parent
 	own := *call
@@ -31,6 +33,7 @@ func (c *child) Invoke(ctx context.Context, _ *toolkeep.Principal, call *toolkee
 	own.ID, own.Async, own.Face = "", false, "child"
 	own.Session, own.Traceparent, own.Tracestate = up.call.Session, up.call.Traceparent, up.call.Tracestate
 	own.Subject, own.Tenant, own.User = "", "", ""
+	defer up.slots.Await(c.ctx)
 	return c.p.carry(ctx, &activeCall{asked: asked{mode: modeChild, principal: up.principal, call: &own, began: c.p.Clock(),
-		composition: up.composition, ancestors: append(slices.Clone(up.ancestors), up.tool.ID), cleaner: up.cleaner.Below()}})
+		composition: up.composition, above: up.slots, ancestors: append(slices.Clone(up.ancestors), up.tool.ID), cleaner: up.cleaner.Below()}})
 }

@@ -108,8 +108,8 @@ func TestContextNarrowsLimits(t *testing.T) {
 		}
 		_, err = h.call(&toolkeep.Call{Tool: "std.some"})
 		wantCode(t, err, toolkeep.RateLimitExceeded)
-		if f.taken.Load() != 1 || h.limits.held.Load() != 0 {
-			t.Errorf("%d taken, %d slots held", f.taken.Load(), h.limits.held.Load())
+		if f.taken.Load() != 1 || h.limits.held() != 0 {
+			t.Errorf("%d taken, %d slots held", f.taken.Load(), h.limits.held())
 		}
 	})
 }
@@ -125,7 +125,7 @@ func TestContextDown(t *testing.T) {
 			t.Errorf("%+v", err)
 		}
 	}
-	if h.executor.calls.Load() != 0 || h.limits.held.Load() != 0 {
+	if h.executor.calls.Load() != 0 || h.limits.held() != 0 {
 		t.Error("the tool ran, or a slot is held")
 	}
 	f.refuse.Store(nil)

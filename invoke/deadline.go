@@ -56,7 +56,7 @@ func (p *Pipeline) bound(ctx context.Context, a *activeCall) (context.Context, c
 	if a.stored && a.row.Key != "" && a.mode == modeLive {
 		ctx = context.WithoutCancel(ctx)
 	}
-	return limited(p.parks(ctx, a), p.timeLimit(a), a.call.Caller)
+	return limited(ctx, p.timeLimit(a), a.call.Caller)
 }
 
 // limited is context.WithTimeout; if the caller can answer requests, the limit pauses

@@ -25,9 +25,10 @@ func (p *Pipeline) execute(ctx context.Context, w *prepared, k *credentialSet, r
 		return nil, err
 	}
 	for attempt := 1; ; attempt++ {
-		held.free() // what an earlier attempt read
+		held.free()        // what an earlier attempt read
+		w.slots.Await(ctx) // an earlier attempt may have left a question open
 		x.Attempt, res.Attempts = attempt, attempt
-		x.Child = &child{p: p, parent: w}
+		x.Child = &child{p: p, parent: w, ctx: ctx}
 		out, err := p.attempt(ctx, ex, x, w, held)
 		if out != nil {
 			res.BytesSent += out.BytesSent
@@ -70,6 +71,8 @@ func (p *Pipeline) attempt(ctx context.Context, ex toolkeep.Executor, x *toolkee
 		own, cancel = limited(ctx, timeLimit{after: limit}, x.Caller)
 		defer cancel()
 	}
+	own, over := parks(own, ctx, w)
+	defer over()
 	x.Grow = func(bytes int64) error { return held.grow(own, bytes) }
 	x.Keep = func(o *toolkeep.Output, body io.Reader) (bool, error) { return p.keep(own, w, x.Grow, o, body) }
 	out, err := ex.Execute(own, x)

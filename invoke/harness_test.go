@@ -19,6 +19,7 @@ import (
 	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/inspect"
 	"github.com/toolkeep/toolkeep/invoke"
+	"github.com/toolkeep/toolkeep/limit"
 	"github.com/toolkeep/toolkeep/redact"
 	"github.com/toolkeep/toolkeep/resultcache"
 	"github.com/toolkeep/toolkeep/schema"
@@ -52,7 +53,7 @@ var alice = &toolkeep.Principal{Subject: "alice", Tenant: "acme", Roles: []strin
 func newHarness(t *testing.T, change ...func(*invoke.Config)) *harness {
 	t.Helper()
 	h := &harness{t: t, dir: t.TempDir(), catalog: &fakeCatalog{tools: map[string]*toolkeep.Tool{}}, access: &fakeAccess{},
-		limits: &fakeLimits{}, executor: &fakeExecutor{}, observed: make(chan *toolkeep.Invocation, 1000), redact: redact.NewRedactor(time.Now)}
+		limits: newLimits(), executor: &fakeExecutor{}, observed: make(chan *toolkeep.Invocation, 1000), redact: redact.NewRedactor(time.Now)}
 	h.open(change...)
 	t.Cleanup(h.close)
 	return h
@@ -229,32 +230,51 @@ func (a *fakeAccess) Authorise(*toolkeep.Principal, *toolkeep.Tool, *toolkeep.Ca
 	return access.Decision{Allowed: true, Checks: []access.Check{{Name: "roles", Allowed: true, Reason: "the test lets it"}}}
 }
 
+// fakeLimits refuses what the test says. The slots are real ones, without rates.
 type fakeLimits struct {
+	*limit.Limits
 	refuse atomic.Pointer[toolkeep.Error]
 	taken  atomic.Int64
-	held   atomic.Int64
+}
+
+// agentSlots is how many calls an agent may have at once in the tests.
+const agentSlots = 1000
+
+func newLimits() *fakeLimits {
+	return &fakeLimits{Limits: limit.New(limit.Config{PerAgentRPM: -1, PerToolRPM: -1, GlobalRPM: -1, Concurrent: agentSlots})}
 }
 
 func (l *fakeLimits) TakeRequest(*toolkeep.Principal) error { l.taken.Add(1); return nil }
-func (l *fakeLimits) PeekRequest(*toolkeep.Principal) error { return nil }
-func (l *fakeLimits) Take(*toolkeep.Principal, *toolkeep.Tool, bool) (func(), error) {
+
+func (l *fakeLimits) Take(p *toolkeep.Principal, t *toolkeep.Tool, above *limit.Slots) (*limit.Slots, error) {
 	if e := l.refuse.Load(); e != nil {
 		own := *e
 		return nil, &own
 	}
-	l.held.Add(1)
-	return sync.OnceFunc(func() { l.held.Add(-1) }), nil
+	return l.Limits.Take(p, t, above)
 }
-func (l *fakeLimits) Peek(*toolkeep.Principal, *toolkeep.Tool, bool) error {
+
+func (l *fakeLimits) Peek(p *toolkeep.Principal, t *toolkeep.Tool, child bool) error {
 	if e := l.refuse.Load(); e != nil {
 		return e
 	}
-	return nil
+	return l.Limits.Peek(p, t, child)
 }
 
-func (l *fakeLimits) Park(*toolkeep.Principal) func() {
-	l.held.Add(-1)
-	return func() { l.held.Add(1) }
+// held returns how many slots of alice's are in use.
+func (l *fakeLimits) held() int {
+	var free []*limit.Slots
+	for {
+		s, err := l.Limits.Take(alice, &toolkeep.Tool{ID: "std.none", Manifest: &toolkeep.Manifest{}}, nil)
+		if err != nil {
+			break
+		}
+		free = append(free, s)
+	}
+	for _, s := range free {
+		s.Release()
+	}
+	return agentSlots - len(free)
 }
 
 type fakeSecrets struct{}

@@ -33,7 +33,7 @@ func (p *Pipeline) takeLimits(a *activeCall) (err error) {
 			return err
 		}
 	}
-	if a.release, err = p.Limits.Take(a.principal, a.tool, a.mode == modeChild); err != nil || !own {
+	if a.slots, err = p.Limits.Take(a.principal, a.tool, a.above); err != nil || !own {
 		return err
 	}
 	if err = p.Overlays.Take(a.principal, a.tool, a.overlay); err != nil {

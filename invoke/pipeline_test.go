@@ -31,7 +31,7 @@ func TestReadingCallIsRecordedOnce(t *testing.T) {
 	if n := len(h.observed); n != 1 {
 		t.Errorf("the observer was told %d times, want once", n)
 	}
-	if h.limits.held.Load() != 0 {
+	if h.limits.held() != 0 {
 		t.Error("a slot was not given back")
 	}
 }

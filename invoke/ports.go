@@ -6,6 +6,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access"
+	"github.com/toolkeep/toolkeep/limit"
 	"github.com/toolkeep/toolkeep/overlay"
 	"github.com/toolkeep/toolkeep/resultcache"
 	"github.com/toolkeep/toolkeep/secret"
@@ -44,12 +45,10 @@ type Limits interface {
 	TakeRequest(p *toolkeep.Principal) error
 	PeekRequest(p *toolkeep.Principal) error
 	// Take takes from the agent-and-tool bucket, the tool's own bucket, and a
-	// concurrency slot of the agent and of the tool. E3801, E3802. child leaves out the
-	// agent's slot, which its root call holds.
-	Take(p *toolkeep.Principal, t *toolkeep.Tool, child bool) (release func(), err error)
+	// concurrency slot of the agent and of the tool. E3801, E3802. A child call names its
+	// parent's slots in above and leaves out the agent's, which its root call holds.
+	Take(p *toolkeep.Principal, t *toolkeep.Tool, above *limit.Slots) (*limit.Slots, error)
 	Peek(p *toolkeep.Principal, t *toolkeep.Tool, child bool) error
-	// Park gives the agent's slot of a running call back until resume is called.
-	Park(p *toolkeep.Principal) (resume func())
 }
 
 // Results is the result cache.

@@ -12,7 +12,7 @@
 // # Memory
 //
 // A bucket takes a few dozen bytes, whatever the length of the names, because names are
-// kept as 128-bit hashes with a per-process seed. Buckets that are full again and hold
-// no slot carry no information; they are dropped when their shard grows. The package
-// starts no goroutine.
+// kept as 128-bit hashes with a per-process seed. Buckets that are full again and that
+// no call refers to carry no information; they are dropped when their shard grows. The
+// package starts no goroutine.
 package limit

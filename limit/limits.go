@@ -1,7 +1,6 @@
 package limit
 
 import (
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -19,7 +18,7 @@ type Config struct {
 	Burst int
 	// buckets bounds the agents, the pairs of agent and tool, and the tools that are
 	// tracked, each; default 100,000. Above it the fullest bucket is dropped; a new one
-	// is refused (E3801) only if every bucket holds a running call.
+	// is refused (E3801) only if calls that have not ended refer to every bucket.
 	buckets int
 	Clock   func() time.Time // default time.Now
 }
@@ -48,18 +47,18 @@ type Limits struct {
 	tools  *table[tool, *tool]
 	global atomic.Int64 // theoretical arrival time
 
+	waiters waiters
+
 	clock func() time.Time
 	start time.Time
 }
 
 type agent struct {
-	tat    int64
-	slots  int
-	parked int // calls whose slot is given back for a while
+	tat int64
+	counts
 }
 
 func (a *agent) freeAt() int64 { return a.tat }
-func (a *agent) pinned() bool  { return a.slots > 0 || a.parked > 0 }
 
 type pair struct{ tat int64 }
 
@@ -68,10 +67,8 @@ func (p *pair) pinned() bool  { return false }
 
 type tool struct {
 	meter
-	slots int
+	counts
 }
-
-func (t *tool) pinned() bool { return t.slots > 0 }
 
 // New returns Limits.
 func New(c Config) *Limits {
@@ -173,14 +170,19 @@ func (l *Limits) PeekRequest(p *toolkeep.Principal) error {
 }
 
 // Take takes one call from the agent-and-tool bucket and the tool's bucket, and a
-// concurrency slot of the agent and of the tool: all of them or none. With child it
-// skips the agent's slot, which the root call holds.
+// concurrency slot of the agent and of the tool: all of them or none. With above, the
+// slots of its parent, it is a child call and leaves out the agent's slot, which the root
+// call holds.
 //
-// Call release when the call ends; calling it again has no effect. Errors: E3801 with
-// the exact RetryAfter and details.limit_type agent_tool or tool; E3802 with
-// details.limit_type agent or tool.
-func (l *Limits) Take(p *toolkeep.Principal, t *toolkeep.Tool, child bool) (func(), error) {
-	return l.walk(p, t, child, true)
+// Release the slots when the call ends. Errors: E3801 with the exact RetryAfter and
+// details.limit_type agent_tool or tool; E3802 with details.limit_type agent or tool.
+func (l *Limits) Take(p *toolkeep.Principal, t *toolkeep.Tool, above *Slots) (*Slots, error) {
+	own, err := l.walk(p, t, above != nil, true)
+	if err != nil {
+		return nil, err
+	}
+	own.above = above
+	return own, nil
 }
 
 // Peek returns what Take would, without taking anything.
@@ -191,17 +193,17 @@ func (l *Limits) Peek(p *toolkeep.Principal, t *toolkeep.Tool, child bool) error
 
 // walk checks every bucket of a call under its lock and changes them only after all
 // have admitted it.
-func (l *Limits) walk(p *toolkeep.Principal, t *toolkeep.Tool, child, take bool) (func(), error) {
+func (l *Limits) walk(p *toolkeep.Principal, t *toolkeep.Tool, child, take bool) (*Slots, error) {
 	now := l.now()
 	var a *agent
 	var pr *pair
 	var tl *tool
 	var spec toolkeep.RateLimitSpec
-	held := slot{limits: l}
+	var agentKey, toolKey key
 
 	if l.concurrent > 0 && !child {
-		held.agentKey = l.agentKey(p)
-		s, b, ok := open(l.agents, held.agentKey, take, now)
+		agentKey = l.agentKey(p)
+		s, b, ok := open(l.agents, agentKey, take, now)
 		defer s.mu.Unlock()
 		if a = b; !ok {
 			return nil, tooMany(TypeAgent)
@@ -224,8 +226,8 @@ func (l *Limits) walk(p *toolkeep.Principal, t *toolkeep.Tool, child, take bool)
 		if spec.Burst == 0 && (spec.Algorithm == tokenBucket || spec.Algorithm == "") {
 			spec.Burst = min(l.burst, spec.PerMinute)
 		}
-		held.toolKey = l.toolKey(t, &spec)
-		s, b, ok := open(l.tools, held.toolKey, take, now)
+		toolKey = l.toolKey(t, &spec)
+		s, b, ok := open(l.tools, toolKey, take, now)
 		defer s.mu.Unlock()
 		if tl = b; !ok {
 			return nil, tooMany(TypeTool)
@@ -236,10 +238,10 @@ func (l *Limits) walk(p *toolkeep.Principal, t *toolkeep.Tool, child, take bool)
 			}
 		}
 	}
-	if a != nil && a.slots >= l.concurrent {
+	if a != nil && int(a.counts[running]) >= l.concurrent {
 		return nil, slotError(TypeAgent, l.concurrent)
 	}
-	if tl != nil && spec.MaxConcurrent > 0 && tl.slots >= spec.MaxConcurrent {
+	if tl != nil && spec.MaxConcurrent > 0 && int(tl.counts[running]+tl.counts[waiting]) >= spec.MaxConcurrent {
 		return nil, slotError(TypeTool, spec.MaxConcurrent).With("tool_id", t.ID)
 	}
 	if !take {
@@ -251,84 +253,22 @@ func (l *Limits) walk(p *toolkeep.Principal, t *toolkeep.Tool, child, take bool)
 	if tl != nil {
 		tl.add(&spec, now)
 	}
-	return held.seize(a, tl, spec.MaxConcurrent > 0), nil
-}
-
-// Park gives the agent's slot of one of its running calls back while the call waits for
-// its caller's answer; resume takes it again, over the limit if it must. The tool's slot
-// stays, because its upstream still carries the call.
-func (l *Limits) Park(p *toolkeep.Principal) (resume func()) {
-	if l.concurrent <= 0 {
-		return nothing
+	own := &Slots{limits: l}
+	if a != nil {
+		own.agent, own.agentKey = a, agentKey
+		a.counts[running]++
 	}
-	k := l.agentKey(p)
-	s := l.agents.lock(k)
-	defer s.mu.Unlock()
-	a := s.buckets[k]
-	if a == nil || a.slots == 0 {
-		return nothing
+	if spec.MaxConcurrent > 0 {
+		own.tool, own.toolKey, own.most = tl, toolKey, spec.MaxConcurrent
+		tl.counts[running]++
 	}
-	a.slots--
-	a.parked++
-	return sync.OnceFunc(func() {
-		s := l.agents.lock(k)
-		defer s.mu.Unlock()
-		a.slots++
-		a.parked--
-	})
+	return own, nil
 }
 
 // toolKey returns the key of a tool's buckets. It includes the spec: versions with the
 // same limit share buckets, one with another limit has its own.
 func (l *Limits) toolKey(t *toolkeep.Tool, s *toolkeep.RateLimitSpec) key {
 	return l.hash.key(t.Tenant, t.ID, s.Algorithm).with(s.PerMinute).with(s.Burst).with(s.MaxConcurrent)
-}
-
-// slot holds the slots of a running call. A bucket with a slot in use is never dropped
-// from its table, so the pointers stay valid.
-type slot struct {
-	limits            *Limits
-	agentKey, toolKey key
-	agent             *agent
-	tool              *tool
-	released          atomic.Bool
-}
-
-// nothing is the release function of a call without slots.
-func nothing() {}
-
-// seize takes the slots under the locks of their shards and returns the release
-// function. It allocates only if there is something to release.
-func (h *slot) seize(a *agent, t *tool, bounded bool) func() {
-	if a == nil && !bounded {
-		return nothing
-	}
-	own := &slot{limits: h.limits, agentKey: h.agentKey, toolKey: h.toolKey}
-	if a != nil {
-		a.slots++
-		own.agent = a
-	}
-	if bounded {
-		t.slots++
-		own.tool = t
-	}
-	return own.release
-}
-
-func (h *slot) release() {
-	if h.released.Swap(true) {
-		return
-	}
-	if h.agent != nil {
-		s := h.limits.agents.lock(h.agentKey)
-		h.agent.slots--
-		s.mu.Unlock()
-	}
-	if h.tool != nil {
-		s := h.limits.tools.lock(h.toolKey)
-		h.tool.slots--
-		s.mu.Unlock()
-	}
 }
 
 // Status returns the state of the agent's request bucket for the RateLimit headers: the

@@ -85,9 +85,9 @@ func TestBurst(t *testing.T) {
 			take func() error
 		}{
 			"agent": {tc.agent, func() error { return l.TakeRequest(p) }},
-			"pair":  {tc.pair, func() error { _, err := l.Take(p, toolOf("x.y", nil), false); return err }},
+			"pair":  {tc.pair, func() error { _, err := l.Take(p, toolOf("x.y", nil), nil); return err }},
 			"tool": {tc.tool, func() error {
-				_, err := l.Take(p, toolOf("x.z", &toolkeep.RateLimitSpec{PerMinute: 6}), false)
+				_, err := l.Take(p, toolOf("x.z", &toolkeep.RateLimitSpec{PerMinute: 6}), nil)
 				return err
 			}},
 		} {
@@ -121,32 +121,32 @@ func TestRefusedTakesCostNothing(t *testing.T) {
 		var c clock
 		l := New(Config{Concurrent: 1, PerToolRPM: 2, Clock: c.Now})
 		p, tool := agentOf("a"), toolOf("x.y", &toolkeep.RateLimitSpec{PerMinute: 2})
-		release, err := l.Take(p, tool, false)
+		slots, err := l.Take(p, tool, nil)
 		must(t, err)
 		for range 10 {
-			_, err := l.Take(p, tool, false)
+			_, err := l.Take(p, tool, nil)
 			refusal(t, err, toolkeep.ConcurrencyLimitExceeded, TypeAgent)
 			refusal(t, l.Peek(p, tool, false), toolkeep.ConcurrencyLimitExceeded, TypeAgent)
 		}
-		release()
-		_, err = l.Take(p, tool, false)
+		slots.Release()
+		_, err = l.Take(p, tool, nil)
 		must(t, err)
 	})
 	t.Run("the tool refuses, the pair keeps its call", func(t *testing.T) {
 		var c clock
 		l := New(Config{PerToolRPM: 2, Clock: c.Now})
 		tool := toolOf("x.y", &toolkeep.RateLimitSpec{PerMinute: 2, Burst: 1})
-		_, err := l.Take(agentOf("other"), tool, false)
+		_, err := l.Take(agentOf("other"), tool, nil)
 		must(t, err)
 		for range 10 {
-			_, err := l.Take(agentOf("a"), tool, false)
+			_, err := l.Take(agentOf("a"), tool, nil)
 			e := refusal(t, err, toolkeep.RateLimitExceeded, TypeTool)
 			if e.RetryAfter != 30*time.Second {
 				t.Fatalf("RetryAfter %v, want 30s", e.RetryAfter)
 			}
 		}
 		c.pass(30 * time.Second)
-		_, err = l.Take(agentOf("a"), tool, false)
+		_, err = l.Take(agentOf("a"), tool, nil)
 		must(t, err)
 	})
 }
@@ -155,70 +155,36 @@ func TestConcurrency(t *testing.T) {
 	l := New(Config{PerToolRPM: -1})
 	p := agentOf("a")
 	plain, bounded := toolOf("x.plain", nil), toolOf("x.bounded", &toolkeep.RateLimitSpec{MaxConcurrent: 2})
-	var releases []func()
+	var calls []*Slots
 	for range 4 {
-		r, err := l.Take(p, plain, false)
+		s, err := l.Take(p, plain, nil)
 		must(t, err)
-		releases = append(releases, r)
+		calls = append(calls, s)
 	}
-	_, err := l.Take(p, plain, false)
+	_, err := l.Take(p, plain, nil)
 	refusal(t, err, toolkeep.ConcurrencyLimitExceeded, TypeAgent)
 
 	// A child call uses its root's slot but needs one of the tool.
-	for range 2 {
-		r, err := l.Take(p, bounded, true)
+	for i := range 2 {
+		s, err := l.Take(p, bounded, calls[i])
 		must(t, err)
-		releases = append(releases, r)
+		calls = append(calls, s)
 	}
-	_, err = l.Take(p, bounded, true)
+	_, err = l.Take(p, bounded, calls[2])
 	refusal(t, err, toolkeep.ConcurrencyLimitExceeded, TypeTool)
-	_, err = l.Take(agentOf("b"), bounded, false)
+	_, err = l.Take(agentOf("b"), bounded, nil)
 	refusal(t, err, toolkeep.ConcurrencyLimitExceeded, TypeTool)
 
 	for range 3 { // releasing again is harmless
-		releases[0]()
+		calls[0].Release()
 	}
-	_, err = l.Take(p, plain, false)
+	_, err = l.Take(p, plain, nil)
 	must(t, err)
-	_, err = l.Take(p, plain, false)
+	_, err = l.Take(p, plain, nil)
 	refusal(t, err, toolkeep.ConcurrencyLimitExceeded, TypeAgent)
-	releases[4]()
-	_, err = l.Take(agentOf("b"), bounded, false)
+	calls[4].Release()
+	_, err = l.Take(agentOf("b"), bounded, nil)
 	must(t, err)
-}
-
-// Calls that wait for their caller's answer are not concurrent ones; they go on when it
-// comes, whatever runs by then.
-func TestPark(t *testing.T) {
-	l := New(Config{PerToolRPM: -1, Concurrent: 1})
-	p, plain := agentOf("a"), toolOf("x.plain", nil)
-	var resumes, releases []func()
-	for range 4 {
-		r, err := l.Take(p, plain, false)
-		must(t, err)
-		releases = append(releases, r)
-		resumes = append(resumes, l.Park(p))
-	}
-	for i, resume := range resumes {
-		resume()
-		resume()
-		_, err := l.Take(p, plain, false)
-		refusal(t, err, toolkeep.ConcurrencyLimitExceeded, TypeAgent)
-		if i > 0 {
-			releases[i]()
-		}
-	}
-	releases[0]()
-	r, err := l.Take(p, plain, false)
-	must(t, err)
-	r()
-	l.Park(p)() // nothing runs
-	New(Config{Concurrent: -1}).Park(p)()
-	s := l.agents.lock(l.agentKey(p))
-	defer s.mu.Unlock()
-	if a := s.buckets[l.agentKey(p)]; a.slots != 0 || a.parked != 0 {
-		t.Errorf("%+v is left", a)
-	}
 }
 
 func TestUnlimited(t *testing.T) {
@@ -226,10 +192,10 @@ func TestUnlimited(t *testing.T) {
 	p, tool := agentOf("a"), toolOf("x.y", nil)
 	for range 1000 {
 		must(t, l.TakeRequest(p))
-		r, err := l.Take(p, tool, false)
+		r, err := l.Take(p, tool, nil)
 		must(t, err)
 		if r == nil {
-			t.Fatal("no release")
+			t.Fatal("no slots")
 		}
 	}
 	if limit, left, reset := l.Status(p); limit != 0 || left != 0 || reset != 0 {
@@ -307,14 +273,14 @@ func TestAlgorithms(t *testing.T) {
 				c.pass(s.pass)
 				for n := range s.admit {
 					must(t, l.Peek(agentOf("a"), tool, false))
-					if _, err := l.Take(agentOf(fmt.Sprint(n)), tool, false); err != nil {
+					if _, err := l.Take(agentOf(fmt.Sprint(n)), tool, nil); err != nil {
 						t.Fatalf("step %d: call %d refused: %v", i, n, err)
 					}
 				}
 				if s.wait == 0 {
 					continue
 				}
-				_, err := l.Take(agentOf("a"), tool, false)
+				_, err := l.Take(agentOf("a"), tool, nil)
 				if e := refusal(t, err, toolkeep.RateLimitExceeded, TypeTool); e.RetryAfter != s.wait {
 					t.Fatalf("step %d: RetryAfter %v, want %v", i, e.RetryAfter, s.wait)
 				}
@@ -328,9 +294,9 @@ func TestVersionsShareTheToolsBucket(t *testing.T) {
 	l := New(Config{Clock: new(clock).Now})
 	one, two := toolOf("x.y", &toolkeep.RateLimitSpec{PerMinute: 1}), toolOf("x.y", &toolkeep.RateLimitSpec{PerMinute: 1})
 	two.Version = "1.1.0"
-	_, err := l.Take(agentOf("a"), one, false)
+	_, err := l.Take(agentOf("a"), one, nil)
 	must(t, err)
-	_, err = l.Take(agentOf("a"), two, false)
+	_, err = l.Take(agentOf("a"), two, nil)
 	refusal(t, err, toolkeep.RateLimitExceeded, TypeTool)
 }
 
@@ -389,7 +355,7 @@ func TestBucketsAreBounded(t *testing.T) {
 		holders := map[string]bool{}
 		for i := range 1000 {
 			name := fmt.Sprint(i)
-			if _, err := l.Take(agentOf(name), tool, false); err == nil {
+			if _, err := l.Take(agentOf(name), tool, nil); err == nil {
 				holders[name] = true
 			} else {
 				refusal(t, err, toolkeep.RateLimitExceeded, TypeAgent)
@@ -399,7 +365,7 @@ func TestBucketsAreBounded(t *testing.T) {
 			t.Fatalf("%d holders", len(holders))
 		}
 		for name := range holders {
-			_, err := l.Take(agentOf(name), tool, false)
+			_, err := l.Take(agentOf(name), tool, nil)
 			refusal(t, err, toolkeep.ConcurrencyLimitExceeded, TypeAgent)
 		}
 	})
@@ -440,7 +406,7 @@ func TestHammer(t *testing.T) {
 					}
 					l.Status(p)
 					_ = l.Peek(p, tool, false)
-					release, err := l.Take(p, tool, false)
+					slots, err := l.Take(p, tool, nil)
 					if err != nil {
 						continue
 					}
@@ -450,8 +416,8 @@ func TestHammer(t *testing.T) {
 					for m := runningMost.Load(); n > m && !runningMost.CompareAndSwap(m, n); m = runningMost.Load() {
 					}
 					running.Add(-1)
-					release()
-					release()
+					slots.Release()
+					slots.Release()
 				}
 			})
 		}
@@ -474,7 +440,7 @@ func TestHammer(t *testing.T) {
 	c.pass(time.Hour)
 	for i := range agents { // all slots were released
 		for range 3 {
-			_, err := l.Take(agentOf(fmt.Sprint(i)), toolOf("x.z", nil), false)
+			_, err := l.Take(agentOf(fmt.Sprint(i)), toolOf("x.z", nil), nil)
 			must(t, err)
 		}
 	}
@@ -496,11 +462,11 @@ func BenchmarkTake(b *testing.B) {
 	l := New(Config{PerToolRPM: maxCount})
 	p, tool := agentOf("a"), toolOf("x.y", &toolkeep.RateLimitSpec{PerMinute: maxCount, MaxConcurrent: 10})
 	for b.Loop() {
-		release, err := l.Take(p, tool, false)
+		slots, err := l.Take(p, tool, nil)
 		if err != nil {
 			b.Fatal(err)
 		}
-		release()
+		slots.Release()
 	}
 }
 

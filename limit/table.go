@@ -44,7 +44,7 @@ func mix(x, y uint64) uint64 {
 // bucket is an entry of a table.
 type bucket interface {
 	freeAt() int64 // when it is equivalent to a new one
-	pinned() bool  // whether a slot is in use
+	pinned() bool  // whether a call refers to it
 }
 
 // table is a bounded map of buckets in shards, each with its own lock.
@@ -132,7 +132,7 @@ func (s *shard[T, B]) sweep(now int64) {
 }
 
 // dropOne drops, of a small sample, the bucket that will be full soonest: its owner
-// gains least. A bucket with a slot in use stays.
+// gains least. A bucket that a call refers to stays.
 func (s *shard[T, B]) dropOne() bool {
 	var victim key
 	var soonest B

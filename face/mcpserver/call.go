@@ -324,18 +324,26 @@ type askingCaller struct{ caller }
 func (c askingCaller) Capabilities() []byte { return c.x.caps }
 
 // Ask implements toolkeep.Asker.
-func (c askingCaller) Ask(ctx context.Context, method string, params []byte) ([]byte, error) {
-	defer toolkeep.PauseTimeout(ctx)() // a person may take longer than the tool
+func (c askingCaller) Ask(ctx context.Context, method string, params []byte) (result []byte, err error) {
+	defer goesOn(ctx, &err, toolkeep.PauseTimeout(ctx)) // a person may take longer than the tool
 	if c.x.park != nil {
 		return c.x.park.ask(ctx, method, params)
 	}
 	return c.x.askClient(ctx, method, params)
 }
 
+// goesOn ends a pause. The answer is of no use to a call that ended while it waited to go on.
+func goesOn(ctx context.Context, err *error, resume func()) {
+	resume()
+	if *err == nil {
+		*err = ctx.Err()
+	}
+}
+
 // AskAll sends several questions at once: inputRequests and the result are the raw objects of
 // 2026-07-28, and names are kept. It exists for upstreams of that revision.
 func (c askingCaller) AskAll(ctx context.Context, inputRequests []byte) (inputResponses []byte, err error) {
-	defer toolkeep.PauseTimeout(ctx)()
+	defer goesOn(ctx, &err, toolkeep.PauseTimeout(ctx))
 	var list []*inputRequest
 	for name, v := range mcp.Members(inputRequests) {
 		if len(list) == maxOpen {

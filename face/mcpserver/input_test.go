@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -63,6 +64,56 @@ func TestQuestionsReachTheOfficialClient(t *testing.T) {
 				t.Error(got)
 			}
 		})
+	}
+}
+
+// endsAtAnswer is a call that ends while it waits to go on.
+type endsAtAnswer struct{ end func() }
+
+func (endsAtAnswer) Pause()   {}
+func (endsAtAnswer) Resume()  {}
+func (h endsAtAnswer) Await() { h.end() }
+
+// TestAnswersToACallThatEnds: an answer is an error if the call ended before it could go on.
+func TestAnswersToACallThatEnds(t *testing.T) {
+	s := newSystem(t)
+	got := make(chan error, 2)
+	s.Invoker = fakeInvoker(func(ctx context.Context, _ *toolkeep.Principal, c *toolkeep.Call) (*toolkeep.Result, error) {
+		for _, ask := range []func(context.Context) error{
+			func(ctx context.Context) error {
+				_, err := c.Caller.(toolkeep.Asker).Ask(ctx, mcp.MethodElicit, []byte(formQuestion))
+				return err
+			},
+			func(ctx context.Context) error {
+				_, err := c.Caller.(toolkeep.BatchAsker).AskAll(ctx, []byte(`{"q":{"method":"elicitation/create","params":`+formQuestion+`}}`))
+				return err
+			},
+		} {
+			ctx, cancel := context.WithCancel(ctx)
+			ctx, over := toolkeep.OnPause(ctx, endsAtAnswer{cancel})
+			got <- ask(ctx)
+			over()
+		}
+		return &toolkeep.Result{State: toolkeep.CallSucceeded, Output: []byte(`{}`)}, nil
+	})
+	s.publish(manifest("demo.echo"))
+	s.start()
+	for _, version := range []string{"2025-11-25", "2026-07-28"} {
+		asked := 0
+		cs := sdkClient(t, s, "/mcp/all", &sdk.ClientOptions{
+			ElicitationHandler: func(context.Context, *sdk.ElicitRequest) (*sdk.ElicitResult, error) {
+				asked++
+				return &sdk.ElicitResult{Action: "accept", Content: map[string]any{"city": "Paris"}}, nil
+			},
+		}, version)
+		if _, err := cs.CallTool(t.Context(), &sdk.CallToolParams{Name: "demo__echo", Arguments: map[string]any{"text": "x"}}); err != nil || asked != 2 {
+			t.Fatalf("%s: %v, asked %d times", version, err, asked)
+		}
+		for range 2 {
+			if err := <-got; !errors.Is(err, context.Canceled) {
+				t.Errorf("%s: the call that ended got an answer, or %v", version, err)
+			}
+		}
 	}
 }
 
