@@ -46,9 +46,11 @@ func (f KeyFile) keep(text string) error {
 	if text == "" { // another node was first
 		return os.Remove(f.Path)
 	}
-	err := datadir.WriteFile(f.Path, text+"\n")
+	if err := datadir.WriteFile(f.Path, text+"\n"); err != nil {
+		return err
+	}
 	if f.Written != nil {
 		f.Written()
 	}
-	return err
+	return nil
 }

@@ -52,6 +52,14 @@ func TestKeyFile(t *testing.T) {
 	if p := must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), read(), "127.0.0.1")); p.KeyID != id {
 		t.Errorf("the file has the key %s, want %s", p.KeyID, id)
 	}
+	empty := newMemory()
+	nowhere := KeyFile{Path: filepath.Join(t.TempDir(), "absent", "admin.key"), Written: func() { t.Error("Written was called, and nothing was written") }}
+	if _, err := nowhere.Bootstrap(t.Context(), open(t, Config{Store: empty, Load: empty.keys})); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+	if keys, _, _ := empty.keys(t.Context()); len(keys) != 0 {
+		t.Error("a key was stored whose text is nowhere")
+	}
 	folder := KeyFile{Path: t.TempDir()}
 	if _, err := folder.Recover(t.Context(), a); err == nil || errors.As(err, new(*toolkeep.Error)) || !strings.Contains(err.Error(), "move "+folder.Path+" away") {
 		t.Error(err)
