@@ -113,11 +113,12 @@ func TestEveryPlace(t *testing.T) {
 		}
 		defer f.Close()
 		to := filepath.Join(t.TempDir(), "data")
-		if _, err := (&Config{Data: to, Database: files{}, Warn: func(string) {}}).Restore(t.Context(), f, false); err != nil {
+		done, err := (&Config{Data: to, Database: files{}, Warn: func(string) {}}).Restore(t.Context(), f, false)
+		if err != nil {
 			t.Fatalf("the backup is not restored: %v", err)
 		}
-		if got := all(t, to); !slices.Equal(got, want) {
-			t.Errorf("secrets %v: restored are\n%q, want\n%q", secrets, got, want)
+		if got := all(t, to); !slices.Equal(got, want) || done.Files != len(want) {
+			t.Errorf("secrets %v: restored are %d files\n%q, want\n%q", secrets, done.Files, got, want)
 		}
 	}
 }

@@ -31,7 +31,7 @@ type Restored struct {
 	Made    time.Time `json:"made"`    // the archive
 	Version string    `json:"version"` // of the program that made it
 	Schema  int64     `json:"schema"`
-	Files   int       `json:"files"`
+	Files   int       `json:"files"`       // unpacked
 	Aside   string    `json:"moved_aside"` // where what was there is now; "" where nothing was
 }
 
@@ -71,7 +71,8 @@ func (c *Config) Restore(ctx context.Context, archive io.Reader, force bool) (*R
 			c.warn("the archive has no %s: %s", p.Name, p.Missing)
 		}
 	}
-	return &Restored{Data: dir, Made: r.note.Made, Version: r.note.Version, Schema: r.schema, Files: r.files, Aside: aside}, nil
+	// noteName is not unpacked.
+	return &Restored{Data: dir, Made: r.note.Made, Version: r.note.Version, Schema: r.schema, Files: r.files - 1, Aside: aside}, nil
 }
 
 // restorer unpacks one archive into a folder inside of the data directory, which
