@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
@@ -21,8 +20,6 @@ const (
 	maxNote     = 8 << 10  // bytes
 )
 
-var plainName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,63}$`)
-
 // notebook returns the file of a notebook of the caller's tenant:
 // <dir>/<folder of the tenant>/<notebook>.jsonl.
 func (e *Executor) notebook(x *toolkeep.Execution) (string, *toolkeep.Error) {
@@ -32,7 +29,7 @@ func (e *Executor) notebook(x *toolkeep.Execution) (string, *toolkeep.Error) {
 		return "", err
 	}
 	name := text(x.Args, "notebook", "default")
-	if !plainName.MatchString(name) {
+	if !datadir.PlainName(name) {
 		return "", bad("/notebook", "pattern", "a notebook's name has small letters, digits, _ and -, at most 64")
 	}
 	tenant := ""

@@ -50,7 +50,6 @@ type binding struct {
 // Bounds and defaults.
 const (
 	maxPath    = 4096
-	maxElement = 255
 	maxBinding = 64 << 10
 
 	defaultContent = 1 << 20  // bytes that one call reads or writes

@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/datadir"
 )
 
 const (
@@ -250,7 +251,7 @@ func (c *call) list() (*toolkeep.Output, *toolkeep.Error) {
 	var after string
 	if cursor := c.b.text(c.x.Args, "cursor", ""); cursor != "" {
 		raw, bad := base64.RawURLEncoding.DecodeString(cursor)
-		if bad != nil || len(raw) > maxElement {
+		if bad != nil || len(raw) > datadir.MaxElement {
 			return nil, badInput(c.b.name("cursor"), "format", "the cursor did not come from a list; start without it")
 		}
 		after = string(raw)

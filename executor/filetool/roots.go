@@ -233,8 +233,8 @@ func (r *resolver) find(arg, p string, write bool) (*target, *toolkeep.Error) {
 		switch {
 		case el == "..":
 			return nil, denied(`%s has an element ".."; name the file by its path from the folder`, shown(p))
-		case len(el) > maxElement:
-			return nil, badInput(arg, "maxLength", "an element of the path has %d bytes; at most %d are allowed", len(el), maxElement)
+		case len(el) > datadir.MaxElement:
+			return nil, badInput(arg, "maxLength", "an element of the path has %d bytes; at most %d are allowed", len(el), datadir.MaxElement)
 		case strings.HasPrefix(el, temporary):
 			return nil, denied("%s is the name of a file that is being written", shown(p))
 		}
