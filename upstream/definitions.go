@@ -42,7 +42,9 @@ type Definitions struct {
 	// Withheld gives, by name, why some of Tools must not be used.
 	Withheld map[string]string
 
-	partial bool // only the tools were read
+	partial bool      // only the tools were read
+	read    time.Time // when the tools came
+	noted   bool      // what the session shows was noted
 	// lacks is the person whose secret was redacted from them, because they were read
 	// in that person's session; the zero value is no person.
 	lacks reader
@@ -99,8 +101,12 @@ func (d *definitions) headerParams(tool string) []mcp.HeaderParam {
 		d.params = make(map[string][]mcp.HeaderParam)
 		for _, def := range d.last.Tools {
 			// Tools with an invalid header mark are left out, see callable.
-			if list, err := mcp.HeaderParams(mcp.Get(def, "inputSchema")); err == nil && list != nil {
-				d.params[mcp.Text(def, "name")] = list
+			name := mcp.Text(def, "name")
+			if _, twice := d.params[name]; twice {
+				continue // the first one stands
+			}
+			if list, err := mcp.HeaderParams(mcp.Get(def, "inputSchema")); err == nil {
+				d.params[name] = list
 			}
 		}
 	}
@@ -177,7 +183,7 @@ func (s *server) compare(ctx context.Context, p *toolkeep.Principal) (Definition
 		return Definitions{}, err
 	}
 	d := sl.sess.state.defs
-	got = s.undisputed(sl.sess, got, true)
+	got = s.undisputed(sl.sess, got, true, false)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return s.complete(sl.sess, got, true), nil
@@ -285,6 +291,9 @@ func (s *server) read(ctx context.Context, sess *session, tools bool) (Definitio
 		switch {
 		case err == nil:
 			*l.in(&d) = list
+			if l.capability == "tools" {
+				d.read = time.Now()
+			}
 		case l.capability != "tools" && toolkeep.IsCode(err, toolkeep.MCPError) && ctx.Err() == nil && sess.link.ended() == nil:
 			sess.state.log.note("a list cannot be read: " + err.Error())
 			known, _ := sess.state.defs.get()
@@ -297,6 +306,7 @@ func (s *server) read(ctx context.Context, sess *session, tools bool) (Definitio
 		d.Tools = s.callable(sess, d.Tools)
 	}
 	d.Tools, d.Withheld = s.taken(sess, d.Tools)
+	s.doubled(d.Tools)
 	d.At = s.config.Clock()
 	return s.ownTaken(sess, d), nil
 }

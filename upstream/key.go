@@ -36,6 +36,9 @@ type sessionSelector struct {
 	caps  []byte // client capabilities, raw JSON object
 	// reads: the session reads the lists itself, so begin need not.
 	reads bool
+	// background: no caller waits for it. It ends no other session to have room, and its
+	// failures do not count against the server.
+	background bool
 	// older: use initialize if the server supports it, so that its requests and
 	// notifications match the caller's revision.
 	older bool

@@ -157,6 +157,11 @@ func (s *server) httpConfig(ctx context.Context, k key, st *tenantState, given *
 		return out, nil
 	}
 	c.Unauthorized = func(ctx context.Context, r *http.Response) error {
+		if auth != nil && inBackground(ctx) && k.subject != "" {
+			// The person did not ask for a login.
+			return toolkeep.NewError(toolkeep.SecretAccessDenied, "the MCP server %s refused the login (HTTP %d)", s.spec.Name, r.StatusCode).
+				With("server", s.spec.Name).With("status", r.StatusCode)
+		}
 		if auth != nil {
 			return auth.Unauthorized(ctx, r)
 		}

@@ -5,8 +5,10 @@ package upstream
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/toolkeep/toolkeep"
@@ -186,4 +188,180 @@ func TestCallersOwnSession(t *testing.T) {
 	}
 	p.accepts(changedDef)
 	call(t, p.s, toolCall(alice(), "x", ""))
+}
+
+// TestDoubledName: of a name that stands twice in one list the first definition counts, and two
+// different ones are never the accepted one, in whatever order and however often they are read.
+func TestDoubledName(t *testing.T) {
+	for _, list := range []string{changedDef + "," + pinnedDef, pinnedDef + "," + changedDef} {
+		p := newPersons(t, nil)
+		p.offers("alice", list)
+		call(t, p.s, toolCall(alice(), "x", ""))
+		for range 3 {
+			p.recheck(false, "Reads fast.")
+		}
+		p.offers("bob", pinnedDef)
+		call(t, p.s, toolCall(bob(), "x", ""))
+		p.recheck(false, "Reads fast.")
+		p.refresh(alice(), "Reads fast.")
+		p.mu.Lock()
+		if slices.Contains(p.told, "Reads.") {
+			t.Errorf("told were %q", p.told)
+		}
+		p.mu.Unlock()
+		p.offers("alice", pinnedDef+","+pinnedDef)
+		p.recheck(false, "Reads.")
+	}
+}
+
+// TestRecheckEndsNoSession: a session that is opened for nobody's call ends no other one, and
+// goes first where a person's needs room.
+func TestRecheckEndsNoSession(t *testing.T) {
+	p := newPersons(t, func(_ *Config, s *Spec) { s.MaxSessions = 2 })
+	p.offers("alice", changedDef)
+	p.offers("bob", pinnedDef)
+	p.offers("", pinnedDef)
+	call(t, p.s, toolCall(alice(), "x", ""))
+	call(t, p.s, toolCall(bob(), "x", ""))
+	d, err := p.s.Recheck(t.Context(), "acme", "s", true)
+	if !toolkeep.IsCode(err, toolkeep.ConcurrencyLimitExceeded) {
+		t.Errorf("a third session of two: %v", err)
+	}
+	if got := descriptionOf(d); got != "Reads fast." {
+		t.Errorf("the tool is %q", got)
+	}
+	if err := p.s.Restart(alice(), "s"); err != nil {
+		t.Fatal(err)
+	}
+	call(t, p.s, toolCall(alice(), "x", ""))
+	p.recheck(true, "Reads fast.") // there is room now
+	call(t, p.s, toolCall(bob(), "x", ""))
+	p.recheck(false, "Reads fast.")
+	if st := status(t, p.s, alice()); st.Sessions != 2 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// TestRecheckCountsNoFailures: sessions that are opened for nobody's call and fail, or end, do
+// not have the calls of persons refused, and show no login that nobody needs.
+func TestRecheckCountsNoFailures(t *testing.T) {
+	for _, status := range []int{http.StatusInternalServerError, http.StatusUnauthorized} {
+		p := newPersons(t, nil)
+		p.offers("bob", pinnedDef)
+		p.mu.Lock()
+		p.refuses[""] = status
+		p.mu.Unlock()
+		for range 8 {
+			if _, err := p.s.Recheck(t.Context(), "acme", "s", true); err == nil {
+				t.Fatal("it was read")
+			}
+		}
+		srv, err := p.s.open(bob(), "s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := &srv.state("acme").health
+		h.mu.Lock()
+		if h.failed || len(h.fails) > 0 || h.login != nil || h.last != "" {
+			t.Errorf("HTTP %d counts: %+v", status, h.fails)
+		}
+		h.mu.Unlock()
+		call(t, p.s, toolCall(bob(), "x", ""))
+	}
+}
+
+// TestStaleReads: what was read before does not replace what was read since, in the same session
+// or in another one.
+func TestStaleReads(t *testing.T) {
+	p := newPersons(t, nil)
+	p.offers("alice", pinnedDef)
+	p.offers("", pinnedDef)
+	call(t, p.s, toolCall(alice(), "x", ""))
+	srv, err := p.s.open(alice(), "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sess := srv.personalSessions("acme", 0)[0]
+	old, err := srv.read(t.Context(), sess, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.offers("alice", changedDef)
+	p.refresh(alice(), "Reads fast.")
+	srv.keep(sess, old, false)
+	if d, _ := srv.state("acme").defs.get(); descriptionOf(d) != "Reads fast." {
+		t.Error("an older read of the session replaced the newer one")
+	}
+	p.recheck(false, "Reads fast.")
+	if old, err = srv.read(t.Context(), sess, true); err != nil {
+		t.Fatal(err)
+	}
+	p.offers("alice", pinnedDef)
+	p.refresh(alice(), "Reads.")
+	srv.keep(sess, old, false)
+	if d, _ := srv.state("acme").defs.get(); descriptionOf(d) != "Reads." {
+		t.Error("an older read of the session replaced the newer one")
+	}
+	p.offers("alice", changedDef)
+	p.refresh(alice(), "Reads fast.")
+
+	// The session that shows it is gone, so it does not answer for it any more.
+	p.offers("bob", pinnedDef)
+	call(t, p.s, toolCall(bob(), "x", ""))
+	other := slices.DeleteFunc(srv.personalSessions("acme", 0), func(o *session) bool { return o == sess })[0]
+	old, err = srv.read(t.Context(), other, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.refresh(alice(), "Reads fast.")
+	srv.mu.Lock()
+	for _, sl := range srv.slots {
+		if sl.sess == sess {
+			srv.retire(sl)
+		}
+	}
+	srv.mu.Unlock()
+	srv.keep(other, old, false)
+	if d, _ := srv.state("acme").defs.get(); descriptionOf(d) != "Reads fast." {
+		t.Error("an older read of another session replaced the newer one")
+	}
+	p.recheck(false, "Reads.")
+}
+
+// TestRecheckWaitsForNoSlowSession: what a person's session shows is stored while the tenant's
+// session hangs.
+func TestRecheckWaitsForNoSlowSession(t *testing.T) {
+	p := newPersons(t, nil)
+	p.offers("alice", changedDef)
+	call(t, p.s, toolCall(alice(), "x", ""))
+	p.recheck(false, "Reads fast.")
+	hang := make(chan struct{})
+	var late atomic.Bool
+	p.mu.Lock()
+	p.onList = func(who string) <-chan struct{} {
+		if who == "" {
+			return hang
+		}
+		late.Store(true)
+		return nil
+	}
+	p.mu.Unlock()
+	eventually(t, "the new session is read once more by itself", late.Load)
+	p.offers("alice", pinnedDef)
+	p.offers("", pinnedDef)
+	done := make(chan struct{})
+	go func() { defer close(done); p.recheck(true, "Reads fast.") }()
+	stored := func() string {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.told[len(p.told)-1]
+	}
+	eventually(t, "the person's session is stored", func() bool { return stored() == "Reads." })
+	p.offers("alice", changedDef)
+	p.refresh(alice(), "Reads fast.")
+	close(hang)
+	<-done
+	if got := stored(); got != "Reads fast." {
+		t.Errorf("at the end it is %q", got)
+	}
 }

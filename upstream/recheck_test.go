@@ -132,7 +132,7 @@ func TestRecheckReadsTheOldestFirst(t *testing.T) {
 		}
 		for _, sess := range list {
 			seen[sess] = true
-			sess.showed(nil)
+			sess.showed(&Definitions{read: time.Now()})
 		}
 	}
 	if len(seen) != 40 {

@@ -57,7 +57,9 @@ type slot struct {
 	retired bool      // no longer in slots
 	once    bool
 	reads   bool // created to read the lists
-	user    user // who used it last
+	// background: opened for no caller, and none has used it since.
+	background bool
+	user       user // who used it last
 }
 
 // user is who a session in use is charged to.
@@ -132,6 +134,7 @@ func (s *server) reserve(p sessionSelector, st *tenantState, who *toolkeep.Princ
 	if sl = s.find(p); sl != nil {
 		sl.uses++
 		sl.user = userOf(who)
+		sl.background = sl.background && p.background
 		select {
 		case <-sl.ready:
 			return sl, true, nil
@@ -145,7 +148,7 @@ func (s *server) reserve(p sessionSelector, st *tenantState, who *toolkeep.Princ
 	if u := userOf(who); u.subject != "" && s.used(u) >= share(s.spec.MaxSessions) {
 		return nil, false, greedy(s.spec.Name, share(s.spec.MaxSessions))
 	}
-	if len(s.slots) >= s.spec.MaxSessions && !s.evict() {
+	if len(s.slots) >= s.spec.MaxSessions && (p.background || !s.evict()) {
 		return nil, false, busy(s.spec.Name, s.spec.MaxSessions)
 	}
 	k := p.key
@@ -153,7 +156,7 @@ func (s *server) reserve(p sessionSelector, st *tenantState, who *toolkeep.Princ
 		s.counter++
 		k.exclusive = s.counter
 	}
-	sl = &slot{key: k, since: s.config.Clock(), ready: make(chan struct{}), uses: 1, once: p.once, reads: p.reads, user: userOf(who)}
+	sl = &slot{key: k, since: s.config.Clock(), ready: make(chan struct{}), uses: 1, once: p.once, reads: p.reads, background: p.background, user: userOf(who)}
 	s.slots[k] = sl
 	s.work.Go(func() { s.start(sl, p, st, who) })
 	return sl, false, nil
@@ -189,12 +192,13 @@ func (s *server) find(p sessionSelector) *slot {
 	return nil
 }
 
-// evict retires the session that has been idle longest, and reports whether there was
-// one. It is called with mu held.
+// evict retires one that was opened for no caller, else the session that has been idle
+// longest, and reports whether there was one. It is called with mu held.
 func (s *server) evict() bool {
 	var oldest *slot
 	for _, sl := range s.slots {
-		if sl.uses == 0 && (oldest == nil || sl.last.Before(oldest.last)) {
+		if sl.uses == 0 && (oldest == nil || sl.background && !oldest.background ||
+			sl.background == oldest.background && sl.last.Before(oldest.last)) {
 			oldest = sl
 		}
 	}
@@ -258,6 +262,7 @@ func (s *server) lost(sl *slot, cause error) {
 		return
 	}
 	s.retire(sl)
+	background := sl.background
 	s.mu.Unlock()
 	st := sl.sess.state
 	st.health.ended()
@@ -268,7 +273,9 @@ func (s *server) lost(sl *slot, cause error) {
 		why, last := s.obituary(sl.sess, cause)
 		st.log.note("session lost: " + last)
 		s.config.Log.Warn("MCP server lost", "server", s.spec.Name, "tenant", st.tenant, "reason", last)
-		st.health.fail(&s.config.Config, s.config.Clock(), why, last)
+		if !background {
+			st.health.fail(&s.config.Config, s.config.Clock(), why, last)
+		}
 	}
 	sl.sess.mu.Lock()
 	bindings := slices.Clone(sl.sess.bindings)
@@ -307,16 +314,21 @@ func (s *server) obituary(sess *session, cause error) (why, last string) {
 // while others wait.
 func (s *server) start(sl *slot, p sessionSelector, st *tenantState, who *toolkeep.Principal) {
 	ctx, cancel := context.WithTimeout(s.config.ctx, s.spec.StartTimeout)
-	e := st.health.begin(ctx, &s.config.Config, s.spec.Name)
+	var e *toolkeep.Error
+	if !p.background { // callers do not wait for that one; the pause was asked for by reserve
+		e = st.health.begin(ctx, &s.config.Config, s.spec.Name)
+	}
 	cancel()
 	var sess *session
 	if e == nil {
-		defer st.health.over()
+		if !p.background {
+			defer st.health.over()
+		}
 		ctx, cancel = context.WithTimeout(s.config.ctx, s.spec.StartTimeout)
 		defer cancel()
 		var err error
 		if sess, err = s.open(ctx, p, st, who); err != nil {
-			e = s.startError(ctx, err, st)
+			e = s.startError(ctx, err, st, sl)
 			st.older.Store(false) // the stored result may be wrong
 		}
 	}
@@ -342,8 +354,8 @@ func (s *server) start(sl *slot, p sessionSelector, st *tenantState, who *toolke
 }
 
 // startError turns a start failure into the callers' error, and counts it if it is the
-// server's fault.
-func (s *server) startError(ctx context.Context, err error, st *tenantState) *toolkeep.Error {
+// server's fault and a caller waits.
+func (s *server) startError(ctx context.Context, err error, st *tenantState, sl *slot) *toolkeep.Error {
 	now := s.config.Clock()
 	if s.config.ctx.Err() != nil {
 		return draining()
@@ -376,6 +388,12 @@ func (s *server) startError(ctx context.Context, err error, st *tenantState) *to
 	}
 	st.log.note("start failed: " + last)
 	s.config.Log.Warn("MCP server not started", "server", s.spec.Name, "tenant", st.tenant, "code", own.Code, "reason", last)
+	s.mu.Lock()
+	background := sl.background
+	s.mu.Unlock()
+	if background {
+		return own
+	}
 	switch own.Code {
 	case toolkeep.LoginRequired, toolkeep.SecretNotFound, toolkeep.SecretAccessDenied, toolkeep.SecretRetrievalFailed,
 		toolkeep.DestinationForbidden, toolkeep.RateLimitExceeded, toolkeep.Backpressure:

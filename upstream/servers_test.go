@@ -749,7 +749,7 @@ func (e *endsSoon) Is(target error) bool {
 func TestStartErrorOfALackThatEnds(t *testing.T) {
 	servers := start(t, testConfig(t), stdioSpec(t, ""))
 	for _, s := range servers.servers {
-		if e := s.startError(t.Context(), &endsSoon{}, s.state("acme")); e == nil || e.Code != toolkeep.Backpressure {
+		if e := s.startError(t.Context(), &endsSoon{}, s.state("acme"), &slot{}); e == nil || e.Code != toolkeep.Backpressure {
 			t.Errorf("%v", e)
 		}
 	}

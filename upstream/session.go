@@ -73,9 +73,10 @@ type session struct {
 	watched   map[string]*watch             // resources, by URI
 	turns     map[string]*turn              // subscriptions that are being changed, by URI
 	// shown are the digests of the definitions that a person's session showed when it was
-	// read last, at listed, by the tools' names.
+	// read last, by the tools' names; listed is when they came, in every session.
 	shown  map[string][sha256.Size]byte
 	listed time.Time
+	tried  time.Time // when Recheck began to read it last
 }
 
 // shut ends the session and returns when nothing of it is left.

@@ -135,10 +135,18 @@ func (s *server) keep(sess *session, got Definitions, all bool) (more bool) {
 	d := sess.state.defs
 	d.telling.Lock()
 	defer d.telling.Unlock()
-	sess.showed(got.Tools)
-	got = s.undisputed(sess, got, all)
+	if sess.showed(&got) {
+		return false // this session was read again since
+	}
+	d.mu.Lock()
+	latest := d.last.read
+	d.mu.Unlock()
+	got = s.undisputed(sess, got, all, got.read.Before(latest))
 	d.mu.Lock()
 	next := s.complete(sess, got, all)
+	if next.read.Before(latest) {
+		next.read = latest
+	}
 	same := d.seen && sameDefinitions(&d.last, &next)
 	d.whole = d.whole || s.whole(sess, all)
 	next.Settled = d.whole && (next.Settled || same && d.last.Settled)
@@ -200,19 +208,24 @@ func withheldOf(old, now *Definitions) map[string]string {
 	return out
 }
 
-// merged is the old tools, with the new ones replacing or following them.
+// merged is the old tools, with the new ones replacing or following them. Of a name that
+// stands twice in one list, the first one counts.
 func merged(old, now [][]byte) [][]byte {
 	at := make(map[string]int, len(old)+len(now))
 	out := make([][]byte, 0, len(old)+len(now))
 	for _, list := range [][][]byte{old, now} {
+		here := make(map[string]bool, len(list))
 		for _, def := range list {
 			name := mcp.Text(def, "name")
-			if i, has := at[name]; has && name != "" {
+			i, has := at[name]
+			switch {
+			case name == "" || !has:
+				at[name] = len(out)
+				out = append(out, def)
+			case !here[name]:
 				out[i] = def
-				continue
 			}
-			at[name] = len(out)
-			out = append(out, def)
+			here[name] = true
 		}
 	}
 	return out
