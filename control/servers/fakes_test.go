@@ -160,6 +160,8 @@ type pool struct {
 	// whether a person's session is open.
 	refuses error
 	lets    bool
+	// onDefinitions is told of what Recheck reads.
+	onDefinitions func(server, tenant string, d upstream.Definitions)
 }
 
 func (p *pool) tell(what string) {
@@ -221,13 +223,17 @@ func (p *pool) Compare(_ context.Context, _ *toolkeep.Principal, name string) (u
 	return p.read()
 }
 
-func (p *pool) Recheck(_ context.Context, _, name string, alone bool) (upstream.Definitions, error) {
+func (p *pool) Recheck(_ context.Context, tenant, name string, alone bool) (upstream.Definitions, error) {
 	p.tell(fmt.Sprintf("recheck %s alone:%t", name, alone))
 	p.mu.Lock()
-	lets, refuses := p.lets, p.refuses
+	lets, refuses, tell := p.lets, p.refuses, p.onDefinitions
 	p.mu.Unlock()
 	if lets || alone && refuses == nil {
-		return p.read()
+		d, err := p.read()
+		if err == nil {
+			tell(name, tenant, d)
+		}
+		return d, err
 	}
 	if alone {
 		return upstream.Definitions{}, refuses
@@ -340,6 +346,7 @@ func newFixture(t *testing.T, change func(*Config)) *fixture {
 		change(&c)
 	}
 	h.Servers = New(c)
+	h.pool.onDefinitions = h.DefinitionsRead
 	if err := h.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -11,27 +11,34 @@ import (
 	"github.com/toolkeep/toolkeep/upstream"
 )
 
-// Pauses between two looks at a server of which tools are held.
+// Pauses between two looks at a server of which tools are held. After a session of the
+// tenant could not be opened or read, the next one is tried later, after at most
+// recheckFailed.
 const (
-	recheckLeast = 2 * time.Second
-	recheckMost  = 10 * time.Second
+	recheckLeast  = 2 * time.Second
+	recheckMost   = 10 * time.Second
+	recheckFailed = time.Minute
 )
 
-// recheck reads the definitions of servers that have held tools again. A hold ends when
-// the pinned definition is back, also at a server without calls. A server with sessions a
-// person is read in those that are open, and in one of the tenant where the definition has
-// the credentials for it.
+// watched is a server of which tools are held. Of its fields, the goroutine that looks at
+// it has those after busy.
+type watched struct {
+	at   time.Time // the next look
+	wait time.Duration
+	busy atomic.Bool // a server that hangs delays no other
+
+	// persons: it lets in persons only, so a session of the tenant is not tried again.
+	persons bool
+	alone   time.Time // the next session of the tenant
+	failed  time.Duration
+}
+
+// recheck looks again and again at the servers of which tools are held: a hold ends when
+// the pinned definition is back, also at a server that nobody calls.
 func (s *Servers) recheck() {
 	t := time.NewTicker(recheckLeast)
 	defer t.Stop()
-	type look struct {
-		at   time.Time // the next one
-		wait time.Duration
-		busy atomic.Bool // a server that hangs delays no other
-		// persons: it lets in persons only, so it is not asked without one again
-		persons atomic.Bool
-	}
-	looks := map[tenantServer]*look{}
+	all := map[tenantServer]*watched{}
 	for {
 		select {
 		case <-s.run.Done():
@@ -39,63 +46,50 @@ func (s *Servers) recheck() {
 		case <-t.C:
 		}
 		now, held := time.Now(), s.heldServers()
-		for v := range looks {
+		for v := range all {
 			if held[v] == "" {
-				delete(looks, v)
+				delete(all, v)
 			}
 		}
 		for v, session := range held {
-			l := looks[v]
-			if l == nil {
-				l = new(look)
-				looks[v] = l
+			w := all[v]
+			if w == nil {
+				w = new(watched)
+				all[v] = w
 			}
-			if now.Before(l.at) || !l.busy.CompareAndSwap(false, true) {
+			if now.Before(w.at) || !w.busy.CompareAndSwap(false, true) {
 				continue
 			}
-			l.wait = min(max(2*l.wait, recheckLeast), recheckMost)
-			l.at = now.Add(l.wait)
+			w.wait = min(max(2*w.wait, recheckLeast), recheckMost)
+			w.at = now.Add(w.wait)
 			s.done.Go(func() {
-				defer l.busy.Store(false)
-				if session == upstream.SessionShared {
-					s.look(v)
-				} else if s.lookAsPersons(v, !l.persons.Load()) {
-					l.persons.Store(true)
-				}
+				defer w.busy.Store(false)
+				s.look(v, w, session)
 			})
 		}
 	}
 }
 
-// look reads what a server offers a tenant. What it offers is compared while it is read,
-// by DefinitionsRead; here it is compared again, because that is told of news alone.
-func (s *Servers) look(v tenantServer) {
+// look reads what a server offers a tenant: in the open sessions of persons, and in one of
+// the tenant, which has only the credentials of the server's definition. What is read is
+// compared by DefinitionsRead, which the pool calls.
+func (s *Servers) look(v tenantServer, w *watched, session string) {
 	ctx, cancel := context.WithTimeout(s.run, readTime)
 	defer cancel()
-	p := publisher(v.tenant, nil)
-	defs, err := s.c.Pool.Refresh(ctx, p, v.name)
-	if err != nil {
-		s.c.Log.Debug("an MCP server with held tools cannot be read", "server", v.name, "error", err)
+	alone := !w.persons && !time.Now().Before(w.alone)
+	_, err := s.c.Pool.Recheck(ctx, v.tenant, v.name, alone)
+	if err == nil {
+		if alone {
+			w.failed = 0
+		}
 		return
 	}
-	s.DefinitionsRead(v.name, v.tenant, defs)
-}
-
-// lookAsPersons is look for a server whose sessions belong to persons. alone: a session of
-// the tenant is asked too. refused reports that the server or its definition has no
-// credentials for that.
-func (s *Servers) lookAsPersons(v tenantServer, alone bool) (refused bool) {
-	ctx, cancel := context.WithTimeout(s.run, readTime)
-	defer cancel()
-	defs, err := s.c.Pool.Recheck(ctx, v.tenant, v.name, alone)
-	if err != nil {
-		s.c.Log.Debug("an MCP server with held tools cannot be read without a person", "server", v.name, "error", err)
-	}
-	if defs.Tools != nil {
-		s.DefinitionsRead(v.name, v.tenant, defs)
-	}
+	s.c.Log.Debug("an MCP server with held tools cannot be read without a person", "server", v.name, "error", err)
+	w.failed = min(max(2*w.failed, recheckMost), recheckFailed)
+	w.alone = time.Now().Add(w.failed)
 	e := toolkeep.AsError(err)
-	return e != nil && slices.Contains([]toolkeep.Code{toolkeep.LoginRequired, toolkeep.SecretNotFound, toolkeep.SecretAccessDenied}, e.Code)
+	w.persons = w.persons || session != upstream.SessionShared && e != nil &&
+		slices.Contains([]toolkeep.Code{toolkeep.LoginRequired, toolkeep.SecretNotFound, toolkeep.SecretAccessDenied}, e.Code)
 }
 
 // heldServers are the servers of which a tool is held for what they offered, by tenant, with

@@ -259,6 +259,70 @@ func TestHoldsGoInPersonsSessions(t *testing.T) {
 	}
 }
 
+// TestLooksThatFailWaitLonger: a server of which a session of the tenant cannot be opened or read
+// is tried in one every minute at most, while the sessions of persons are read as before, and a
+// hold goes once it can be read.
+func TestLooksThatFailWaitLonger(t *testing.T) {
+	for name, spec := range map[string]string{"shared": httpSpec, "persons": personSpec} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newFixture(t, nil)
+				h.imports(spec, tool("read", "Reads."))
+				h.read(tool("read", "Reads fast."))
+				h.pool.mu.Lock()
+				h.pool.refuses = toolkeep.NewError(toolkeep.MCPUnavailable, "no")
+				h.pool.mu.Unlock()
+				h.offers(tool("read", "Reads."))
+				time.Sleep(10 * time.Minute) // of the bubble's clock
+				h.want("read@1.0.0 active held:definition_changed")
+				h.pool.mu.Lock()
+				alone, all := 0, 0
+				for _, what := range h.pool.told {
+					switch what {
+					case "recheck pages alone:true":
+						alone++
+						all++
+					case "recheck pages alone:false":
+						all++
+					}
+				}
+				if alone < 8 || alone > 13 || all < 50 {
+					t.Errorf("of %d looks %d opened a session of the tenant", all, alone)
+				}
+				h.pool.refuses = nil
+				h.pool.mu.Unlock()
+				time.Sleep(75 * time.Second)
+				h.want("read@1.0.0 active")
+			})
+		})
+	}
+}
+
+// TestLooksAreComparedInOrder: what a look reads is compared in the order in which the pool tells
+// of it, so the look's own result does not replace what was told since.
+func TestLooksAreComparedInOrder(t *testing.T) {
+	for name, spec := range map[string]string{"shared": httpSpec, "persons": personSpec} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newFixture(t, nil)
+				h.imports(spec, tool("read", "Reads."))
+				changed := h.offers(tool("read", "Reads fast."))
+				h.DefinitionsRead("pages", "acme", changed)
+				h.pool.mu.Lock()
+				h.pool.onDefinitions = func(server, tenant string, d upstream.Definitions) {
+					h.DefinitionsRead(server, tenant, d)
+					h.DefinitionsRead(server, tenant, changed) // as another session shows it
+				}
+				h.pool.mu.Unlock()
+				h.offers(tool("read", "Reads."))
+				time.Sleep(15 * time.Second) // of the bubble's clock
+				h.want("read@1.0.0 active held:definition_changed")
+				wantCode(t, h.VerifyPinned("acme", "pages", "acme", "read"), toolkeep.DefinitionChanged)
+			})
+		})
+	}
+}
+
 // TestComparedAtOnce: comparisons of one server by many goroutines come to one result.
 func TestComparedAtOnce(t *testing.T) {
 	h := newFixture(t, nil)

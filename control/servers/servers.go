@@ -64,7 +64,8 @@ type Config struct {
 	Catalog Catalog
 	Store   Store
 	// Pool runs the stored servers. Its OnDefinitions, Accepted and VerifyPinned are
-	// DefinitionsRead, AcceptedDefinitions and VerifyPinned.
+	// DefinitionsRead, AcceptedDefinitions and VerifyPinned. Recheck calls OnDefinitions
+	// even if it reads nothing new.
 	Pool Pool
 	// Probe gives a pool for one server that is looked at before it is stored. Nothing is
 	// told of what it reads.
