@@ -52,7 +52,7 @@ quick: ## vet, and the tests that need no server, without the largest documents 
 # docs/openapi-coverage.md, which takes longest to write, is compared by the test that writes it.
 check: generate-code lint ## formatting, lint, generated files fresh, go.mod tidy
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo "run gofmt -w on these"; exit 1; }
-	@git diff --exit-code --stat -- codes_gen.go docs/errors docs/configuration.md proto/l03v1 || { echo "generated files were stale; commit what make generate wrote"; exit 1; }
+	@git diff --exit-code --stat -- codes_gen.go docs/errors docs/configuration.md docs/operations.md proto/l03v1 || { echo "generated files were stale; commit what make generate wrote"; exit 1; }
 	@$(GO) mod tidy -diff
 
 generate: generate-code ## write every file and page that is made from others
