@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/mcp"
@@ -363,5 +364,95 @@ func TestRecheckWaitsForNoSlowSession(t *testing.T) {
 	<-done
 	if got := stored(); got != "Reads fast." {
 		t.Errorf("at the end it is %q", got)
+	}
+}
+
+// asked records the logins that a person's sessions ask for.
+type asked struct{ n *atomic.Int64 }
+
+func (asked) Header(context.Context) (http.Header, error) { return nil, nil }
+
+func (a asked) Unauthorized(context.Context, *http.Response) error {
+	a.n.Add(1)
+	return toolkeep.NewError(toolkeep.LoginRequired, "log in")
+}
+
+// TestRecheckBeginsNoLogin: a person's session that is refused in the background begins no login,
+// and does not make the tenant's lists stale; a call of the person does begin it.
+func TestRecheckBeginsNoLogin(t *testing.T) {
+	var logins atomic.Int64
+	p := newPersons(t, func(c *Config, _ *Spec) {
+		c.Authorize = func(context.Context, *Spec, *toolkeep.Principal) (Authorizer, error) { return asked{&logins}, nil }
+	})
+	p.offers("alice", changedDef)
+	call(t, p.s, toolCall(alice(), "x", ""))
+	p.mu.Lock()
+	p.refuses["alice"] = http.StatusUnauthorized
+	p.mu.Unlock()
+	p.recheck(false, "Reads fast.")
+	if n := logins.Load(); n != 0 {
+		t.Errorf("%d logins were begun", n)
+	}
+	if st := status(t, p.s, alice()); st.Stale != "" {
+		t.Errorf("the lists are stale: %s", st.Stale)
+	}
+	fails(t, p.s, toolCall(alice(), "x", ""), toolkeep.LoginRequired)
+	if logins.Load() == 0 {
+		t.Error("the call began no login")
+	}
+}
+
+// TestRecheckReadsFewAtOnce: a look reads two sessions at once, and keeps what is not stored yet,
+// or stores it at once where it is too much.
+func TestRecheckReadsFewAtOnce(t *testing.T) {
+	filler := strings.Repeat("long ", 300)
+	p := newPersons(t, func(_ *Config, s *Spec) { s.MaxResultBytes = 3000 })
+	var now, most, all atomic.Int64
+	who := []string{"alice", "bob", "dave", "erin", "frank", "grace"}
+	for _, subject := range who {
+		p.offers(subject, pinnedDef)
+		call(t, p.s, toolCall(&toolkeep.Principal{Tenant: "acme", Subject: subject}, "x", ""))
+		p.offers(subject, changedDef+`,{"name":"of-`+subject+`","description":"`+filler+`","inputSchema":{"type":"object"}}`)
+	}
+	p.mu.Lock()
+	p.onList = func(string) <-chan struct{} {
+		all.Add(1)
+		n := now.Add(1)
+		for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
+		}
+		hang := make(chan struct{})
+		time.AfterFunc(50*time.Millisecond, func() { now.Add(-1); close(hang) }) // for others to come
+		return hang
+	}
+	p.mu.Unlock()
+	p.recheck(false, "Reads fast.")
+	if most.Load() > 2 || all.Load() < int64(len(who)) {
+		t.Errorf("%d of %d reads came at once", most.Load(), all.Load())
+	}
+	srv, err := p.s.open(alice(), "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, _ := srv.state("acme").defs.get()
+	if len(d.Tools) != 1+len(who) {
+		t.Errorf("%d tools are stored", len(d.Tools))
+	}
+	if got := srv.news(srv.state("acme").defs, d); len(got) != 0 {
+		t.Errorf("%s is not stored yet", got)
+	}
+}
+
+// TestPersonsSessionsAreReadThemselves: a person's new session is read before its first call, however
+// recently another person's was.
+func TestPersonsSessionsAreReadThemselves(t *testing.T) {
+	p := newPersons(t, nil)
+	p.offers("alice", pinnedDef)
+	p.refresh(alice(), "Reads.")
+	p.offers("bob", changedDef)
+	call(t, p.s, toolCall(bob(), "x", ""))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if last := p.told[len(p.told)-1]; last != "Reads fast." {
+		t.Errorf("when the call was let through, %q was told last", last)
 	}
 }

@@ -68,8 +68,9 @@ func (s *server) verifyPinned(ctx context.Context, sess *session, o *outgoing) e
 }
 
 // begin has the tools read before the session's first call. A restarted program may
-// differ from the previous one, so it is always read. HTTP servers outlive sessions, so
-// a recent read is enough, unless a session was lost since. In a session created to
+// differ from the previous one, so it is always read, and so is a person's session, which
+// may be shown something else. HTTP servers outlive sessions, so for the tenant's a recent
+// read is enough, unless a session was lost since. In a session created to
 // read the lists, the reader reads them; if that fails or is not stored (Compare), the
 // first call does.
 func (s *server) begin(sess *session, sl *slot) {
@@ -82,7 +83,7 @@ func (s *server) begin(sess *session, sl *slot) {
 		close(sess.first)
 		return
 	}
-	if sess.proc == nil && sess.state.defs.recent() {
+	if sess.proc == nil && sess.key.subject == "" && sess.state.defs.recent() {
 		close(sess.first)
 		return
 	}
