@@ -289,8 +289,9 @@ func (s *server) accepted(name string) (list [][sha256.Size]byte) {
 
 // undisputed is got as it may be stored while other persons' sessions are open, because
 // one person's session does not answer for another's. An accepted definition does not
-// replace another one that such a session shows, and a tool that such a session shows is
-// not gone. late: a later read than got is stored, which an accepted definition does not
+// replace another one that such a session shows. A tool that such a session shows is not
+// gone because another person is not shown it, nor, while its definition there is not an
+// accepted one, because the tenant is not. late: a later read than got is stored, which an accepted definition does not
 // replace either.
 func (s *server) undisputed(sess *session, got Definitions, all, late bool) Definitions {
 	if s.config.Accepted == nil {
@@ -341,7 +342,14 @@ func (s *server) undisputed(sess *session, got Definitions, all, late bool) Defi
 	last, _ := sess.state.defs.get()
 	for _, old := range last.Tools {
 		name := mcp.Text(old, "name")
-		if here[name] || !late && !slices.ContainsFunc(others, func(o *session) bool { _, has := o.shows(name); return has }) {
+		if here[name] {
+			continue
+		}
+		accepted := s.accepted(name)
+		if !late && !slices.ContainsFunc(others, func(o *session) bool {
+			_, has := o.shows(name)
+			return has && sess.key.subject != "" || o.showsOther(name, accepted)
+		}) {
 			continue
 		}
 		clone()
