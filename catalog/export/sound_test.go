@@ -47,7 +47,7 @@ func TestWhatModelsSend(t *testing.T) {
 	}
 	least := 1000
 	if testing.Short() {
-		least = 500
+		least = 200
 	}
 	for i, o := range options {
 		t.Logf("%s (strict %t): %d tools tried, %d left aside", o.Form, o.Strict, tried[i], total-tried[i])
