@@ -45,6 +45,7 @@ test: ## install what the tests need, then run everything
 	TOOLKEEP_TEST_ALL=1 $(GOTEST) -timeout 20m $(LONG) $$($(GO) list ./... | grep -vxF "$$($(GO) list $(RACE) $(LONG))")
 	TOOLKEEP_TEST_ALL=1 CGO_ENABLED=1 $(GOTEST) $(RACEFLAGS) -timeout 20m $(LONGRACE) $(RACE)
 
+quick: TESTP = 6
 quick: ## vet, and the tests that need no server, without the largest documents and catalogues
 	@$(GO) vet ./...
 	@$(GOTEST) -short -timeout 5m $(LONGQUICK) $$($(GO) list ./... | grep -vxF "$$($(GO) list $(SYSTEM) $(LONGQUICK))")
