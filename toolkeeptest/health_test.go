@@ -25,18 +25,7 @@ func TestHealthOverALife(t *testing.T) {
 		t.Errorf("%s", ready.body)
 	}
 
-	c := admin(t, k)
-	got := make(chan answer, 1)
-	go func() {
-		a, err := c.try(t.Context(), "POST", "/api/v1/tools/invoke", envelope("gate.write", named("last")))
-		if err != nil {
-			a.body = err.Error()
-		}
-		got <- a
-	}()
-	g.awaits(t, "last")
-	stopped := make(chan struct{})
-	go func() { k.Close(); close(stopped) }()
+	got, stopped := stoppedInACall(t, k, g)
 	// The port closes at once, so the test asks the handler directly.
 	probe := func(path string) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
@@ -64,6 +53,22 @@ func TestHealthOverALife(t *testing.T) {
 	<-stopped
 }
 
+// stoppedInACall begins to stop the node while a call of gate.write, named last, runs.
+func stoppedInACall(t *testing.T, k *toolkeeptest.Toolkeep, g *gate) (got <-chan answer, stopped <-chan struct{}) {
+	t.Helper()
+	c, answered, ended := admin(t, k), make(chan answer, 1), make(chan struct{})
+	go func() {
+		a, err := c.try(t.Context(), "POST", "/api/v1/tools/invoke", envelope("gate.write", named("last")))
+		if err != nil {
+			a.body = err.Error()
+		}
+		answered <- a
+	}()
+	g.awaits(t, "last")
+	go func() { k.Close(); close(ended) }()
+	return answered, ended
+}
+
 // TestDrainGrace: from the first signal on the node is not ready, but takes calls until drain.grace is over. (That it
 // ends each connection with its answer is tested at the gate: Go's client hides the header.)
 func TestDrainGrace(t *testing.T) {
@@ -71,17 +76,7 @@ func TestDrainGrace(t *testing.T) {
 	k, g := withGate(t, map[string]string{"drain.grace": "3s"})
 	k.Publish(gated("gate.write", "1.0.0", writes))
 	c := admin(t, k)
-	got := make(chan answer, 1)
-	go func() {
-		a, err := c.try(t.Context(), "POST", "/api/v1/tools/invoke", envelope("gate.write", named("last")))
-		if err != nil {
-			a.body = err.Error()
-		}
-		got <- a
-	}()
-	g.awaits(t, "last")
-	stopped := make(chan struct{})
-	go func() { k.Close(); close(stopped) }()
+	got, stopped := stoppedInACall(t, k, g)
 	waitUntil(t, "not ready", func() bool { return c.do("GET", "/health/ready", "").status == 503 })
 	echo := func() answer { return c.do("POST", "/api/v1/tools/invoke", envelope("std.echo", `{}`)) }
 	if a := echo(); a.text(t, "status") != "success" {

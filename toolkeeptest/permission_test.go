@@ -28,7 +28,7 @@ func TestPermissionComesBeforeTheBody(t *testing.T) {
 		t.Fatal(err)
 	}
 	k := toolkeeptest.New(t, toolkeeptest.Option{Settings: map[string]string{"access.roles_file": roles}})
-	none, writer := as(t, k, k.Key("default", "nobody", "none")), as(t, k, k.Key("default", "author", "writer"))
+	none, writer := as(t, k, k.Key("default", "guest", "none")), as(t, k, k.Key("default", "author", "writer"))
 	var doc struct {
 		Paths map[string]map[string]struct {
 			OperationID string

@@ -215,7 +215,7 @@ func TestDoubledName(t *testing.T) {
 	}
 }
 
-// TestRecheckEndsNoSession: a session that is opened for nobody's call ends no other one, and
+// TestRecheckEndsNoSession: a session that is opened in the background ends no other one, and
 // goes first where a person's needs room.
 func TestRecheckEndsNoSession(t *testing.T) {
 	p := newPersons(t, func(_ *Config, s *Spec) { s.MaxSessions = 2 })
@@ -243,8 +243,8 @@ func TestRecheckEndsNoSession(t *testing.T) {
 	}
 }
 
-// TestRecheckCountsNoFailures: sessions that are opened for nobody's call and fail, or end, do
-// not have the calls of persons refused, and show no login that nobody needs.
+// TestRecheckCountsNoFailures: sessions that are opened in the background and fail, or end, do
+// not have the calls of persons refused, and the server's status asks for no login.
 func TestRecheckCountsNoFailures(t *testing.T) {
 	for _, status := range []int{http.StatusInternalServerError, http.StatusUnauthorized} {
 		p := newPersons(t, nil)

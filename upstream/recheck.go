@@ -24,7 +24,7 @@ const (
 	rereadTime = 10 * time.Second
 )
 
-// Recheck reads the tools of a server again, for nobody's call. It reads them in the
+// Recheck reads the tools of a server again in the background. It reads them in the
 // tenant's open sessions that belong to persons, each with the credentials that it was
 // opened with; such a session is not kept open for that, and no login begins. With alone
 // it also reads the server in a session of the tenant, which has no person's credentials;
@@ -290,9 +290,9 @@ func (s *server) accepted(name string) (list [][sha256.Size]byte) {
 // undisputed is got as it may be stored while other persons' sessions are open, because
 // one person's session does not answer for another's. An accepted definition does not
 // replace another one that such a session shows. A tool that such a session shows is not
-// gone because another person is not shown it, nor, while its definition there is not an
-// accepted one, because the tenant is not. late: a later read than got is stored, which an accepted definition does not
-// replace either.
+// gone because another person is not shown it. While its definition there is not an
+// accepted one, it is not gone because the tenant is not shown it either. late says that
+// a later read than got is stored: an accepted definition does not replace that one.
 func (s *server) undisputed(sess *session, got Definitions, all, late bool) Definitions {
 	if s.config.Accepted == nil {
 		return got

@@ -34,7 +34,7 @@ type watched struct {
 }
 
 // recheck looks again and again at the servers of which tools are held: a hold ends when
-// the pinned definition is back, also at a server that nobody calls.
+// the pinned definition is back, also at an idle server.
 func (s *Servers) recheck() {
 	t := time.NewTicker(recheckLeast)
 	defer t.Stop()
