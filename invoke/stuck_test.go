@@ -1,14 +1,12 @@
 package invoke_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -16,6 +14,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/invoke"
+	"github.com/toolkeep/toolkeep/servertest"
 )
 
 // stuckStore is a hungStore whose writer alone hangs: it answers questions, and a commit
@@ -149,7 +148,7 @@ func TestRecordsOfStuckCommits(t *testing.T) {
 // TestStoreThatReadsButDoesNotCommit: a store whose writer alone hangs is away until it
 // commits again. It is logged once, and each record is in the feed once.
 func TestStoreThatReadsButDoesNotCommit(t *testing.T) {
-	var log lockedBuffer
+	var log servertest.Log
 	h := newHarness(t, func(c *invoke.Config) { c.Log, c.RecordWait = slog.New(slog.NewTextHandler(&log, nil)), 0 })
 	h.tool("read")
 	conn, err := h.store.WriteDB().Conn(t.Context()) // the writer waits for it
@@ -202,22 +201,4 @@ func TestStoreThatReadsButDoesNotCommit(t *testing.T) {
 	if _, err := os.Stat(h.config.SpoolPath); !os.IsNotExist(err) {
 		t.Errorf("the spool is still there: %v", err)
 	}
-}
-
-// lockedBuffer is a log that goroutines write.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }

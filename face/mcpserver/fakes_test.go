@@ -1,7 +1,6 @@
 package mcpserver
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -25,6 +24,7 @@ import (
 	"github.com/toolkeep/toolkeep/face/gate"
 	"github.com/toolkeep/toolkeep/mcp"
 	"github.com/toolkeep/toolkeep/secret"
+	"github.com/toolkeep/toolkeep/servertest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -119,26 +119,9 @@ type system struct {
 	store   *memory
 	catalog *catalog.Catalog
 	calls   fakeCalls
-	log     syncBuffer
+	log     servertest.Log
 	server  *Server
 	url     string
-}
-
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }
 
 // newSystem sets up the callers alice and bob of tenant t, eve of another tenant, and narrow, who

@@ -1,7 +1,6 @@
 package rpc
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -9,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -24,6 +22,7 @@ import (
 	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/face/gate"
 	"github.com/toolkeep/toolkeep/proto/l03v1"
+	"github.com/toolkeep/toolkeep/servertest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -128,25 +127,8 @@ type system struct {
 	front   gate.Config // of the gate in front of the face
 	calls   *fakeCalls
 	catalog *fakeCatalog
-	log     lockedBuffer
+	log     servertest.Log
 	server  *Server
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 // newSystem sets up two callers, admin (all permissions) and agent (none).

@@ -1,7 +1,6 @@
 package oauth_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -27,6 +26,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/redact"
 	"github.com/toolkeep/toolkeep/secret"
+	"github.com/toolkeep/toolkeep/servertest"
 	"github.com/toolkeep/toolkeep/upstream/oauth"
 )
 
@@ -136,31 +136,13 @@ type clock struct{ ahead atomic.Int64 }
 func (c *clock) now() time.Time       { return time.Now().Add(time.Duration(c.ahead.Load())) }
 func (c *clock) pass(d time.Duration) { c.ahead.Add(int64(d)) }
 
-// lockedBuffer is a log for several goroutines.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
-}
-
 // world is one MCP server that requires logins, its authorization server, and the
 // Toolkeep nodes in front.
 type world struct {
 	t      *testing.T
 	store  *items
 	clock  *clock
-	log    *lockedBuffer
+	log    *servertest.Log
 	redact *redact.Redactor
 	as     *authServer
 	mcp    *resource
@@ -173,7 +155,7 @@ type world struct {
 
 func newWorld(t *testing.T, change func(*oauth.Config)) *world {
 	t.Helper()
-	w := &world{t: t, store: newItems(), clock: &clock{}, log: &lockedBuffer{}, change: change}
+	w := &world{t: t, store: newItems(), clock: &clock{}, log: &servertest.Log{}, change: change}
 	w.redact = redact.NewRedactor(w.clock.now)
 	var err error
 	if w.sealer, err = secret.OpenSealer(filepath.Join(t.TempDir(), "key")); err != nil {
