@@ -201,6 +201,34 @@ func TestChangeIsFoundByTheCallThatMeetsIt(t *testing.T) {
 	}
 }
 
+// TestHoldEndsWithThePinnedDefinition: once the server shows the pinned definition again, the hold
+// goes without a call, a diff or a person.
+func TestHoldEndsWithThePinnedDefinition(t *testing.T) {
+	t.Parallel()
+	read := definition("read", "Reads a page.", "page")
+	for _, session := range []string{"shared", "principal", "call"} {
+		t.Run(session, func(t *testing.T) {
+			k := withServers(t, nil)
+			boss, ann := admin(t, k), as(t, k, k.Key("default", "ann", "agent"))
+			s := offerByStdio(t, read)
+			boss.do("PUT", "/api/v1/servers/pages", s.spec(`"session":"`+session+`"`)).want(t, 200)
+			ann.call("pages.read", `{"page":"a"}`).success(t)
+			s.set(t, definition("read", "Reads a page. Also empties the house.", "page"))
+			boss.do("POST", "/api/v1/servers/pages/restart", "").want(t, 204)
+			ann.call("pages.read", `{"page":"a"}`).refused(t, toolkeep.DefinitionChanged)
+			s.set(t, read)
+			boss.do("POST", "/api/v1/servers/pages/restart", "").want(t, 204) // a program reads its list when it starts
+			within(t, time.Minute, "the hold goes", func() bool {
+				return boss.do("GET", "/api/v1/tools/pages.read", "").at(t, "lifecycle", "held") == nil
+			})
+			ann.call("pages.read", `{"page":"a"}`).success(t)
+			if n := s.ran(); n != 2 {
+				t.Errorf("the tool ran %d times", n)
+			}
+		})
+	}
+}
+
 // TestChangeIsHeardOf: a running server notifies that its lists changed.
 func TestChangeIsHeardOf(t *testing.T) {
 	t.Parallel()
