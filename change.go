@@ -8,6 +8,14 @@ import (
 
 // Change is a change of state. The set is closed: all persistent state of Toolkeep is
 // changed by one of the types below, through a store's Apply.
+//
+// There are two kinds. What everybody must know (PublishVersion, SetLifecycle, PutKey,
+// RevokeKey, PutDocument, DeleteDocument) is in the feed, which has one order for all nodes;
+// see Watcher. What happens in calls (RecordCall, ClaimCall, MoveCall, RenewLeases,
+// RequestCancel, ReportProgress, MarkFetched, Enqueue, AppendEvent) has an order for each
+// call and each writer only: the end of a call and an event are entries of the journal, see
+// Journal, and the rest is seen by who asks for the call, see Invocations and CallMarks. An
+// Apply may have changes of both kinds, and commits all or none of them.
 type Change interface{ change() }
 
 // PublishVersion adds a version. Publishing the same digest again changes nothing;
@@ -25,7 +33,7 @@ type SetLifecycle struct {
 }
 
 // RecordCall appends a call that has ended and was never claimed: the hot path. It is
-// one narrow append-only row; what queries need is derived from the feed.
+// one narrow append-only row.
 type RecordCall struct{ Invocation *Invocation }
 
 // ClaimCall inserts a call before it runs or waits. ErrIDTaken if the tenant already
@@ -50,8 +58,8 @@ type RenewLeases struct {
 	Until time.Time
 }
 
-// RequestCancel marks a call that has not ended; the node that runs it sees the mark in
-// the feed. ErrNotFound if there is no such call; no change if it has ended.
+// RequestCancel marks a call that has not ended; the node that runs it asks for the mark, see
+// CallMarks. ErrNotFound if there is no such call; no change if it has ended.
 type RequestCancel struct {
 	Call    CallRef
 	By, Why string
@@ -108,7 +116,7 @@ type DeleteDocument struct {
 	By               string
 }
 
-// AppendEvent adds an event that no other change implies. The types "toolkeep.item.put"
+// AppendEvent adds an event that no other change implies to the journal. The types "toolkeep.item.put"
 // and "toolkeep.item.dropped" are reserved for the store and refused.
 type AppendEvent struct{ Event Event }
 

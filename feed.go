@@ -15,15 +15,45 @@ type Committed struct {
 	Change Change
 }
 
-// Watcher delivers the feed.
+// Watcher delivers the feed: what every node must know. Versions, lifecycles, keys and
+// documents are in it; calls and events are in the Journal.
 type Watcher interface {
-	// Watch yields every change committed after seq, in order and without gaps,
-	// starting with past ones, until ctx ends or the consumer stops. An error is
-	// yielded once, as the last element. Consumers must not modify the changes. Claimed
-	// and moved calls have no output or sealed arguments.
+	// Watch yields every change of the feed committed after seq, in order and none left
+	// out, starting with past ones, until ctx ends or the consumer stops. An error is
+	// yielded once, as the last element. Consumers must not modify the changes.
 	Watch(ctx context.Context, after int64) iter.Seq2[Committed, error]
-	// Head returns the sequence number of the newest committed change.
+	// Head returns the sequence number of the newest committed change of the feed.
 	Head(ctx context.Context) (int64, error)
+}
+
+// Entry is an entry of the journal: a call that ended, or an event.
+type Entry struct {
+	Writer int64 // who wrote it
+	Seq    int64 // its number among the writer's entries: they increase, with gaps
+	At     time.Time
+	Call   *Invocation // nil for an event; without output and sealed arguments
+	Event  *Event      // nil for a call
+}
+
+// JournalPosition is how far a reader of the journal has come: the number of the newest
+// entry read, by writer. A writer that is missing is at 0.
+type JournalPosition map[int64]int64
+
+// Journal delivers what happened in calls: each call once, when it ended (an answer that
+// expires later is not another end), and every appended event. Entries have an order for
+// each writer, which is one run of one process, and none across writers: so no commit of a
+// call waits for another node's, and no node reads what others wrote unless it asks.
+type Journal interface {
+	// JournalWriter returns the writer that this process is.
+	JournalWriter() int64
+	// WatchJournal yields this process's own entries after seq, in order, as they are
+	// committed, until ctx ends or the consumer stops. An error is yielded once, as the
+	// last element. Consumers must not modify the entries.
+	WatchJournal(ctx context.Context, seq int64) iter.Seq2[Entry, error]
+	// ReadJournal returns entries of all writers after a position, each writer's in order,
+	// limit at most (1 to 1,000), and the position after them. It has read everything that
+	// was committed before it began if it returns fewer than limit.
+	ReadJournal(ctx context.Context, after JournalPosition, limit int) ([]Entry, JournalPosition, error)
 }
 
 // followPause is the pause before a broken feed is read again.

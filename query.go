@@ -42,6 +42,22 @@ type Invocations interface {
 	QueueDepth(ctx context.Context) (map[Priority]int, error)
 }
 
+// CallMark is what a watcher of a call waits for.
+type CallMark struct {
+	State    CallState
+	CancelBy string // who asked to cancel it, "" if that did not happen
+	Progress Progress
+}
+
+// CallMarks reads what changes in calls under way, for nodes that watch or run them.
+type CallMarks interface {
+	// Marks returns the marks of calls; unknown ones are left out. At most 1,000 at once.
+	Marks(ctx context.Context, calls []CallRef) (map[CallRef]CallMark, error)
+	// CancelRequested returns the calls that have not ended, whose lease the owner has and
+	// whose cancelling was requested.
+	CancelRequested(ctx context.Context, owner string) ([]CallRef, error)
+}
+
 // Blob is the metadata of a stored blob.
 type Blob struct {
 	ID          string
