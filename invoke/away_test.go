@@ -2,7 +2,6 @@ package invoke_test
 
 import (
 	"context"
-	"iter"
 	"os"
 	"path/filepath"
 	"strings"
@@ -95,13 +94,12 @@ func (s *hungStore) doubled() (ids []string) {
 	return ids
 }
 
-func (s *hungStore) Head(ctx context.Context) (int64, error) { return 0, s.wait(ctx) }
+func (s *hungStore) Marks(ctx context.Context, _ []toolkeep.CallRef) (map[toolkeep.CallRef]toolkeep.CallMark, error) {
+	return nil, s.wait(ctx)
+}
 
-func (s *hungStore) Watch(ctx context.Context, _ int64) iter.Seq2[toolkeep.Committed, error] {
-	return func(yield func(toolkeep.Committed, error) bool) {
-		<-ctx.Done()
-		yield(toolkeep.Committed{}, ctx.Err())
-	}
+func (s *hungStore) CancelRequested(ctx context.Context, _ string) ([]toolkeep.CallRef, error) {
+	return nil, s.wait(ctx)
 }
 
 func (s *hungStore) Get(ctx context.Context, ref toolkeep.CallRef) (*toolkeep.Invocation, error) {
@@ -116,15 +114,16 @@ func (s *hungStore) Get(ctx context.Context, ref toolkeep.CallRef) (*toolkeep.In
 
 // awayStore is a store of a test and its own reader.
 type awayStore interface {
-	invoke.Store
+	toolkeep.Applier
 	toolkeep.Invocations
+	toolkeep.CallMarks
 }
 
 // over starts a pipeline over another store, which a reading call waits for as long as by default.
 func (h *harness) over(t *testing.T, store awayStore, spool string, away func()) *invoke.Pipeline {
 	t.Helper()
 	c := h.config
-	c.Store, c.Invocations, c.SpoolPath, c.OnStoreAway, c.Alone, c.RecordWait = store, store, spool, away, false, 0
+	c.Store, c.Invocations, c.Marks, c.SpoolPath, c.OnStoreAway, c.Alone, c.RecordWait = store, store, store, spool, away, false, 0
 	p, err := invoke.New(c)
 	if err != nil {
 		t.Fatal(err)

@@ -3,7 +3,6 @@ package invoke_test
 import (
 	"context"
 	"encoding/json"
-	"iter"
 	"testing"
 
 	"github.com/toolkeep/toolkeep"
@@ -20,13 +19,14 @@ import (
 type discard struct{ toolkeep.Invocations }
 
 func (discard) Apply(context.Context, ...toolkeep.Change) error { return nil }
-func (discard) Head(context.Context) (int64, error)             { return 0, nil }
-func (discard) Watch(ctx context.Context, _ int64) iter.Seq2[toolkeep.Committed, error] {
-	return func(func(toolkeep.Committed, error) bool) { <-ctx.Done() }
-}
 func (discard) ByKey(context.Context, string, string, string) (*toolkeep.Invocation, error) {
 	return nil, toolkeep.ErrNotFound
 }
+
+func (discard) Marks(context.Context, []toolkeep.CallRef) (map[toolkeep.CallRef]toolkeep.CallMark, error) {
+	return nil, nil
+}
+func (discard) CancelRequested(context.Context, string) ([]toolkeep.CallRef, error) { return nil, nil }
 
 // BenchmarkInvoke carries calls through the twelve steps: one that reads, one that
 // writes, one whose result is cached, and one whose arguments do not fit.
@@ -54,7 +54,7 @@ func BenchmarkInvoke(b *testing.B) {
 	schemas := schema.NewCache(0)
 	p, err := invoke.New(invoke.Config{
 		Catalog: &fakeCatalog{tools: tools}, Access: &fakeAccess{}, Limits: newLimits(), Results: resultcache.New(resultcache.Config{}),
-		Secrets: fakeSecrets{}, Sealer: sealer, Blobs: blobs, Store: discard{}, Invocations: discard{},
+		Secrets: fakeSecrets{}, Sealer: sealer, Blobs: blobs, Store: discard{}, Invocations: discard{}, Marks: discard{},
 		Executors: map[string]toolkeep.Executor{"builtin": &fakeExecutor{do: func(context.Context, *toolkeep.Execution) (*toolkeep.Output, error) {
 			return &toolkeep.Output{Value: "done", HasValue: true}, nil
 		}}},

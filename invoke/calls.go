@@ -120,8 +120,8 @@ func (p *Pipeline) cleanedReason(ctx context.Context, pr *toolkeep.Principal, ro
 // fetching it.
 func (p *Pipeline) Watch(ctx context.Context, pr *toolkeep.Principal, id string) iter.Seq2[*toolkeep.Invocation, error] {
 	return func(yield func(*toolkeep.Invocation, error) bool) {
-		changed, leave := p.watchers.join(toolkeep.CallRef{Tenant: pr.Tenant, ID: id})
-		defer leave()
+		w := p.watchers.join(toolkeep.CallRef{Tenant: pr.Tenant, ID: id})
+		defer w.leave()
 		for {
 			row, err := p.find(ctx, pr, id)
 			if err != nil {
@@ -130,12 +130,13 @@ func (p *Pipeline) Watch(ctx context.Context, pr *toolkeep.Principal, id string)
 				}
 				return
 			}
+			w.saw(row)
 			p.noteFetched(ctx, pr, row)
 			if !yield(row, nil) || row.State.Ended() {
 				return
 			}
 			select {
-			case <-changed:
+			case <-w.changed:
 			case <-ctx.Done():
 				return
 			}

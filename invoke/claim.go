@@ -119,5 +119,9 @@ const rowTimeout = 5 * time.Second
 func (p *Pipeline) apply(ctx context.Context, changes ...toolkeep.Change) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rowTimeout)
 	defer cancel()
-	return p.Store.Apply(ctx, changes...)
+	err := p.Store.Apply(ctx, changes...)
+	if err == nil {
+		p.onChanges(changes)
+	}
+	return err
 }

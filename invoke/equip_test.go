@@ -179,7 +179,7 @@ func (h *harness) events(kind string) (all []string) {
 // TestSpooledSecretUses: the events of a record that was spooled reach the feed with it.
 func TestSpooledSecretUses(t *testing.T) {
 	s, down := &countingSecrets{}, &downStore{}
-	h := newHarness(t, func(c *invoke.Config) { c.Secrets, down.Store, c.Store = s, c.Store, down })
+	h := newHarness(t, func(c *invoke.Config) { c.Secrets, down.Applier, c.Store = s, c.Store, down })
 	tool := h.tool("x", func(m *toolkeep.Manifest) { m.Auth = []toolkeep.AuthSpec{{Type: "bearer", Secret: "secret://k"}} })
 	down.down.Store(true)
 	res, err := h.call(&toolkeep.Call{Tool: tool.ID})

@@ -84,7 +84,7 @@ func (h *harness) open(change ...func(*invoke.Config)) {
 	schemas := schema.NewCache(0)
 	h.config = invoke.Config{
 		Catalog: h.catalog, Access: h.access, Limits: h.limits, Results: resultcache.New(resultcache.Config{}), Secrets: fakeSecrets{}, Sealer: sealer,
-		Blobs: blobs, Store: h.store, Invocations: h.store.Invocations(), Executors: map[string]toolkeep.Executor{"builtin": h.executor},
+		Blobs: blobs, Store: h.store, Invocations: h.store.Invocations(), Marks: h.store.CallMarks(), Executors: map[string]toolkeep.Executor{"builtin": h.executor},
 		Schemas: schemas, Inspector: inspect.New(inspect.Config{Schemas: schemas}), Redact: h.redact, Node: "node-1", Alone: true,
 		SpoolPath: filepath.Join(h.dir, "spool.jsonl"), Observer: observer(h.observed),
 		RecordWait: 5 * time.Second, // a busy machine is not a store that is away

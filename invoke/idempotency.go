@@ -43,15 +43,16 @@ func keyConflict(kept *toolkeep.Invocation) *toolkeep.Error {
 
 // await follows a call until it or ctx ends, and returns its latest row.
 func (p *Pipeline) await(ctx context.Context, ref toolkeep.CallRef) (*toolkeep.Invocation, error) {
-	changed, leave := p.watchers.join(ref)
-	defer leave()
+	w := p.watchers.join(ref)
+	defer w.leave()
 	for {
 		row, err := p.Invocations.Get(context.WithoutCancel(ctx), ref)
 		if err != nil || row.State.Ended() {
 			return row, err
 		}
+		w.saw(row)
 		select {
-		case <-changed:
+		case <-w.changed:
 		case <-ctx.Done():
 			return row, nil
 		}

@@ -27,8 +27,9 @@ type Config struct {
 	Secrets     Secrets
 	Sealer      Sealer
 	Blobs       Blobs
-	Store       Store
+	Store       toolkeep.Applier
 	Invocations toolkeep.Invocations
+	Marks       toolkeep.CallMarks // what other nodes change in calls; not needed with Alone
 	Executors   map[string]toolkeep.Executor
 	Schemas     *schema.Cache
 	Inspector   *inspect.Inspector
@@ -79,6 +80,7 @@ type Pipeline struct {
 	interrupted  atomic.Bool     // Interrupt was called
 	underway     atomic.Int64    // synchronous calls that began before Drain
 	idle         chan struct{}   // signals that underway fell to zero while draining
+	interest     chan struct{}   // signals that there may be marks to ask for; nil with Alone
 	run          context.Context // until Stop
 	stop         context.CancelFunc
 	done         sync.WaitGroup // goroutines of the pipeline
@@ -90,7 +92,7 @@ type Pipeline struct {
 func New(c Config) (*Pipeline, error) {
 	switch {
 	case c.Catalog == nil, c.Access == nil, c.Limits == nil, c.Results == nil, c.Secrets == nil, c.Sealer == nil, c.Blobs == nil,
-		c.Store == nil, c.Invocations == nil, c.Schemas == nil, c.Inspector == nil, c.Redact == nil:
+		c.Store == nil, c.Invocations == nil, c.Marks == nil && !c.Alone, c.Schemas == nil, c.Inspector == nil, c.Redact == nil:
 		return nil, errors.New("invoke: a port is missing from the configuration")
 	case c.Node == "":
 		return nil, errors.New("invoke: the node has no name")
@@ -110,6 +112,10 @@ func New(c Config) (*Pipeline, error) {
 	}
 	p := &Pipeline{Config: c, sequence: newSequence(100_000), idle: make(chan struct{}, 1), memory: memory{limit: c.ResultMemory},
 		spool: newSpool(c.SpoolPath)}
+	if !c.Alone {
+		p.interest = make(chan struct{}, 1)
+	}
+	p.running.interest, p.watchers.interest = p.interest, p.interest
 	p.run, p.stop = context.WithCancel(context.Background())
 	return p, nil
 }

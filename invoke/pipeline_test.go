@@ -441,7 +441,7 @@ func TestStoreDown(t *testing.T) {
 	h := newHarness(t)
 	h.tool("read")
 	h.tool("write", writes)
-	down := &downStore{Store: h.store}
+	down := &downStore{Applier: h.store}
 	h.pipeline.Stop()
 	h.config.Store = down
 	var err error

@@ -102,12 +102,6 @@ type Blobs interface {
 	Remove(ctx context.Context, id string) error
 }
 
-// Store is the part of a store that the pipeline uses.
-type Store interface {
-	toolkeep.Applier
-	toolkeep.Watcher
-}
-
 // Observer is notified once per call, when its record is made. It must not block.
 type Observer interface {
 	Called(v *toolkeep.Invocation, t *toolkeep.Tool, e *toolkeep.Error, steps *Steps)

@@ -14,7 +14,7 @@ import (
 
 // progressStore notes the progress that is written.
 type progressStore struct {
-	Store
+	toolkeep.Applier
 	mu  sync.Mutex
 	got []string
 }

@@ -3,6 +3,7 @@ package invoke
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"sync"
 
@@ -11,13 +12,16 @@ import (
 
 // running are this node's running calls that have a row.
 type running struct {
-	mu    sync.Mutex
-	calls map[toolkeep.CallRef]runningCall
+	mu       sync.Mutex
+	calls    map[toolkeep.CallRef]runningCall
+	interest chan<- struct{}
 }
 
 type runningCall struct {
 	cancel context.CancelCauseFunc
 	leased bool // a worker runs it, and renews its lease
+
+	cancelled bool
 }
 
 // add makes the call cancellable until the returned func is called.
@@ -27,12 +31,19 @@ func (r *running) add(ref toolkeep.CallRef, cancel context.CancelCauseFunc, leas
 	if r.calls == nil {
 		r.calls = make(map[toolkeep.CallRef]runningCall)
 	}
-	r.calls[ref] = runningCall{cancel, leased}
+	r.calls[ref] = runningCall{cancel: cancel, leased: leased}
+	signal(r.interest)
 	return func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		delete(r.calls, ref)
 	}
+}
+
+func (r *running) any() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.calls) > 0
 }
 
 func (r *running) has(ref toolkeep.CallRef) bool {
@@ -42,12 +53,18 @@ func (r *running) has(ref toolkeep.CallRef) bool {
 	return ok
 }
 
-func (r *running) cancel(ref toolkeep.CallRef, cause error) {
+// cancel reports whether it cancelled a call that was not cancelled yet.
+func (r *running) cancel(ref toolkeep.CallRef, cause error) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if c, ok := r.calls[ref]; ok {
-		c.cancel(cause)
+	c, ok := r.calls[ref]
+	if !ok || c.cancelled {
+		return false
 	}
+	c.cancelled = true
+	r.calls[ref] = c
+	c.cancel(cause)
+	return true
 }
 
 func (r *running) cancelAll(cause error) {
@@ -75,52 +92,96 @@ func (r *running) leased() []toolkeep.CallRef {
 // watchers wait for changes of calls. A signal only means "look again", so a slow
 // reader misses nothing relevant and delays no other reader.
 type watchers struct {
-	mu   sync.Mutex
-	subs map[toolkeep.CallRef]map[chan struct{}]struct{}
+	mu       sync.Mutex
+	subs     map[toolkeep.CallRef]map[*watcher]struct{}
+	interest chan<- struct{}
 }
 
-// join returns a channel that gets a signal after every change of the call.
-func (w *watchers) join(ref toolkeep.CallRef) (changed <-chan struct{}, leave func()) {
-	ch := make(chan struct{}, 1)
+// watcher is one reader of a call.
+type watcher struct {
+	of      *watchers
+	ref     toolkeep.CallRef
+	changed chan struct{}     // gets a signal after every change of the call
+	seen    toolkeep.CallMark // what the reader last read; of.mu guards it
+}
+
+// join makes the caller a watcher of the call until it leaves. It must say what it saw.
+func (w *watchers) join(ref toolkeep.CallRef) *watcher {
+	one := &watcher{of: w, ref: ref, changed: make(chan struct{}, 1)}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.subs == nil {
-		w.subs = make(map[toolkeep.CallRef]map[chan struct{}]struct{})
+		w.subs = make(map[toolkeep.CallRef]map[*watcher]struct{})
 	}
 	if w.subs[ref] == nil {
-		w.subs[ref] = make(map[chan struct{}]struct{}, 1)
+		w.subs[ref] = make(map[*watcher]struct{}, 1)
 	}
-	w.subs[ref][ch] = struct{}{}
-	return ch, func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		delete(w.subs[ref], ch)
-		if len(w.subs[ref]) == 0 {
-			delete(w.subs, ref)
-		}
+	w.subs[ref][one] = struct{}{}
+	signal(w.interest)
+	return one
+}
+
+func (one *watcher) leave() {
+	w := one.of
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.subs[one.ref], one)
+	if len(w.subs[one.ref]) == 0 {
+		delete(w.subs, one.ref)
 	}
+}
+
+func (one *watcher) saw(v *toolkeep.Invocation) {
+	one.of.mu.Lock()
+	defer one.of.mu.Unlock()
+	one.seen = toolkeep.CallMark{State: v.State, CancelBy: v.CancelBy, Progress: v.Progress}
+}
+
+// watched returns the calls that somebody watches.
+func (w *watchers) watched() []toolkeep.CallRef {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Collect(maps.Keys(w.subs))
 }
 
 func (w *watchers) notify(ref toolkeep.CallRef) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for ch := range w.subs[ref] {
-		select {
-		case ch <- struct{}{}:
-		default:
+	for one := range w.subs[ref] {
+		signal(one.changed)
+	}
+}
+
+// compare signals the watchers of a call that saw another mark than the present one.
+func (w *watchers) compare(ref toolkeep.CallRef, now toolkeep.CallMark) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for one := range w.subs[ref] {
+		if one.seen != now {
+			signal(one.changed)
 		}
 	}
 }
 
-// onChange handles one committed change of the feed.
-func (p *Pipeline) onChange(c toolkeep.Change) {
-	switch c := c.(type) {
-	case toolkeep.MoveCall:
-		p.watchers.notify(c.Invocation.Ref())
-	case toolkeep.ReportProgress:
-		p.watchers.notify(c.Call)
-	case toolkeep.RequestCancel:
-		p.running.cancel(c.Call, causeCancelled)
-		p.watchers.notify(c.Call)
+// signal never blocks: a signal that waits already is enough.
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// onChanges handles changes that this node committed.
+func (p *Pipeline) onChanges(all []toolkeep.Change) {
+	for _, c := range all {
+		switch c := c.(type) {
+		case toolkeep.MoveCall:
+			p.watchers.notify(c.Invocation.Ref())
+		case toolkeep.ReportProgress:
+			p.watchers.notify(c.Call)
+		case toolkeep.RequestCancel:
+			p.running.cancel(c.Call, causeCancelled)
+			p.watchers.notify(c.Call)
+		}
 	}
 }

@@ -7,21 +7,17 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// Start follows the feed and, if no other process shares the store, takes over the
-// calls that an earlier process left running.
+// Start renews leases from now on. If no other process shares the store, it takes over the
+// calls that an earlier process left running, else it asks for what other nodes change in calls.
 func (p *Pipeline) Start(ctx context.Context) error {
-	head, err := p.Store.Head(ctx)
-	if err != nil {
-		return err
+	p.spawn(func() { p.renewLeases(p.run) })
+	if !p.Alone {
+		p.spawn(func() { p.followMarks(p.run) })
+		return nil
 	}
-	p.done.Add(2)
-	go p.follow(p.run, head)
-	go p.renewLeases(p.run)
-	if p.Alone {
-		if err := p.lapse(ctx, p.Node); err != nil {
-			p.Stop()
-			return err
-		}
+	if err := p.lapse(ctx, p.Node); err != nil {
+		p.Stop()
+		return err
 	}
 	return nil
 }
@@ -83,24 +79,7 @@ func (p *Pipeline) spawn(f func()) bool {
 	return true
 }
 
-// follow reads the feed, and resumes it where it broke.
-func (p *Pipeline) follow(ctx context.Context, after int64) {
-	defer p.done.Done()
-	for ctx.Err() == nil {
-		for c, err := range p.Store.Watch(ctx, after) {
-			if err != nil {
-				p.Log.Warn("the change feed broke; it is read again", "after", after, "error", err)
-				break
-			}
-			after = c.Seq
-			p.onChange(c.Change)
-		}
-		toolkeep.Sleep(ctx, time.Second)
-	}
-}
-
 func (p *Pipeline) renewLeases(ctx context.Context) {
-	defer p.done.Done()
 	tick := time.NewTicker(p.Lease / 3)
 	defer tick.Stop()
 	for {

@@ -16,7 +16,7 @@ import (
 
 // countingStore counts the records it takes; before is called ahead of each Apply.
 type countingStore struct {
-	Store
+	toolkeep.Applier
 	toolkeep.Invocations
 	before func(n int) error
 	calls  int

@@ -17,7 +17,7 @@ import (
 func TestRecordsLost(t *testing.T) {
 	h := newHarness(t)
 	h.tool("read")
-	down := &downStore{Store: h.store}
+	down := &downStore{Applier: h.store}
 	h.pipeline.Stop()
 	dir := filepath.Join(h.dir, "disk")
 	h.config.Store, h.config.SpoolPath = down, filepath.Join(dir, "spool.jsonl")

@@ -58,8 +58,6 @@ func (s *stuckStore) ApplyWithin(ctx context.Context, c ...toolkeep.Change) erro
 	}
 }
 
-func (s *stuckStore) Head(context.Context) (int64, error) { return 0, nil }
-
 func (s *stuckStore) Get(_ context.Context, ref toolkeep.CallRef) (*toolkeep.Invocation, error) {
 	if s.recorded(ref.ID) == 0 {
 		return nil, toolkeep.ErrNotFound

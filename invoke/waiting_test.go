@@ -14,7 +14,7 @@ import (
 
 // downStore is a store that can be switched off.
 type downStore struct {
-	invoke.Store
+	toolkeep.Applier
 	down atomic.Bool
 }
 
@@ -22,7 +22,7 @@ func (s *downStore) Apply(ctx context.Context, c ...toolkeep.Change) error {
 	if s.down.Load() {
 		return errBroken
 	}
-	return s.Store.Apply(ctx, c...)
+	return s.Applier.Apply(ctx, c...)
 }
 
 func TestWaitingCallRunsInAWorker(t *testing.T) {

@@ -313,7 +313,7 @@ func (n *Node) buildPipeline(context.Context) (err error) {
 	schemas := schema.NewCache(0)
 	n.pipeline, err = invoke.New(invoke.Config{
 		Catalog: n.fresh, Access: n.access, Limits: n.limits, Results: n.recall, Secrets: n.secrets, Sealer: n.sealer, Blobs: n.blobs,
-		Store: n.store, Invocations: n.store.Invocations(), Executors: n.kinds, Schemas: schemas, Overlays: n.contexts,
+		Store: n.store, Invocations: n.store.Invocations(), Marks: n.store.CallMarks(), Executors: n.kinds, Schemas: schemas, Overlays: n.contexts,
 		Inspector: inspect.New(inspect.Config{HardBytes: c.Calls.MaxResult, Schemas: schemas, CoerceTo: c.Tools.Targets()}), Redact: n.redact,
 		Observer: observer{&telemetry.Observer{Metrics: n.metrics, Log: n.log}},
 		Node:     n.name, SyncLimit: c.Calls.SyncLimit, WaitLimit: c.Calls.WaitLimit, ResultLife: c.Calls.ResultLifetime,

@@ -23,6 +23,7 @@ type Store interface {
 	toolkeep.Applier
 	toolkeep.Watcher
 	Invocations() toolkeep.Invocations
+	CallMarks() toolkeep.CallMarks
 	Versions(ctx context.Context) ([]toolkeep.Version, int64, error)
 	Keys(ctx context.Context) ([]toolkeep.APIKey, int64, error)
 	Document(ctx context.Context, kind, tenant, id string) (toolkeep.Document, error)

@@ -22,6 +22,9 @@ type invocations struct{ s *Store }
 // return whole records.
 func (s *Store) Invocations() toolkeep.Invocations { return invocations{s} }
 
+// CallMarks returns the reader of what changes in calls under way.
+func (s *Store) CallMarks() toolkeep.CallMarks { return invocations{s} }
+
 // Columns for scanCall, with and without the large ones.
 const (
 	callColumns  = `tenant, id, data, fetched, lease_owner, lease_until, cancel_by, cancel_why, progress, sealed, output`
@@ -38,6 +41,7 @@ const (
 	unfetchedWhere = `expires <> 0 AND fetched = 0
 		AND state IN ('succeeded', 'failed', 'refused', 'cancelled', 'unknown')
 		AND expires < $1 ORDER BY expires LIMIT $2`
+	cancelWhere = `lease_owner = $1 AND cancel_by <> '' AND` + notEnded
 )
 
 // scanCall assembles a call from the record and the columns that change separately.
@@ -213,4 +217,60 @@ func (r invocations) QueueDepth(ctx context.Context) (map[toolkeep.Priority]int,
 		return nil, err
 	}
 	return depth, nil
+}
+
+// maxMarks is how many calls Marks reads at once.
+const maxMarks = 1000
+
+// Marks returns the marks of calls; unknown ones are left out. More than 1,000 are an error.
+func (r invocations) Marks(ctx context.Context, calls []toolkeep.CallRef) (marks map[toolkeep.CallRef]toolkeep.CallMark, err error) {
+	if len(calls) > maxMarks {
+		return nil, fmt.Errorf("postgres: the marks of %d calls were asked for, at most %d are read at once", len(calls), maxMarks)
+	}
+	tenants, ids := make([]string, len(calls)), make([]string, len(calls))
+	for i, c := range calls {
+		tenants[i], ids[i] = text(c.Tenant), text(c.ID)
+	}
+	err = r.s.read(ctx, func(ctx context.Context) error {
+		marks = make(map[toolkeep.CallRef]toolkeep.CallMark, len(calls))
+		rows, err := r.s.pool.Query(ctx, `SELECT tenant, id, state, cancel_by, progress FROM invocations
+			JOIN unnest($1::text[], $2::text[]) AS asked (tenant, id) USING (tenant, id)`, tenants, ids)
+		if err != nil {
+			return err
+		}
+		var tenant, id, state, by string
+		var progress []byte
+		_, err = pgx.ForEachRow(rows, []any{&tenant, &id, &state, &by, &progress}, func() error {
+			p, err := record.DecodeProgress(progress)
+			if err != nil {
+				return damaged(fmt.Errorf("%w: progress of call %s", err, id))
+			}
+			marks[toolkeep.CallRef{Tenant: plainText(tenant), ID: plainText(id)}] = toolkeep.CallMark{
+				State: toolkeep.CallState(state), CancelBy: plainText(by), Progress: p}
+			return nil
+		})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return marks, nil
+}
+
+// CancelRequested returns the calls that have not ended, whose lease the owner has and whose
+// cancelling was requested.
+func (r invocations) CancelRequested(ctx context.Context, owner string) (refs []toolkeep.CallRef, err error) {
+	err = r.s.read(ctx, func(ctx context.Context) error {
+		rows, err := r.s.pool.Query(ctx, `SELECT tenant, id FROM invocations WHERE `+cancelWhere, text(owner))
+		if err != nil {
+			return err
+		}
+		refs, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (ref toolkeep.CallRef, err error) {
+			var tenant, id string
+			err = row.Scan(&tenant, &id)
+			return toolkeep.CallRef{Tenant: plainText(tenant), ID: plainText(id)}, err
+		})
+		return err
+	})
+	return refs, err
 }

@@ -20,6 +20,9 @@ type invocations struct{ s *Store }
 // return whole records.
 func (s *Store) Invocations() toolkeep.Invocations { return invocations{s} }
 
+// CallMarks returns the reader of what changes in calls under way.
+func (s *Store) CallMarks() toolkeep.CallMarks { return invocations{s} }
+
 // Columns for scanCall, with and without the large ones.
 const (
 	callColumns  = `tenant, id, data, fetched, lease_owner, lease_until, cancel_by, cancel_why, progress, sealed, output`
@@ -36,6 +39,8 @@ const (
 	unfetchedWhere = `expires <> 0 AND fetched = 0
 		AND state IN ('succeeded', 'failed', 'refused', 'cancelled', 'unknown')
 		AND expires < ? ORDER BY expires LIMIT ?`
+	cancelWhere = `lease_owner = ? AND cancel_by <> '' AND
+		state IN ('accepted', 'pending_approval', 'queued', 'running', 'input_required')`
 )
 
 // scanCall assembles a call from the record and the columns that change separately.
@@ -203,26 +208,88 @@ func (r invocations) Unfetched(ctx context.Context, now time.Time, limit int) ([
 
 // QueueDepth counts queued calls by priority; a call without one counts as normal.
 func (r invocations) QueueDepth(ctx context.Context) (map[toolkeep.Priority]int, error) {
-	if err := r.s.catchUp(ctx); err != nil {
-		return nil, err
-	}
-	rows, err := r.s.read.QueryContext(ctx,
-		`SELECT priority, count(*) FROM invocations WHERE state = 'queued' GROUP BY priority`)
-	if err != nil {
-		return nil, r.s.orClosed(err)
-	}
-	defer rows.Close()
 	depth := make(map[toolkeep.Priority]int)
-	for rows.Next() {
+	err := r.each(ctx, `SELECT priority, count(*) FROM invocations WHERE state = 'queued' GROUP BY priority`, nil, func(row *sql.Rows) error {
 		var p string
 		var n int
-		if err := rows.Scan(&p, &n); err != nil {
-			return nil, err
+		if err := row.Scan(&p, &n); err != nil {
+			return err
 		}
 		if p == "" {
 			p = string(toolkeep.Normal)
 		}
 		depth[toolkeep.Priority(p)] += n
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
-	return depth, r.s.orClosed(rows.Err())
+	return depth, nil
+}
+
+// each passes the rows of a query.
+func (r invocations) each(ctx context.Context, query string, args []any, row func(*sql.Rows) error) error {
+	if err := r.s.catchUp(ctx); err != nil {
+		return err
+	}
+	rows, err := r.s.read.QueryContext(ctx, query, args...)
+	if err != nil {
+		return r.s.orClosed(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := row(rows); err != nil {
+			return err
+		}
+	}
+	return r.s.orClosed(rows.Err())
+}
+
+// maxMarks is how many calls Marks reads at once.
+const maxMarks = 1000
+
+// Marks returns the marks of calls; unknown ones are left out. More than 1,000 are an error.
+func (r invocations) Marks(ctx context.Context, calls []toolkeep.CallRef) (map[toolkeep.CallRef]toolkeep.CallMark, error) {
+	if len(calls) > maxMarks {
+		return nil, fmt.Errorf("sqlite: the marks of %d calls were asked for, at most %d are read at once", len(calls), maxMarks)
+	}
+	marks := make(map[toolkeep.CallRef]toolkeep.CallMark, len(calls))
+	if len(calls) == 0 {
+		return marks, nil
+	}
+	args := make([]any, 0, 2*len(calls))
+	for _, c := range calls {
+		args = append(args, c.Tenant, c.ID)
+	}
+	err := r.each(ctx, `SELECT tenant, id, state, cancel_by, progress FROM invocations WHERE (tenant, id) IN (VALUES (?, ?)`+
+		strings.Repeat(", (?, ?)", len(calls)-1)+`)`, args, func(row *sql.Rows) error {
+		var ref toolkeep.CallRef
+		var m toolkeep.CallMark
+		var progress []byte
+		err := row.Scan(&ref.Tenant, &ref.ID, &m.State, &m.CancelBy, &progress)
+		if err != nil {
+			return err
+		}
+		if m.Progress, err = record.DecodeProgress(progress); err != nil {
+			return fmt.Errorf("%w: progress of call %s", err, ref.ID)
+		}
+		marks[ref] = m
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return marks, nil
+}
+
+// CancelRequested returns the calls that have not ended, whose lease the owner has and whose
+// cancelling was requested.
+func (r invocations) CancelRequested(ctx context.Context, owner string) (refs []toolkeep.CallRef, err error) {
+	err = r.each(ctx, `SELECT tenant, id FROM invocations WHERE `+cancelWhere, []any{owner}, func(row *sql.Rows) error {
+		var ref toolkeep.CallRef
+		err := row.Scan(&ref.Tenant, &ref.ID)
+		refs = append(refs, ref)
+		return err
+	})
+	return refs, err
 }

@@ -380,6 +380,8 @@ func TestPlans(t *testing.T) {
 		{overdueWhere, "invocations_waiting"},
 		{unfetchedWhere, "invocations_unfetched"},
 		{byKeyWhere, "invocations_key"},
+		{cancelWhere, "invocations_cancel"},
+		{"(tenant, id) IN (VALUES (?, ?), (?, ?))", "sqlite_autoindex_invocations_1"},
 		{"state = 'queued' GROUP BY priority", "invocations_queued"},
 	} {
 		rows, err := s.read.QueryContext(t.Context(), "EXPLAIN QUERY PLAN SELECT tenant, id, data FROM invocations WHERE "+c.where,

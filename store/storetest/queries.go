@@ -2,7 +2,9 @@ package storetest
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -191,6 +193,78 @@ func testQueueDepth(t *testing.T, f *fixture) {
 		t.Fatal(err)
 	}
 	sameJSON(t, "depth", got, want)
+}
+
+// testMarks: what changes in calls under way is read for many of them at once, and requests to
+// cancel by who has the lease.
+func testMarks(t *testing.T, f *fixture) {
+	until := f.clock().Add(time.Minute)
+	progress := toolkeep.Progress{Percent: 40, Phase: "half", Message: "way"}
+	other := toolkeep.CallRef{Tenant: "u", ID: "a"}
+	elsewhere := leased("a", toolkeep.CallRunning, "n1", until)
+	elsewhere.Tenant = other.Tenant
+	f.apply(
+		toolkeep.ClaimCall{Invocation: leased("a", toolkeep.CallRunning, "n1", until)},
+		toolkeep.ClaimCall{Invocation: leased("b", toolkeep.CallRunning, "n1", until)},
+		toolkeep.ClaimCall{Invocation: leased("c", toolkeep.CallRunning, "n2", until)},
+		toolkeep.ClaimCall{Invocation: call("d", toolkeep.CallQueued)},
+		toolkeep.ClaimCall{Invocation: elsewhere},
+		toolkeep.RecordCall{Invocation: call("e", toolkeep.CallFailed)},
+		toolkeep.ReportProgress{Call: ref("a"), Progress: progress},
+	)
+	for _, id := range []string{"b", "c", "d", "e"} {
+		f.apply(toolkeep.RequestCancel{Call: ref(id), By: "boss"})
+	}
+	f.apply(toolkeep.RequestCancel{Call: other, By: "s"})
+	q := f.store.CallMarks()
+	marks := func(refs ...toolkeep.CallRef) map[toolkeep.CallRef]toolkeep.CallMark {
+		t.Helper()
+		got, err := q.Marks(t.Context(), refs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	got := marks(ref("a"), ref("c"), ref("e"), ref("nobody"), other)
+	want := map[toolkeep.CallRef]toolkeep.CallMark{
+		ref("a"): {State: toolkeep.CallRunning, Progress: progress},
+		ref("c"): {State: toolkeep.CallRunning, CancelBy: "boss"},
+		ref("e"): {State: toolkeep.CallFailed},
+		other:    {State: toolkeep.CallRunning, CancelBy: "s"},
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if got := marks(); len(got) != 0 {
+		t.Errorf("nothing asked gave %+v", got)
+	}
+	many := make([]toolkeep.CallRef, 1000)
+	for i := range many {
+		many[i] = ref(fmt.Sprint(i))
+	}
+	many[999] = ref("d")
+	if got := marks(many...); len(got) != 1 || got[ref("d")].State != toolkeep.CallQueued {
+		t.Errorf("of 1,000 calls %+v", got)
+	}
+	if got, err := q.Marks(t.Context(), append(many, ref("a"))); err == nil {
+		t.Errorf("1,001 calls gave %+v", got)
+	}
+	cancels := func(owner string, want ...toolkeep.CallRef) {
+		t.Helper()
+		got, err := q.CancelRequested(t.Context(), owner)
+		slices.SortFunc(got, func(a, b toolkeep.CallRef) int { return strings.Compare(a.Tenant+a.ID, b.Tenant+b.ID) })
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("of %s: got %v, %v, want %v", owner, got, err, want)
+		}
+	}
+	cancels("n1", ref("b"), other)
+	cancels("n2", ref("c"))
+	cancels("n3")
+	f.apply(toolkeep.MoveCall{Invocation: call("b", toolkeep.CallCancelled), From: []toolkeep.CallState{toolkeep.CallRunning}, Owner: "n1"})
+	cancels("n1", other)
+	if m := marks(ref("b"))[ref("b")]; m.State != toolkeep.CallCancelled || m.CancelBy != "boss" {
+		t.Errorf("after its end %+v", m)
+	}
 }
 
 // testReadYourWrites reads each call back at once, while others write.

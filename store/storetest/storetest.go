@@ -19,6 +19,7 @@ type Store interface {
 	toolkeep.Applier
 	toolkeep.Watcher
 	Invocations() toolkeep.Invocations
+	CallMarks() toolkeep.CallMarks
 	Versions(ctx context.Context) ([]toolkeep.Version, int64, error)
 	Keys(ctx context.Context) ([]toolkeep.APIKey, int64, error)
 	Document(ctx context.Context, kind, tenant, id string) (toolkeep.Document, error)
@@ -92,6 +93,7 @@ func Run(t *testing.T, open Open) {
 		{"paging", testPaging},
 		{"sweeps", testSweeps},
 		{"queue depth", testQueueDepth},
+		{"marks", testMarks},
 		{"read your writes", testReadYourWrites},
 		{"reopen", testReopen},
 		{"close", testClose},
