@@ -179,7 +179,7 @@ const (
 	CompositionTooLarge Code = "E3907"
 	// IdempotencyConflict (refusal): the idempotency key was used for another request
 	IdempotencyConflict Code = "E3908"
-	// OutcomeUnknown (result): the server died after a writing call was sent; it is not repeated automatically
+	// OutcomeUnknown (result): the node that sent a writing call stopped or did not renew its lease; the call is not repeated automatically
 	OutcomeUnknown Code = "E3909"
 	// DeadlineUnreachable (refusal): the queue is longer than the call's deadline; refused at once
 	DeadlineUnreachable Code = "E3910"
@@ -330,7 +330,7 @@ var codeTable = [...]CodeInfo{
 	{Code: CompositionCycle, Name: "composition_cycle", BC2: "invalid_parameters", BC6: "VALIDATION_ERROR", Class: "VALIDATION_ERROR", Kind: "refusal", Retryable: false, HTTP: 422, GRPC: "INVALID_ARGUMENT", When: "a workflow or a chain of tools calls itself"},
 	{Code: CompositionTooLarge, Name: "composition_too_large", BC2: "invalid_parameters", BC6: "VALIDATION_ERROR", Class: "VALIDATION_ERROR", Kind: "refusal", Retryable: false, HTTP: 422, GRPC: "INVALID_ARGUMENT", When: "more than 100 invocations in one composition"},
 	{Code: IdempotencyConflict, Name: "idempotency_conflict", BC2: "idempotency_conflict", BC6: "VALIDATION_ERROR", Class: "VALIDATION_ERROR", Kind: "refusal", Retryable: false, HTTP: 409, GRPC: "ALREADY_EXISTS", When: "the idempotency key was used for another request"},
-	{Code: OutcomeUnknown, Name: "outcome_unknown", BC2: "internal_error", BC6: "FAILURE", Class: "UNKNOWN", Kind: "result", Retryable: false, HTTP: 500, GRPC: "INTERNAL", When: "the server died after a writing call was sent; it is not repeated automatically"},
+	{Code: OutcomeUnknown, Name: "outcome_unknown", BC2: "internal_error", BC6: "FAILURE", Class: "UNKNOWN", Kind: "result", Retryable: false, HTTP: 500, GRPC: "INTERNAL", When: "the node that sent a writing call stopped or did not renew its lease; the call is not repeated automatically"},
 	{Code: DeadlineUnreachable, Name: "deadline_unreachable", BC2: "resource_exhausted", BC6: "FAILURE", Class: "RATE_LIMIT", Kind: "refusal", Retryable: true, HTTP: 503, GRPC: "RESOURCE_EXHAUSTED", When: "the queue is longer than the call's deadline; refused at once"},
 	{Code: Preempted, Name: "preempted", BC2: "internal_error", BC6: "FAILURE", Class: "UNKNOWN", Kind: "refusal", Retryable: true, HTTP: 503, GRPC: "ABORTED", When: "a call with a higher priority displaced this one before anything was sent"},
 	{Code: Draining, Name: "draining", BC2: "resource_exhausted", BC6: "FAILURE", Class: "RATE_LIMIT", Kind: "refusal", Retryable: true, HTTP: 503, GRPC: "UNAVAILABLE", When: "this node is shutting down; send the call to another node"},

@@ -61,7 +61,7 @@ func (p *Pipeline) leave() {
 	if !p.away.CompareAndSwap(false, true) {
 		return
 	}
-	p.Log.Warn("the store does not answer; records of reading calls go to the spool", "waited", p.RecordWait)
+	p.Log.Warn("the store does not answer; records go to the spool", "waited", p.RecordWait)
 	if p.OnStoreAway != nil {
 		p.OnStoreAway()
 	}
@@ -74,11 +74,23 @@ func (p *Pipeline) leave() {
 			if err == nil {
 				p.away.Store(false)
 				p.Log.Info("the store answers again")
+				p.endSpooled()
 				return
 			}
 			toolkeep.Sleep(p.run, probeEvery-time.Since(began))
 		}
 	})
+}
+
+// endSpooled moves the spool into the store at once if there are ends in it: other nodes give
+// up calls whose leases have lapsed. What fails is left to the sweep.
+func (p *Pipeline) endSpooled() {
+	if !p.spool.holdsEnds() {
+		return
+	}
+	if err := p.spool.drain(p.run, p.Store, p.Invocations); err != nil && p.run.Err() == nil {
+		p.Log.Warn("the spool could not be moved to the store; it is tried again", "error", err)
+	}
 }
 
 // probe is nil if the store commits and reads. It goes through the store's writer with a

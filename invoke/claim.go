@@ -23,7 +23,7 @@ func (p *Pipeline) claim(ctx context.Context, a *activeCall) (*toolkeep.Result, 
 	}
 	now := p.Clock()
 	a.row.State, a.row.Sent, a.row.StartedAt = toolkeep.CallRunning, a.row.Writes, now
-	a.row.LeaseOwner, a.row.LeaseUntil = p.Node, now.Add(p.timeLimit(a).after+p.Lease)
+	a.row.LeaseOwner, a.row.LeaseUntil = p.Node, now.Add(p.Lease)
 	return p.insert(ctx, a)
 }
 

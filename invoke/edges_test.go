@@ -2,7 +2,6 @@ package invoke_test
 
 import (
 	"context"
-	"encoding/json"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -207,25 +206,6 @@ func TestSharedRunOutlastsWhoBeganIt(t *testing.T) {
 	}
 	if res.Cached && res.CostUSD != 0 || res.Overhead < 0 {
 		t.Errorf("a shared answer cost %v and took %s beside the tool", res.CostUSD, res.Overhead)
-	}
-}
-
-// TestEndThatCannotBeRecorded is a success for no caller.
-func TestEndThatCannotBeRecorded(t *testing.T) {
-	h := newHarness(t)
-	h.tool("write", writes)
-	h.executor.do = func(context.Context, *toolkeep.Execution) (*toolkeep.Output, error) {
-		if err := h.store.Close(); err != nil {
-			t.Error(err)
-		}
-		return &toolkeep.Output{Value: json.Number("1"), HasValue: true}, nil
-	}
-	res, err := h.call(&toolkeep.Call{Tool: "std.write"})
-	if err != nil || res.Error == nil || res.Error.Code != toolkeep.OutcomeUnknown || res.State != toolkeep.CallUnknown || res.Output != nil {
-		t.Errorf("%+v %v", res, err)
-	}
-	if v := <-h.observed; v.State != toolkeep.CallUnknown || v.Code != toolkeep.OutcomeUnknown {
-		t.Errorf("observed %s %s", v.State, v.Code)
 	}
 }
 

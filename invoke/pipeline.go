@@ -41,7 +41,7 @@ type Config struct {
 	SyncLimit  time.Duration // longest synchronous call; default 30 s
 	WaitLimit  time.Duration // longest a waiting call may wait and run; default 24 h
 	ResultLife time.Duration // answer of a waiting call; default 24 h
-	Lease      time.Duration // of a running waiting call, renewed at a third; default 10 s
+	Lease      time.Duration // of a running call that has a row, renewed at a third; default 10 s
 	// RecordWait is how long a reading call waits for the store; default 50 ms. Then its
 	// record goes to the spool, and the store counts as away until it commits and reads again.
 	RecordWait time.Duration
@@ -80,6 +80,7 @@ type Pipeline struct {
 	interrupted  atomic.Bool     // Interrupt was called
 	underway     atomic.Int64    // synchronous calls that began before Drain
 	idle         chan struct{}   // signals that underway fell to zero while draining
+	contact      contact         // of the sweep
 	interest     chan struct{}   // signals that there may be marks to ask for; nil with Alone
 	run          context.Context // until Stop
 	stop         context.CancelFunc
@@ -115,6 +116,7 @@ func New(c Config) (*Pipeline, error) {
 	if !c.Alone {
 		p.interest = make(chan struct{}, 1)
 	}
+	p.spool.ended = p.endLeftSpool
 	p.running.interest, p.watchers.interest = p.interest, p.interest
 	p.run, p.stop = context.WithCancel(context.Background())
 	return p, nil

@@ -98,7 +98,7 @@ func (p *Pipeline) whoGoesOn(ctx context.Context, a *activeCall, e *toolkeep.Err
 
 // stoppedByNode reports whether the node's stop cancelled a worker's run.
 func stoppedByNode(ctx context.Context, e *toolkeep.Error) bool {
-	return e.Code == toolkeep.Cancelled && !errors.Is(context.Cause(ctx), causeCancelled)
+	return e.Code == toolkeep.Cancelled && ctx.Err() != nil && !errors.Is(context.Cause(ctx), causeCancelled)
 }
 
 // drained is the end of a synchronous call that the node's stop interrupted.
@@ -216,15 +216,54 @@ func (p *Pipeline) write(ctx context.Context, a *activeCall, failure *toolkeep.E
 		move.FreeKey = true
 		move.Invocation.Key = ""
 	}
-	err := p.apply(ctx, append([]toolkeep.Change{move}, accesses(&a.row)...)...)
+	pending, err := p.applyEnd(ctx, append([]toolkeep.Change{move}, accesses(&a.row)...)...)
 	switch {
 	case err == nil:
-		return nil
-	case errors.Is(err, toolkeep.ErrStale):
+	case !errors.Is(err, toolkeep.ErrStale):
+		p.keepEnd(a, move, pending, err)
+	case a.mode == modeWorker: // nobody waits for this run's answer
+		p.tooLateToEnd(move.Invocation)
 		return toolkeep.NewError(toolkeep.OutcomeUnknown, "the call was taken over while it ran; read its record").Because(causeLeaseLost)
+	default:
+		p.tooLateToEnd(move.Invocation)
+		a.row.Warnings = append(a.row.Warnings, toolkeep.Warning{Code: toolkeep.OutcomeUnknown,
+			Message: "this is what the call did, and not what its record says: its lease lapsed while its node could not reach the store, and another node ended it"})
 	}
-	p.Log.Error("the end of a claimed call could not be written", "invocation_id", a.row.ID, "error", err)
-	return toolkeep.NewError(toolkeep.OutcomeUnknown, "the call ran and its outcome could not be recorded; it is not repeated automatically").Because(err)
+	return nil
+}
+
+// applyEnd is apply for the end of a call: it leaves a commit that takes longer than rowTimeout,
+// and pending receives its outcome.
+func (p *Pipeline) applyEnd(ctx context.Context, changes ...toolkeep.Change) (pending <-chan error, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rowTimeout)
+	defer cancel()
+	err = p.applyWithin(ctx, changes...)
+	if err == nil {
+		p.onChanges(changes)
+		return nil, nil
+	}
+	var left *toolkeep.PendingError
+	if errors.As(err, &left) {
+		pending = left.End
+	}
+	if ctx.Err() != nil {
+		p.leave()
+	}
+	return pending, err
+}
+
+// endLeftSpool is told of each end that was spooled and is not any more.
+func (p *Pipeline) endLeftSpool(v *toolkeep.Invocation, late bool) {
+	if late {
+		p.tooLateToEnd(v)
+	}
+	p.watchers.notify(v.Ref())
+}
+
+// tooLateToEnd logs how a call ended whose record another node decided: nothing else says it.
+func (p *Pipeline) tooLateToEnd(v *toolkeep.Invocation) {
+	p.Log.Error("a call ended after its lease had lapsed and another node had decided its record, which stays as it is",
+		"invocation_id", v.ID, "tool_id", v.ToolID, "ended_as", v.State, "error_code", v.Code, "ended_at", v.EndedAt)
 }
 
 // freesKey reports whether the idempotency key may be used again: the call failed, and

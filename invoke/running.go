@@ -18,20 +18,18 @@ type running struct {
 }
 
 type runningCall struct {
-	cancel context.CancelCauseFunc
-	leased bool // a worker runs it, and renews its lease
-
+	cancel    context.CancelCauseFunc
 	cancelled bool
 }
 
 // add makes the call cancellable until the returned func is called.
-func (r *running) add(ref toolkeep.CallRef, cancel context.CancelCauseFunc, leased bool) (remove func()) {
+func (r *running) add(ref toolkeep.CallRef, cancel context.CancelCauseFunc) (remove func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.calls == nil {
 		r.calls = make(map[toolkeep.CallRef]runningCall)
 	}
-	r.calls[ref] = runningCall{cancel: cancel, leased: leased}
+	r.calls[ref] = runningCall{cancel: cancel}
 	signal(r.interest)
 	return func() {
 		r.mu.Lock()
@@ -75,16 +73,11 @@ func (r *running) cancelAll(cause error) {
 	}
 }
 
-// leased returns the calls whose leases must be renewed, ordered by id.
-func (r *running) leased() []toolkeep.CallRef {
+// held returns the calls, whose leases must be renewed, ordered by id.
+func (r *running) held() []toolkeep.CallRef {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var refs []toolkeep.CallRef
-	for ref, c := range r.calls {
-		if c.leased {
-			refs = append(refs, ref)
-		}
-	}
+	refs := slices.Collect(maps.Keys(r.calls))
 	slices.SortFunc(refs, func(a, b toolkeep.CallRef) int { return cmp.Compare(a.ID, b.ID) })
 	return refs
 }

@@ -2,6 +2,7 @@ package invoke
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
@@ -79,6 +80,9 @@ func (p *Pipeline) spawn(f func()) bool {
 	return true
 }
 
+// renewBatch is how many leases one Apply renews: others wait for it.
+const renewBatch = 500
+
 func (p *Pipeline) renewLeases(ctx context.Context) {
 	tick := time.NewTicker(p.Lease / 3)
 	defer tick.Stop()
@@ -88,12 +92,10 @@ func (p *Pipeline) renewLeases(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		held := p.running.leased()
-		if len(held) == 0 {
-			continue
-		}
-		if err := p.apply(ctx, toolkeep.RenewLeases{Owner: p.Node, Calls: held, Until: p.Clock().Add(p.Lease)}); err != nil {
-			p.Log.Warn("leases could not be renewed", "calls", len(held), "error", err)
+		for held := range slices.Chunk(p.running.held(), renewBatch) {
+			if err := p.apply(ctx, toolkeep.RenewLeases{Owner: p.Node, Calls: held, Until: p.Clock().Add(p.Lease)}); err != nil {
+				p.Log.Warn("leases could not be renewed", "calls", len(held), "error", err)
+			}
 		}
 	}
 }

@@ -17,7 +17,7 @@ func (p *Pipeline) perform(ctx context.Context, a *activeCall) (*toolkeep.Result
 	if a.stored && a.mode != modeWorker {
 		var stop context.CancelCauseFunc
 		ctx, stop = context.WithCancelCause(ctx)
-		defer p.running.add(a.row.Ref(), stop, false)()
+		defer p.running.add(a.row.Ref(), stop)()
 		defer stop(nil)
 	}
 	w := p.prepare(a)

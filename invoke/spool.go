@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,8 +18,8 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// spool stores records of reading calls while the store is down, one JSON document per
-// line, bounded, and moves them to the store afterwards.
+// spool stores records of reading calls, and ends of calls that have a row, while the store is
+// down, one JSON document per line, bounded, and moves them to the store afterwards.
 type spool struct {
 	path  string
 	limit int64
@@ -30,6 +31,12 @@ type spool struct {
 	// when its call left. An entry is made with its line and dropped once the outcome is known.
 	// mu guards it.
 	pending map[string]<-chan error
+	// ends are the calls whose ends are spooled: nothing but their ends may happen to them. mu
+	// guards it.
+	ends map[toolkeep.CallRef]struct{}
+	// ended is told of each end that left the spool; late means that another node decided the
+	// call. nil in tests of the spool alone.
+	ended func(v *toolkeep.Invocation, late bool)
 	// doubted says that lines may be in the store already: an earlier process wrote them, or
 	// a drain failed midway. move guards it.
 	doubted bool
@@ -42,6 +49,8 @@ const (
 	spoolBatch = 200
 	// spoolLine bounds a record, so that every line can be read again.
 	spoolLine = 1 << 20
+	// spoolEnd bounds the end of a call, which may have an output.
+	spoolEnd = 32 << 20
 	// spoolTrial is how many bytes a spool that failed must take to count as working.
 	spoolTrial = 64 << 10
 	// spoolWait bounds one Apply.
@@ -52,13 +61,92 @@ func newSpool(path string) *spool {
 	s := &spool{path: path, limit: 64 << 20}
 	info, err := os.Stat(path)
 	s.doubted = err == nil && info.Size() > 0
+	if s.doubted {
+		s.readEnds()
+	}
 	return s
+}
+
+// endMark begins the line of an ending; the line of a record begins with its JSON.
+var endMark = []byte("end ")
+
+// ending is the end of a call that has a row.
+type ending struct {
+	Call    *toolkeep.Invocation
+	Owner   string // the node that had the lease
+	FreeKey bool
+}
+
+// readEnding returns the ending that a line has, nil if it has none.
+func readEnding(line []byte) *ending {
+	rest, ok := bytes.CutPrefix(line, endMark)
+	e := new(ending)
+	if !ok || json.Unmarshal(rest, e) != nil || e.Call == nil {
+		return nil
+	}
+	return e
+}
+
+// readEnds finds the ends that an earlier process left. What cannot be read is left to drain.
+func (s *spool) readEnds() {
+	file, err := os.Open(s.path)
+	if err != nil {
+		return
+	}
+	defer file.Close()
+	for r := bufio.NewReader(file); err == nil; {
+		var line []byte
+		line, err = r.ReadBytes('\n')
+		if e := readEnding(line); e != nil {
+			s.hold(e.Call.Ref())
+		}
+	}
+}
+
+func (s *spool) hold(ref toolkeep.CallRef) {
+	if s.ends == nil {
+		s.ends = make(map[toolkeep.CallRef]struct{})
+	}
+	s.ends[ref] = struct{}{}
+}
+
+// holds reports whether the spool has the end of a call.
+func (s *spool) holds(ref toolkeep.CallRef) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ok := s.ends[ref]
+	return ok
+}
+
+func (s *spool) holdsEnds() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.ends) > 0
+}
+
+func (s *spool) release(ref toolkeep.CallRef) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.ends, ref)
+}
+
+// keepEnd spools the end of a call that has a row, which the store could not take because of why.
+// Its caller gets the answer: what the call did is known.
+func (p *Pipeline) keepEnd(a *activeCall, m toolkeep.MoveCall, pending <-chan error, why error) {
+	p.Log.Warn("the end of a call waits in the spool for the store", "invocation_id", a.row.ID, "error", why)
+	end := *m.Invocation
+	end.SealedArgs = nil // the store erases them with this end
+	p.kept(a, p.spool.addEnd(&ending{Call: &end, Owner: m.Owner, FreeKey: m.FreeKey}, pending))
 }
 
 // keepForLater spools the record of a call; see record for pending. If that fails too, the
 // answer says that the record is lost.
 func (p *Pipeline) keepForLater(a *activeCall, pending <-chan error) {
-	err := p.spool.add(&a.row, pending)
+	p.kept(a, p.spool.add(&a.row, pending))
+}
+
+// kept is told whether the spool took what the store could not take.
+func (p *Pipeline) kept(a *activeCall, err error) {
 	if err == nil {
 		p.spool.works()
 		return
@@ -116,18 +204,47 @@ func (s *spool) retry() {
 func (p *Pipeline) Spooled() (waiting, lost int64) { return p.spool.lines.Load(), p.spool.lost.Load() }
 
 func (s *spool) add(v *toolkeep.Invocation, pending <-chan error) error {
-	if s.path == "" {
-		return errors.New("no spool is configured")
-	}
-	line, err := json.Marshal(v)
+	line, err := lineOf(nil, v, spoolLine)
 	if err != nil {
 		return err
 	}
-	if len(line) >= spoolLine {
-		return errors.New("the record is too long for the spool")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.append(v.ID, line, pending)
+}
+
+func (s *spool) addEnd(e *ending, pending <-chan error) error {
+	line, err := lineOf(endMark, e, spoolEnd)
+	if err != nil {
+		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := s.append(e.Call.ID, line, pending); err != nil {
+		return err
+	}
+	s.hold(e.Call.Ref())
+	return nil
+}
+
+// lineOf returns a line of fewer than limit bytes that begins with mark.
+func lineOf(mark []byte, v any, limit int) ([]byte, error) {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	line := slices.Concat(mark, text, []byte("\n"))
+	if len(line) > limit {
+		return nil, errors.New("the record is too long for the spool")
+	}
+	return line, nil
+}
+
+// append adds the line of a call. It is called with mu held.
+func (s *spool) append(id string, line []byte, pending <-chan error) error {
+	if s.path == "" {
+		return errors.New("no spool is configured")
+	}
 	file, err := os.OpenFile(s.path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
@@ -137,7 +254,7 @@ func (s *spool) add(v *toolkeep.Invocation, pending <-chan error) error {
 	if err != nil || info.Size()+int64(len(line)) > s.limit {
 		return errors.Join(err, errors.New("the spool is full"))
 	}
-	if _, err := file.Write(append(line, '\n')); err != nil {
+	if _, err := file.Write(line); err != nil {
 		return errors.Join(err, file.Truncate(info.Size())) // a partial line would spoil the next one
 	}
 	s.lines.Add(1)
@@ -145,7 +262,7 @@ func (s *spool) add(v *toolkeep.Invocation, pending <-chan error) error {
 		if s.pending == nil {
 			s.pending = make(map[string]<-chan error)
 		}
-		s.pending[v.ID] = pending
+		s.pending[id] = pending
 	}
 	return nil
 }
@@ -183,7 +300,7 @@ func (s *spool) drain(ctx context.Context, store toolkeep.Applier, calls toolkee
 	}
 	defer file.Close()
 	d := &drain{s: s, store: store, calls: calls}
-	err = d.lines(ctx, bufio.NewReaderSize(io.NewSectionReader(file, 0, size), spoolLine))
+	err = d.lines(ctx, bufio.NewReader(io.NewSectionReader(file, 0, size)))
 	err = errors.Join(err, s.cut(file, d.done, d.stay))
 	s.doubted = err != nil
 	return err
@@ -203,7 +320,7 @@ type drain struct {
 
 func (d *drain) lines(ctx context.Context, r *bufio.Reader) error {
 	for {
-		line, err := r.ReadSlice('\n')
+		line, err := r.ReadBytes('\n')
 		d.read += int64(len(line))
 		if err != nil && err != io.EOF {
 			return fmt.Errorf("read the spool: %w", err)
@@ -223,6 +340,9 @@ func (d *drain) lines(ctx context.Context, r *bufio.Reader) error {
 }
 
 func (d *drain) line(ctx context.Context, line []byte) error {
+	if e := readEnding(line); e != nil {
+		return d.end(ctx, e, line)
+	}
 	v := new(toolkeep.Invocation)
 	if json.Unmarshal(line, v) != nil {
 		return nil // empty, or truncated by a crash
@@ -243,6 +363,51 @@ func (d *drain) line(ctx context.Context, line []byte) error {
 	}
 	d.batch = append(append(d.batch, toolkeep.RecordCall{Invocation: v}), accesses(v)...)
 	return nil
+}
+
+// end commits the end of a call. It stays if its commit is under way.
+func (d *drain) end(ctx context.Context, e *ending, line []byte) error {
+	late := false
+	ended, err := d.s.outcome(e.Call.ID)
+	if !ended {
+		d.wait = append(d.wait, line...)
+		return nil
+	}
+	if err != nil {
+		ctx, cancel := context.WithTimeout(ctx, spoolWait)
+		defer cancel()
+		if late, err = d.commitEnd(ctx, e); err != nil {
+			return err
+		}
+	}
+	d.s.release(e.Call.Ref())
+	if d.s.ended != nil {
+		d.s.ended(e.Call, late)
+	}
+	return nil
+}
+
+// commitEnd commits the end of a call, unless the store has it. late says that another node has
+// decided the call meanwhile; that is not overwritten.
+func (d *drain) commitEnd(ctx context.Context, e *ending) (late bool, err error) {
+	v := e.Call
+	row, err := d.calls.Get(ctx, v.Ref())
+	switch {
+	case errors.Is(err, toolkeep.ErrNotFound):
+		return true, nil
+	case err != nil:
+		return false, err
+	case row.State == v.State && row.EndedAt.Equal(v.EndedAt):
+		return false, nil
+	case row.State != toolkeep.CallRunning, row.LeaseOwner != e.Owner, row.Requeued != v.Requeued:
+		return true, nil
+	}
+	err = d.store.Apply(ctx, append([]toolkeep.Change{toolkeep.MoveCall{Invocation: v, From: []toolkeep.CallState{toolkeep.CallRunning},
+		Owner: e.Owner, FreeKey: e.FreeKey}}, accesses(v)...)...)
+	if errors.Is(err, toolkeep.ErrStale) {
+		return true, nil
+	}
+	return false, err
 }
 
 // flush commits the batch.

@@ -25,25 +25,54 @@ func (p *Pipeline) Sweep(ctx context.Context) error {
 // maxRequeues ends a call that repeatedly crashed its worker.
 const maxRequeues = 5
 
-// lapse ends or requeues running calls whose node is gone.
+// contact is since when the sweep reaches the store without a gap. Only the goroutine of the
+// sweep uses it.
+type contact struct{ last, since time.Time }
+
+// note notes an answer of the store, or that it did not come.
+func (c *contact) note(now time.Time, err error, gap time.Duration) {
+	switch {
+	case err != nil:
+		c.since = now.Add(gap) // it ends later
+	case c.since.After(now), !c.last.IsZero() && now.Sub(c.last) > gap:
+		c.since = now
+	}
+	c.last = now
+}
+
+// lapse ends or requeues running calls whose node is gone. With notOwner, every other node is.
+// Else a node that could not reach the store itself until now lets a lease's time pass first:
+// the nodes whose leases lapsed meanwhile are back, too, and renew them.
 func (p *Pipeline) lapse(ctx context.Context, notOwner string) error {
 	for {
 		rows, err := p.Invocations.Lapsed(ctx, p.Clock(), notOwner, sweepBatch)
+		now := p.Clock()
+		p.contact.note(now, err, p.Lease)
 		if err != nil {
 			return err
 		}
+		if !p.Alone && now.Sub(p.contact.since) < p.Lease {
+			return nil
+		}
+		left := 0
 		for _, row := range rows {
-			if err := p.lapseOne(ctx, row); err != nil {
+			if p.spool.holds(row.Ref()) { // it has ended, and the store will learn how
+				left++
+				continue
+			}
+			if err := p.lapseOne(ctx, row, notOwner != ""); err != nil {
 				return err
 			}
 		}
-		if len(rows) < sweepBatch {
+		if len(rows) < sweepBatch || left == len(rows) {
 			return nil
 		}
 	}
 }
 
-func (p *Pipeline) lapseOne(ctx context.Context, row *toolkeep.Invocation) error {
+// lapseOne ends or requeues a call whose lease lapsed; stopped says that its node certainly
+// stopped.
+func (p *Pipeline) lapseOne(ctx context.Context, row *toolkeep.Invocation, stopped bool) error {
 	// After a suspend or a clock jump a process finds its own leases lapsed. What it
 	// still runs is not lost.
 	if row.LeaseOwner == p.Node && p.running.has(row.Ref()) {
@@ -52,11 +81,15 @@ func (p *Pipeline) lapseOne(ctx context.Context, row *toolkeep.Invocation) error
 	p.Log.Warn("a running call lost its node", "invocation_id", row.ID, "tool_id", row.ToolID, "node", row.LeaseOwner)
 	switch {
 	case row.Lapsed(p.declaredIdempotent(ctx, row)) == toolkeep.CallUnknown:
-		return p.finish(ctx, row, toolkeep.CallUnknown, outcomeUnknown())
+		e := outcomeUnknown()
+		if !stopped {
+			e.Message = lostNode + "; the call was sent, may or may not have taken effect, and is not repeated automatically"
+		}
+		return p.finish(ctx, row, toolkeep.CallUnknown, e)
 	case row.CancelBy != "":
 		return p.finish(ctx, row, toolkeep.CallCancelled, toolkeep.NewError(toolkeep.Cancelled, "the call was cancelled"))
 	case !row.Async:
-		return p.freeLost(ctx, row)
+		return p.freeLost(ctx, row, stopped)
 	case row.Requeued >= maxRequeues:
 		return p.finish(ctx, row, toolkeep.CallFailed, toolkeep.NewError(toolkeep.InternalError,
 			"the call lost its worker %d times and is given up", row.Requeued+1))
@@ -65,14 +98,20 @@ func (p *Pipeline) lapseOne(ctx context.Context, row *toolkeep.Invocation) error
 	return p.requeue(ctx, row, row.LeaseOwner, 0)
 }
 
+// lostNode is what is known of the node of a call whose lease lapsed.
+const lostNode = "the node that ran the call did not renew its lease: it stopped, or it cannot reach the store"
+
 // freeLost ends a synchronous call whose caller and node are gone and whose work can be
 // repeated: its key is freed.
-func (p *Pipeline) freeLost(ctx context.Context, row *toolkeep.Invocation) error {
+func (p *Pipeline) freeLost(ctx context.Context, row *toolkeep.Invocation, stopped bool) error {
 	owner := row.LeaseOwner
 	end := *row
 	end.State, end.EndedAt, end.Key = toolkeep.CallRefused, p.Clock(), ""
 	end.Code, end.Retryable = toolkeep.Draining, true
-	end.Message = "the server stopped while the call ran; send it again"
+	end.Message = lostNode + "; send the call again"
+	if stopped {
+		end.Message = "the server stopped while the call ran; send it again"
+	}
 	err := p.apply(ctx, toolkeep.MoveCall{Invocation: &end, From: []toolkeep.CallState{toolkeep.CallRunning}, Owner: owner, FreeKey: true})
 	if errors.Is(err, toolkeep.ErrStale) {
 		return nil

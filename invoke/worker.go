@@ -31,7 +31,7 @@ func (p *Pipeline) Run(ctx context.Context, ref toolkeep.CallRef) error {
 	}
 	// This node lost the lease, another queued the call again, and the old run has not
 	// noticed yet. Two runs would do the work twice.
-	if p.running.has(ref) {
+	if p.running.has(ref) || p.spool.holds(ref) {
 		return errors.New("an earlier run of the call has not ended on this node")
 	}
 	p.hook("lease", ref.ID)
@@ -65,7 +65,7 @@ func (p *Pipeline) runLeased(ctx context.Context, row *toolkeep.Invocation) erro
 	ref := row.Ref()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer p.running.add(ref, cancel, true)()
+	defer p.running.add(ref, cancel)()
 	// The call may have been cancelled before it was registered.
 	if now, err := p.Invocations.Get(ctx, ref); err == nil && now.CancelBy != "" {
 		cancel(causeCancelled)
