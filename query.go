@@ -32,6 +32,8 @@ type Invocations interface {
 	// Lapsed returns running calls whose lease ended before now, and with notOwner set
 	// also those of any other owner (a single-process store knows that they are dead).
 	Lapsed(ctx context.Context, now time.Time, notOwner string, limit int) ([]*Invocation, error)
+	// Leased returns running calls whose lease an owner has, also a lapsed one.
+	Leased(ctx context.Context, owner string, limit int) ([]*Invocation, error)
 	// Overdue returns waiting calls that have not started and whose deadline has
 	// passed.
 	Overdue(ctx context.Context, now time.Time, limit int) ([]*Invocation, error)

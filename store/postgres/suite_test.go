@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"sync"
 	"testing"
@@ -78,11 +79,23 @@ func TestConformance(t *testing.T) {
 			Log: quiet(),
 		}
 		s := mustOpen(t, c)
-		return s, func() storetest.Store {
+		return aging{s, c.DSN}, func() storetest.Store {
 			if err := s.Close(); err != nil {
 				t.Fatalf("Close: %v", err)
 			}
-			return mustOpen(t, c)
+			return aging{mustOpen(t, c), c.DSN}
 		}
 	})
+}
+
+// aging is a Store whose nodes the suite can make older: the database's clock counts.
+type aging struct {
+	*Store
+	dsn string
+}
+
+func (a aging) Age(t *testing.T, d time.Duration) {
+	t.Helper()
+	by := fmt.Sprintf("interval '%d milliseconds'", d.Milliseconds())
+	execute(t, a.dsn, `UPDATE nodes SET seen = seen - `+by, `UPDATE leads SET until = until - `+by)
 }

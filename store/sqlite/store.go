@@ -30,10 +30,11 @@ type Store struct {
 	byKey *sql.Stmt
 	check *sql.DB // one connection, for checkpoints only
 
-	queue flow.Queue[step]
-	ops   chan *op // work for the writer between groups
-	ring  flow.Ring
-	wal   walKeeper
+	queue   flow.Queue[step]
+	ops     chan *op // work for the writer between groups
+	ring    flow.Ring
+	wal     walKeeper
+	members members
 
 	// recorded is the newest feed position that must be indexed before a reader may
 	// read; indexed is the index's progress.

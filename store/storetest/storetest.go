@@ -18,6 +18,7 @@ import (
 type Store interface {
 	toolkeep.Applier
 	toolkeep.Watcher
+	toolkeep.Members
 	Invocations() toolkeep.Invocations
 	CallMarks() toolkeep.CallMarks
 	Versions(ctx context.Context) ([]toolkeep.Version, int64, error)
@@ -94,6 +95,12 @@ func Run(t *testing.T, open Open) {
 		{"sweeps", testSweeps},
 		{"queue depth", testQueueDepth},
 		{"marks", testMarks},
+		{"leased calls", testLeased},
+		{"nodes", testNodes},
+		{"nodes of one name", testNodeStale},
+		{"nodes that are malformed", testNodeMalformed},
+		{"leads", testLead},
+		{"leads race", testLeadRace},
 		{"read your writes", testReadYourWrites},
 		{"reopen", testReopen},
 		{"close", testClose},
