@@ -24,6 +24,7 @@ import (
 type Config struct {
 	Data     string `key:"data" default:"data" help:"directory of all that the server keeps; one process at a time"`
 	Service  Service
+	Node     Node
 	HTTP     HTTP
 	MCP      MCP
 	GRPC     GRPC
@@ -61,6 +62,11 @@ type Service struct {
 	Name        string `key:"service.name" env:"L03_SERVICE_NAME" default:"l03-tool-executor" help:"name of the service in the metric toolkeep_build_info"`
 	Version     string `key:"service.version" env:"L03_SERVICE_VERSION" help:"version shown by health; empty is the program's own"`
 	Environment string `key:"service.environment" env:"L03_ENVIRONMENT" choices:",development,staging,production" help:"development, staging or production; changes the defaults that name it below"`
+}
+
+// Node is this process among those that share a PostgreSQL.
+type Node struct {
+	Name string `key:"node.name" help:"name of this node among those on the same PostgreSQL; each has its own and keeps it when it restarts; 1 to 50 letters, digits, dots, hyphens and underscores; empty is the one in the file node.name of the data directory, which the first start makes"`
 }
 
 // HTTP configures the HTTP face: REST, health and everything else over HTTP.

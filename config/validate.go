@@ -11,6 +11,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access"
+	"github.com/toolkeep/toolkeep/datadir"
 	"github.com/toolkeep/toolkeep/schema"
 )
 
@@ -23,6 +24,11 @@ func (c *Config) faults() []toolkeep.Fault {
 	var f faults
 	if c.Data == "" {
 		f.add("data", "required", "the data directory is not named; set data or TOOLKEEP_DATA")
+	}
+	if c.Node.Name != "" {
+		if err := datadir.CheckNodeName(c.Node.Name); err != nil {
+			f.add("node.name", "format", "node.name: "+err.Error())
+		}
 	}
 	f.listener(c, "http.addr", c.HTTP.Addr)
 	f.listener(c, "metrics.addr", c.Metrics.Addr)

@@ -17,6 +17,7 @@ const (
 	VaultNonce = "vault.nonce"
 	SealLost   = "seal.lost"
 	Spool      = "spool.jsonl"
+	NodeFile   = "node.name"
 	Server     = "server.json"
 	ServerLog  = "server.log"
 	lock       = "lock"
@@ -81,6 +82,7 @@ var Places = []Place{
 	{Name: VaultNonce, Kept: Never, What: "the nonce of this machine's logins at Vault (aws-ec2)", Why: "Vault accepts it from this machine only; copy it yourself if you may restore on the same one"},
 	{Name: SealLost, Kept: Never, What: "an empty file that you create to give up the values that a lost key sealed", Why: "the next start removes it"},
 	{Name: Spool, Kept: Never, What: "records that wait while the store is away", Why: "`toolkeep backup` says so where there are some"},
+	{Name: NodeFile, Kept: Never, AtStart: true, What: "the node's name among those that share a store (`node.name` sets another)", Why: "a start makes one; a restored server beside the old one needs its own"},
 	{Name: Server, Kept: Never, What: "addresses of the running server", Why: "each start writes it"},
 	{Name: ServerLog, Kept: Never, What: "log of a server that `toolkeep mcp` started", Why: "it is needed on this machine alone"},
 	{Name: lock, Kept: Never, AtStart: true, What: "the process that owns the directory", Why: "each start takes it"},
