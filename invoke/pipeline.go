@@ -55,8 +55,14 @@ type Config struct {
 	Arguments    canon.Limits
 	SpoolPath    string // file for records while the store is down; "" keeps none
 	Alone        bool   // no other process shares the store: foreign leases are dead at start
-	Clock        func() time.Time
-	Log          *slog.Logger
+	// Earlier is the Node of an earlier run of this node that is certainly dead: its leases
+	// are taken up at start. "" if there was none.
+	Earlier string
+	// Leads tells whether this node sweeps for all nodes of the store (see Sweep); default
+	// it does.
+	Leads func() bool
+	Clock func() time.Time
+	Log   *slog.Logger
 	// Hook is called at the start of each step with its name and the call's id, and
 	// at these points between them: "answered" when the record is committed and the
 	// caller is about to get the answer; in a worker "lease" before the row is

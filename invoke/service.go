@@ -8,15 +8,18 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// Start renews leases from now on. If no other process shares the store, it takes over the
-// calls that an earlier process left running, else it asks for what other nodes change in calls.
+// Start renews leases from now on, and takes over the calls that an earlier process left
+// running, if no other process shares the store or the earlier one is known to be dead. Among
+// other nodes it asks for what they change in calls.
 func (p *Pipeline) Start(ctx context.Context) error {
 	p.spawn(func() { p.renewLeases(p.run) })
-	if !p.Alone {
+	takeOver := p.takeUp
+	if p.Alone {
+		takeOver = func(ctx context.Context) error { return p.lapse(ctx, p.Node) }
+	} else {
 		p.spawn(func() { p.followMarks(p.run) })
-		return nil
 	}
-	if err := p.lapse(ctx, p.Node); err != nil {
+	if err := takeOver(ctx); err != nil {
 		p.Stop()
 		return err
 	}

@@ -12,14 +12,27 @@ import (
 const sweepBatch = 200
 
 // Sweep periodically handles waiting calls: lapsed leases, passed deadlines, answers
-// not fetched, and spooled records. While the store is away, which was logged once, it asks
+// not fetched, and spooled records. All but the spooled records are swept for every node by
+// the one that leads. While the store is away, which was logged once, it asks
 // nothing of it.
 func (p *Pipeline) Sweep(ctx context.Context) error {
 	p.spool.retry()
 	if p.away.Load() {
 		return nil
 	}
-	return errors.Join(p.spool.drain(ctx, p.Store, p.Invocations), p.lapse(ctx, ""), p.overdue(ctx), p.expire(ctx))
+	err := p.spool.drain(ctx, p.Store, p.Invocations)
+	if p.Leads != nil && !p.Leads() {
+		return errors.Join(err, p.touch(ctx))
+	}
+	return errors.Join(err, p.lapse(ctx, ""), p.overdue(ctx), p.expire(ctx))
+}
+
+// touch is for a node that does not lead, which must know when it does since when it reaches
+// the store.
+func (p *Pipeline) touch(ctx context.Context) error {
+	_, err := p.Invocations.Lapsed(ctx, p.Clock(), "", 1)
+	p.contact.note(p.Clock(), err, p.Lease)
+	return err
 }
 
 // maxRequeues ends a call that repeatedly crashed its worker.
@@ -68,6 +81,25 @@ func (p *Pipeline) lapse(ctx context.Context, notOwner string) error {
 			return nil
 		}
 	}
+}
+
+// takeUp ends or requeues the calls of this node's earlier run.
+func (p *Pipeline) takeUp(ctx context.Context) error {
+	for p.Earlier != "" {
+		rows, err := p.Invocations.Leased(ctx, p.Earlier, sweepBatch)
+		if err != nil {
+			return err
+		}
+		for _, row := range rows {
+			if err := p.lapseOne(ctx, row, true); err != nil {
+				return err
+			}
+		}
+		if len(rows) < sweepBatch {
+			return nil
+		}
+	}
+	return nil
 }
 
 // lapseOne ends or requeues a call whose lease lapsed; stopped says that its node certainly

@@ -166,8 +166,18 @@ func TestWorkerBehind(t *testing.T) {
 	}
 }
 
-// TestRestart leaves calls as a killed process would, and restarts.
+// TestRestart leaves calls as a killed process would, and restarts: as the only process of
+// the store, and as a node that knows that its earlier run is dead.
 func TestRestart(t *testing.T) {
+	for name, again := range map[string]func(c *invoke.Config){
+		"alone":        func(c *invoke.Config) { c.Node = "node-2" },
+		"one of nodes": func(c *invoke.Config) { c.Node, c.Earlier, c.Alone = "node-2", "dead-node", false },
+	} {
+		t.Run(name, func(t *testing.T) { testRestart(t, again) })
+	}
+}
+
+func testRestart(t *testing.T, again func(c *invoke.Config)) {
 	h := newHarness(t)
 	h.tool("read")
 	h.tool("write", writes)
@@ -195,7 +205,7 @@ func TestRestart(t *testing.T) {
 	put("async-unsent", "std.write", true, true, false)
 	put("async-sent", "std.write", true, true, true)
 	h.close()
-	h.open(func(c *invoke.Config) { c.Node = "node-2" })
+	h.open(again)
 	h.work()
 	for _, c := range []struct {
 		id    string
@@ -219,6 +229,35 @@ func TestRestart(t *testing.T) {
 	if n := h.executor.calls.Load(); n != 2 {
 		t.Errorf("%d executions after the restart, want 2", n)
 	}
+}
+
+// TestOthersLeasesStay: a node that starts takes up neither what another node holds nor what
+// an earlier run holds that may be alive, and sweeps only if it leads.
+func TestOthersLeasesStay(t *testing.T) {
+	h := newHarness(t)
+	h.tool("read")
+	for id, lease := range map[string]time.Duration{"held": time.Hour, "lapsed": -time.Hour} {
+		v := &toolkeep.Invocation{ID: id, Tenant: "acme", Subject: "alice", ToolID: "std.read", Version: "1.0.0", State: toolkeep.CallRunning,
+			LeaseOwner: "other", LeaseUntil: time.Now().Add(lease), CreatedAt: time.Now(), StartedAt: time.Now()}
+		if err := h.store.Apply(t.Context(), toolkeep.ClaimCall{Invocation: v}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.close()
+	leads := false
+	h.open(func(c *invoke.Config) { c.Alone, c.Earlier, c.Leads = false, "earlier", func() bool { return leads } })
+	states := func(held, lapsed toolkeep.CallState) {
+		t.Helper()
+		if err := h.pipeline.Sweep(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if a, b := h.row("held").State, h.row("lapsed").State; a != held || b != lapsed {
+			t.Errorf("the calls are %s and %s, want %s and %s", a, b, held, lapsed)
+		}
+	}
+	states(toolkeep.CallRunning, toolkeep.CallRunning)
+	leads = true
+	states(toolkeep.CallRunning, toolkeep.CallRefused)
 }
 
 func TestUnfetchedAnswerExpires(t *testing.T) {

@@ -31,7 +31,8 @@
 // one connection is still correct, as the queue also polls every PollInterval.
 //
 // On PostgreSQL several nodes share the queue. River notifies them of new jobs in the
-// inserting transaction and elects a leader for its maintenance. Each node sends a
+// inserting transaction and elects a leader for its maintenance, so package membership has no
+// work for that. Each node sends a
 // heartbeat every 2 s for the jobs it works; a job without a heartbeat for 8 s is
 // dropped and its call waits again. This matters only for a node that died between
 // taking a job and taking the lease of its call, or that never received the response

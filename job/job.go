@@ -54,6 +54,9 @@ type Config struct {
 	// NodeID identifies the worker of a job; default: a random one. Nodes that share a
 	// queue need different ids.
 	NodeID string
+	// Earlier returns the NodeID of an earlier run of this node that is certainly dead, whose
+	// jobs Start takes over at once; nil or "" if there is none. PostgreSQL only.
+	Earlier func() string
 }
 
 const (
@@ -126,7 +129,7 @@ func NewPostgres(c Config) (*Queue[pgx.Tx], error) {
 	if c.NodeID == "" {
 		c.NodeID = "node-" + uuid.NewString()
 	}
-	return newQueue(c, func(q *Queue[pgx.Tx]) backend[pgx.Tx] { return newPostgres(c.Pool, q) })
+	return newQueue(c, func(q *Queue[pgx.Tx]) backend[pgx.Tx] { return newPostgres(c, q) })
 }
 
 func newQueue[TTx any](c Config, open func(*Queue[TTx]) backend[TTx]) (*Queue[TTx], error) {

@@ -25,15 +25,19 @@ const (
 
 // postgresQueue is the queue on PostgreSQL, which several nodes share.
 type postgresQueue struct {
-	pool *pgxpool.Pool
+	pool    *pgxpool.Pool
+	earlier func() string // a dead worker
 	// working holds the jobs that this process runs.
 	working *working
 	// insert makes a call wait again.
 	insert func(ctx context.Context, tx pgx.Tx, a callArgs, priority int, at time.Time) error
 }
 
-func newPostgres(pool *pgxpool.Pool, q *Queue[pgx.Tx]) *postgresQueue {
-	return &postgresQueue{pool: pool, working: &q.working, insert: q.insert}
+func newPostgres(c Config, q *Queue[pgx.Tx]) *postgresQueue {
+	if c.Earlier == nil {
+		c.Earlier = func() string { return "" }
+	}
+	return &postgresQueue{pool: c.Pool, earlier: c.Earlier, working: &q.working, insert: q.insert}
 }
 
 func (p *postgresQueue) driver() riverdriver.Driver[pgx.Tx]   { return riverpgxv5.New(p.pool) }
@@ -109,7 +113,8 @@ func (p *postgresQueue) beat(ctx context.Context) error {
 	return nil
 }
 
-// reclaim makes calls wait again whose jobs have no recent heartbeat. If the node was
+// reclaim makes calls wait again whose jobs have no recent heartbeat or were an earlier
+// run's. If the node was
 // only slow, this is one superfluous job: the call's row says who holds it.
 func (p *postgresQueue) reclaim(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, writeLimit)
@@ -117,9 +122,10 @@ func (p *postgresQueue) reclaim(ctx context.Context) error {
 	err := p.inTx(ctx, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, `DELETE FROM river_job WHERE id IN (
 				SELECT id FROM river_job
-				WHERE state = 'running' AND kind = $1 AND attempted_at < now() - $2 * interval '1 second'
+				WHERE state = 'running' AND kind = $1 AND (attempted_at < now() - $2 * interval '1 second'
+					OR attempted_by[array_upper(attempted_by, 1)] = $4)
 				LIMIT $3 FOR UPDATE SKIP LOCKED)
-			RETURNING args, priority`, kind, deadAfter.Seconds(), reclaimBatch)
+			RETURNING args, priority`, kind, deadAfter.Seconds(), reclaimBatch, p.earlier())
 		if err != nil {
 			return err
 		}

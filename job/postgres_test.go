@@ -390,6 +390,25 @@ func TestPostgresLostFetch(t *testing.T) {
 	}
 }
 
+// TestPostgresEarlierRun: a node takes up at once the jobs of its own earlier run, whose last
+// heartbeat may be new, and no other's.
+func TestPostgresEarlierRun(t *testing.T) {
+	ctx, dsn := testContext(t), pgtest.Start(t).NewDatabase(t)
+	r := newRecorder()
+	q := newPostgresQueue(t, dsn, Config{NodeID: "a/2", Earlier: func() string { return "a/1" }, Runner: r})
+	for id, by := range map[string]string{"own": "a/1", "other": "b/1"} {
+		mustPut(t, q, id, toolkeep.Normal, time.Time{})
+		if _, err := newPool(t, dsn).Exec(ctx, `UPDATE river_job SET state = 'running', attempt = 1, attempted_at = now() + interval '1 hour', attempted_by = ARRAY['x', $1::text]
+			WHERE state = 'available'`, by); err != nil {
+			t.Fatal(err)
+		}
+	}
+	begin(t, q)
+	wants(t, ctx, r, "own")
+	mustPut(t, q, "next", toolkeep.Low, time.Time{})
+	wants(t, ctx, r, "next") // the other's would have come before it
+}
+
 // TestPostgresMigrateTogether: nodes that start at once do not block each other.
 func TestPostgresMigrateTogether(t *testing.T) {
 	ctx, dsn := testContext(t), pgtest.Start(t).NewDatabase(t)

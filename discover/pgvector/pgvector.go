@@ -38,6 +38,8 @@ type Config struct {
 	MaxConns int
 	// Name is this process's application name in PostgreSQL; default "toolkeep".
 	Name string
+	// Sweeps tells whether this process removes vectors that nobody uses; default it does.
+	Sweeps func() bool
 	// Clock dates the use of vectors; default time.Now.
 	Clock func() time.Time
 	Log   *slog.Logger // for dropped vectors; nil: no logging
@@ -56,9 +58,10 @@ const (
 
 // Backend stores vectors in a PostgreSQL database.
 type Backend struct {
-	pool  *pgxpool.Pool
-	clock func() time.Time
-	log   *slog.Logger
+	pool   *pgxpool.Pool
+	sweeps func() bool
+	clock  func() time.Time
+	log    *slog.Logger
 }
 
 // Validate returns what New would refuse of the settings.
@@ -92,9 +95,12 @@ func New(c Config) (*Backend, error) {
 	if err != nil {
 		return nil, toolkeep.NewError(toolkeep.InvalidManifest, "the settings of the PostgreSQL for vectors are refused").Because(err)
 	}
-	b := &Backend{pool: pool, clock: c.Clock, log: c.Log}
+	b := &Backend{pool: pool, clock: c.Clock, log: c.Log, sweeps: c.Sweeps}
 	if b.clock == nil {
 		b.clock = time.Now
+	}
+	if b.sweeps == nil {
+		b.sweeps = func() bool { return true }
 	}
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)
@@ -444,7 +450,11 @@ func (v *vectors) Retain(ctx context.Context, live []discover.Digest) error {
 			return err
 		}
 	}
+	sweeps := v.b.sweeps()
 	err := v.b.try(ctx, func() error {
+		if !sweeps {
+			return nil
+		}
 		_, err := v.b.pool.Exec(ctx, `DELETE FROM `+v.table+` WHERE used < $1`, today.Add(-unused))
 		return err
 	})
@@ -459,7 +469,7 @@ func (v *vectors) Retain(ctx context.Context, live []discover.Digest) error {
 	v.mu.Lock()
 	v.places = found
 	v.mu.Unlock()
-	if whole {
+	if whole && sweeps {
 		v.sweep(ctx)
 	}
 	return nil

@@ -43,6 +43,9 @@ type Config struct {
 	EventKeep time.Duration
 	// InvocationKeep is how long records of ended calls stay; default 30 days.
 	InvocationKeep time.Duration
+	// Tends tells whether this node makes retention passes; default it does. A lock sees to it
+	// that one node at a time makes them.
+	Tends func() bool
 	// tendEvery is the pause between retention passes; default 1 minute.
 	tendEvery time.Duration
 	// Enqueue passes a call to the queue within the store's transaction. Without it an
@@ -85,6 +88,9 @@ func (c *Config) fill() error {
 	}
 	if c.Node == "" {
 		c.Node = "node"
+	}
+	if c.Tends == nil {
+		c.Tends = func() bool { return true }
 	}
 	if c.Clock == nil {
 		c.Clock = time.Now

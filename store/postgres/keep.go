@@ -28,6 +28,9 @@ func (s *Store) tendLoop() {
 		case <-s.life.Done():
 			return
 		case <-t.C:
+			if !s.cfg.Tends() {
+				continue
+			}
 			if err := s.tend(s.life); err != nil && !s.closed() {
 				s.cfg.Log.Error("old records could not be removed", "error", err)
 			}
