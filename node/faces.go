@@ -88,7 +88,7 @@ func (n *Node) buildFaces(context.Context) error {
 	n.faces.imports = imports.New(imports.Config{Catalog: n.catalog, Visible: n.access.Visible,
 		Transport: func(tenant string) http.RoundTripper { return n.pool.Transport(tenant, egress.AllowList{}) }})
 	n.faces.api = rest.New(rest.Config{
-		Servers: n.servers, Contexts: n.contexts, Secrets: keeping,
+		Servers: n.servers, Nodes: n.members, Contexts: n.contexts, Secrets: keeping,
 		Mounts: mounts, Gate: n.faces.gate, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Imports: n.faces.imports, Visible: n.access.Visible,
 		Retrievals: n.usage, Learning: n.usage,
 		Guide: c.Search.Guide(n.search, n.usage), Analytics: n.usage.Analytics, Indexing: n.index,

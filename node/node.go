@@ -20,13 +20,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/config"
+	"github.com/toolkeep/toolkeep/control/nodes"
 	"github.com/toolkeep/toolkeep/control/search"
 	"github.com/toolkeep/toolkeep/control/secrets"
 	"github.com/toolkeep/toolkeep/control/servers"
@@ -47,6 +46,7 @@ import (
 	"github.com/toolkeep/toolkeep/inspect"
 	"github.com/toolkeep/toolkeep/invoke"
 	"github.com/toolkeep/toolkeep/limit"
+	"github.com/toolkeep/toolkeep/membership"
 	"github.com/toolkeep/toolkeep/overlay"
 	"github.com/toolkeep/toolkeep/redact"
 	"github.com/toolkeep/toolkeep/resultcache"
@@ -80,7 +80,8 @@ type Options struct {
 type Node struct {
 	config  *config.Config
 	options Options
-	name    string // in leases and in the database's list of sessions
+	name    string // survives a restart; in the database's list of sessions
+	members *membership.Members
 
 	unlock  func() // releases the data directory
 	redact  *redact.Redactor
@@ -139,7 +140,7 @@ type Node struct {
 // opened is closed again if it fails. ctx ends the wait for a PostgreSQL that does
 // not answer, and nothing after it.
 func New(ctx context.Context, c *config.Config, o Options) (*Node, error) {
-	n := &Node{config: c, options: o, name: "node-" + uuid.NewString(), redact: redact.NewRedactor(o.Clock)}
+	n := &Node{config: c, options: o, redact: redact.NewRedactor(o.Clock)}
 	parts := n.parts(ctx)
 	split := slices.IndexFunc(parts, func(p part) bool { return p.name == built })
 	n.rest = parts[split+1:]
@@ -159,7 +160,9 @@ func (n *Node) parts(opening context.Context) []part {
 	return []part{
 		{"data directory", n.claim, func() { n.unlock() }},
 		{"log", n.startLog, func() { n.log.Stop() }},
+		{"name", n.buildMembers, nil},
 		{"store", func(context.Context) error { return n.openStore(opening) }, n.closeStore},
+		{"membership", func(ctx context.Context) error { return n.members.Start(ctx, n.store) }, func() { n.members.Stop() }},
 		{"queue", func(context.Context) error { return n.queue.Migrate(opening) }, nil},
 		{"vault", n.buildVault, n.closeVault},
 		{"sealer", n.buildSealer, nil},
@@ -198,6 +201,7 @@ func (n *Node) parts(opening context.Context) []part {
 		{"feed of secrets", func(ctx context.Context) error { return n.startFeed(ctx, "secret_manager", "secrets", n.keeping.local) }, nil},
 		{"freshness", n.watchStore, nil},
 		{"mcp servers", func(ctx context.Context) error { return n.servers.Start(ctx) }, nil},
+		{"leader work", n.startLeading, func() { n.members.Yield() }},
 		{"workers", func(context.Context) error { return n.queue.Start(n.run) }, nil},
 		{"listeners", n.listen, nil},
 		{"peers", n.startPeers, func() { n.peers.Stop() }},
@@ -232,6 +236,9 @@ func (r runner) Run(ctx context.Context, ref toolkeep.CallRef) error {
 }
 
 func (n *Node) sweepBlobs(ctx context.Context) error {
+	if !n.members.Leads(n.workBlobs()) {
+		return nil
+	}
 	_, err := n.blobs.Sweep(ctx, n.now().Add(-n.config.Store.KeepCalls))
 	return err
 }
@@ -316,7 +323,7 @@ func (n *Node) buildPipeline(context.Context) (err error) {
 		Store: n.store, Invocations: n.store.Invocations(), Marks: n.store.CallMarks(), Executors: n.kinds, Schemas: schemas, Overlays: n.contexts,
 		Inspector: inspect.New(inspect.Config{HardBytes: c.Calls.MaxResult, Schemas: schemas, CoerceTo: c.Tools.Targets()}), Redact: n.redact,
 		Observer: observer{&telemetry.Observer{Metrics: n.metrics, Log: n.log}},
-		Node:     n.name, SyncLimit: c.Calls.SyncLimit, WaitLimit: c.Calls.WaitLimit, ResultLife: c.Calls.ResultLifetime,
+		Node:     n.members.Owner(), Earlier: n.members.Earlier(), Leads: n.leads(workSweep), SyncLimit: c.Calls.SyncLimit, WaitLimit: c.Calls.WaitLimit, ResultLife: c.Calls.ResultLifetime,
 		Lease: c.Calls.Lease, HardBytes: c.Calls.MaxResult, KeyBytes: c.HTTP.MaxKey, ResultMemory: c.Calls.ResultBytes(),
 		RecordWait: c.Calls.RecordWait, OnStoreAway: func() { n.health.Recheck() },
 		Arguments: canon.Limits{Bytes: c.HTTP.MaxBody, Depth: c.HTTP.MaxDepth, Properties: c.HTTP.MaxProperties},
@@ -332,6 +339,7 @@ func (n *Node) buildTelemetry(context.Context) (err error) {
 	}
 	n.health = telemetry.NewHealth(telemetry.HealthConfig{Version: version, Log: n.logger("health"), Clock: n.options.Clock})
 	n.health.Add(telemetry.Component{Name: "store", Required: true, Grace: n.config.Catalog.StaleFor, Check: n.storeHealth})
+	n.health.Add(telemetry.Component{Name: "nodes", Required: true, Check: n.members.Health, Details: func() any { return nodes.Briefs(n.members) }})
 	n.health.Add(telemetry.Component{Name: "record_spool", Check: func(context.Context) error { return n.pipeline.RecordHealth() }})
 	n.health.Add(telemetry.Component{Name: "file_descriptors", Check: func(ctx context.Context) error { return n.faces.listeners.Health(ctx) }})
 	if n.access.TakesTokens() {

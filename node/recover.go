@@ -6,8 +6,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/google/uuid"
-
 	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/config"
 	"github.com/toolkeep/toolkeep/datadir"
@@ -24,11 +22,12 @@ func RecoverKey(ctx context.Context, c *config.Config, o Options) (id, file stri
 			return "", "", fmt.Errorf("there is no store to make a key in: %w; name the server's data directory with --data (the first start of a server makes its admin key)", err)
 		}
 	}
-	n := &Node{config: c, options: o, name: "recover-" + uuid.NewString(), redact: redact.NewRedactor(o.Clock)}
+	n := &Node{config: c, options: o, redact: redact.NewRedactor(o.Clock)}
 	defer n.running.stop()
 	if err := n.running.start(ctx, []part{
 		{"data directory", n.claim, func() { n.unlock() }},
 		{"log", n.startLog, func() { n.log.Stop() }},
+		{"name", n.buildMembers, nil},
 		{"store", n.openStore, n.closeStore},
 		{"access", func(context.Context) error {
 			n.access, err = access.New(access.Config{Load: n.store.Keys, Store: n.store, Clock: o.Clock, Log: n.logger("permission_manager")})

@@ -64,7 +64,7 @@ func (n *Node) vectors() (discover.Backend, error) {
 	if c.Vectors != "pgvector" {
 		return discover.NewMemory(filepath.Join(n.config.Data, datadir.Vectors), n.logger("search")), nil
 	}
-	return pgvector.New(pgvector.Config{DSN: n.config.VectorDSN(), Name: n.name, Clock: n.options.Clock, Log: n.logger("search")})
+	return pgvector.New(pgvector.Config{DSN: n.config.VectorDSN(), Name: n.name, Sweeps: n.leads(workVectors), Clock: n.options.Clock, Log: n.logger("search")})
 }
 
 func (n *Node) startIndex(context.Context) error {

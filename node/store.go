@@ -22,6 +22,7 @@ import (
 type Store interface {
 	toolkeep.Applier
 	toolkeep.Watcher
+	toolkeep.Members
 	Invocations() toolkeep.Invocations
 	CallMarks() toolkeep.CallMarks
 	Versions(ctx context.Context) ([]toolkeep.Version, int64, error)
@@ -98,7 +99,7 @@ func (n *Node) buildPostgres(ctx context.Context) error {
 	var queue *job.Queue[pgx.Tx]
 	s, err := postgres.OpenWaiting(ctx, postgres.Config{
 		DSN: c.DSN, MaxConns: c.MaxConns, Node: n.name, GroupDelay: c.GroupDelay,
-		FeedKeep: c.KeepFeed, EventKeep: c.KeepEvents, InvocationKeep: c.KeepCalls, Clock: n.options.Clock, Log: n.logger("store"),
+		FeedKeep: c.KeepFeed, EventKeep: c.KeepEvents, InvocationKeep: c.KeepCalls, Tends: n.leads(workRetention), Clock: n.options.Clock, Log: n.logger("store"),
 		Enqueue: func(ctx context.Context, tx pgx.Tx, e toolkeep.Enqueue) error { return queue.Enqueue(ctx, tx, e) },
 	})
 	if err != nil {
@@ -117,7 +118,7 @@ func (n *Node) buildPostgres(ctx context.Context) error {
 }
 
 func (n *Node) queueConfig() job.Config {
-	return job.Config{Runner: runner{n}, Workers: n.config.Calls.Workers, PollInterval: n.config.Calls.Poll, Log: n.logger("queue"), NodeID: n.name,
+	return job.Config{Runner: runner{n}, Workers: n.config.Calls.Workers, PollInterval: n.config.Calls.Poll, Log: n.logger("queue"), NodeID: n.members.Owner(), Earlier: n.members.Earlier,
 		Periodic: []job.Periodic{
 			{Name: "sweep", Every: time.Second, Run: func(ctx context.Context) error { return n.pipeline.Sweep(ctx) }},
 			{Name: "blobs", Every: time.Hour, Run: n.sweepBlobs},

@@ -24,6 +24,8 @@ type Component struct {
 	Grace time.Duration
 	// Check returns the problem, nil if there is none. It has half a second.
 	Check func(ctx context.Context) error
+	// Details is what everybody may see of the part, as JSON; it must not block. Nil shows none.
+	Details func() any
 }
 
 // HealthConfig configures Health.
@@ -46,7 +48,7 @@ const (
 const checkLimit = 500 * time.Millisecond
 
 // Health serves the probes of contracts/wire.md. Responses list the components and
-// their states without details; those are in the log.
+// their states; why one is down is in the log.
 type Health struct {
 	version  string
 	keep     time.Duration
@@ -129,6 +131,7 @@ type report struct {
 type component struct {
 	Status    string  `json:"status"`
 	LatencyMS float64 `json:"latency_ms"`
+	Details   any     `json:"details,omitempty"`
 }
 
 func (h *Health) serve(probe func(context.Context) (report, bool)) http.Handler {
@@ -175,7 +178,11 @@ func (h *Health) ready(context.Context) (report, bool) {
 	rep := report{Status: Up, Components: make(map[string]component, len(h.parts))}
 	ok := h.started.Load() && !h.draining.Load()
 	for _, p := range h.parts {
-		rep.Components[p.Name] = component{Status: p.status, LatencyMS: milliseconds(p.latency.Round(time.Microsecond))}
+		c := component{Status: p.status, LatencyMS: milliseconds(p.latency.Round(time.Microsecond))}
+		if p.Details != nil {
+			c.Details = p.Details()
+		}
+		rep.Components[p.Name] = c
 		if p.status == Up {
 			continue
 		}

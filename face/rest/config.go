@@ -12,6 +12,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/control/imports"
+	"github.com/toolkeep/toolkeep/control/nodes"
 	"github.com/toolkeep/toolkeep/control/servers"
 	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/discover/assembly"
@@ -113,6 +114,7 @@ type Config struct {
 	Keys       Keys
 	Blobs      Blobs
 	Servers    *servers.Servers
+	Nodes      nodes.Members // the nodes of the store
 	// Set finds a set of tools by its name, as a choice; nil means that there are none.
 	Set      func(p *toolkeep.Principal, name string) (includes func(*toolkeep.Tool) bool, ok bool)
 	Contexts Contexts

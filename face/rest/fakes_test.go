@@ -196,8 +196,8 @@ type system struct {
 	log     bytes.Buffer
 }
 
-// newSystem knows three callers: admin (all permissions), agent (none), and
-// nobody else.
+// newSystem knows admin (all permissions), agent (none), operator (of the home tenant) and
+// limited (refused).
 func newSystem() *system {
 	s := &system{calls: &fakeCalls{}, catalog: &fakeCatalog{}, keys: &fakeKeys{}}
 	s.Auth = fakeAuth(func(bearer, addr string) (*toolkeep.Principal, error) {
@@ -206,6 +206,8 @@ func newSystem() *system {
 			return &toolkeep.Principal{Subject: "admin", Tenant: "t", Permissions: []string{"*"}, Addr: addr}, nil
 		case "agent":
 			return &toolkeep.Principal{Subject: "agent", Tenant: "t", Addr: addr}, nil
+		case "operator": // of the server
+			return &toolkeep.Principal{Subject: "operator", Tenant: "default", Permissions: []string{toolkeep.PermOperate}, Addr: addr}, nil
 		case "limited":
 			return nil, toolkeep.NewError(toolkeep.AuthFailuresLimited, "too many failures").After(90 * time.Second)
 		}
@@ -220,6 +222,7 @@ func newSystem() *system {
 		Blobs:       fakeBlobs(nil),
 		Invalidate:  func(_, _ string) int { return 0 },
 		SearchAdmin: &fakeSearchAdmin{},
+		Nodes:       fakeNodes(nil),
 		Health:      http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"status":"UP"}`) }),
 		Version:     "1.2.3",
 		Log:         slog.New(slog.NewTextHandler(&s.log, nil)),

@@ -149,5 +149,8 @@ func (a *API) operations() {
 	if a.c.Invalidate != nil {
 		register(a, op("POST", "/cache/invalidate/{tool_id}", "invalidateTool", tagAdmin, "Drop the cached results of a tool"), toolkeep.PermOperate, a.invalidateTool)
 	}
+	if a.c.Nodes != nil {
+		register(a, op("GET", "/api/v1/admin/nodes", "listNodes", tagAdmin, "List the nodes that share the store, and what each does for all"), toolkeep.PermOperate, a.listNodes)
+	}
 	a.searchAdminRoutes()
 }

@@ -31,6 +31,8 @@ func TestNodes(t *testing.T) {
 		{"cut off by resets", func(t *testing.T, c *cluster) { cutOff(t, c, refusing) }},
 		{"killed at random", killedAtRandom},
 		{"taken up by another", takenUp},
+		{"taken up by itself", takenUpByItself},
+		{"work for all moves", workMoves},
 		{"started before the database", startedBefore},
 		{"watched and cancelled", watchedAndCancelled},
 		{"stopped before the database", stoppedBefore},
