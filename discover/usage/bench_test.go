@@ -13,14 +13,14 @@ import (
 
 // full is what a tenant with so many tools knows after so many days in which each tool
 // was called on each day, with searches.
-func full(b testing.TB, tools, days int) (*Usage, []toolkeep.Committed) {
+func full(b testing.TB, tools, days int) (*Usage, []toolkeep.Entry) {
 	now := begin
 	u := New(Config{Store: newMemory(func() time.Time { return now }), Clock: func() time.Time { return now }})
 	r := rand.New(rand.NewPCG(1, 2))
 	seq := int64(0)
-	add := func(c toolkeep.Change) toolkeep.Committed {
+	add := func(c toolkeep.Change) toolkeep.Entry {
 		seq++
-		return toolkeep.Committed{Seq: seq, At: now, Change: c}
+		return *entryOf(b, seq, now, c)
 	}
 	for range days {
 		for i := range tools {
@@ -38,7 +38,7 @@ func full(b testing.TB, tools, days int) (*Usage, []toolkeep.Committed) {
 			now = now.Add(day / time.Duration(tools+1))
 		}
 	}
-	var calls []toolkeep.Committed
+	var calls []toolkeep.Entry
 	for range 20_000 {
 		calls = append(calls, add(toolkeep.RecordCall{Invocation: callOf(now, "t", fmt.Sprint("user", r.IntN(1000)), fmt.Sprint("n", r.IntN(5000)), fmt.Sprint("ns.tool", r.IntN(tools)))}))
 	}
@@ -85,7 +85,7 @@ func BenchmarkReaders(b *testing.B) {
 	for i := range tools {
 		tools[i] = fmt.Sprint("ns.tool", i)
 	}
-	last := calls[len(calls)-1].Change.(toolkeep.RecordCall).Invocation // its conversation is still there
+	last := calls[len(calls)-1].Call // its conversation is still there
 	s := discover.Session{Tenant: "t", Subject: last.Subject, ID: last.Session}
 	b.Run("SuccessRates", func(b *testing.B) { // of the candidates of a search
 		b.ReportAllocs()
@@ -114,7 +114,7 @@ func BenchmarkCheckpoint(b *testing.B) {
 			b.Fatal(err)
 		}
 		fresh := New(u.c)
-		if _, err := fresh.load(b.Context()); err != nil {
+		if err := fresh.take(b.Context()); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -22,36 +22,49 @@ const KindState = "usage_state"
 const (
 	headID = "head"
 	// format is incremented when the state's structure changes. A checkpoint in another format is
-	// not read: the feed is folded instead.
-	format = 2
+	// not read, except oldFormat: the journal is folded instead.
+	format = 3
+	// oldFormat has one position instead of one by writer: that of the feed, which had calls too.
+	oldFormat = 2
 	// firstAfter is when a store without a checkpoint gets its first.
 	firstAfter = 10 * time.Minute
-	retryAfter = 10 * time.Minute // after a failed job
-	// jobSpread is the random delay by which nodes spread the start of the job; one of them runs
-	// it.
-	jobSpread = time.Minute
 )
 
 // checkpoint is the header of a checkpoint. Its parts are the documents "0", "1" and so on: the
 // tenants as compressed JSON, cut to document size.
 type checkpoint struct {
-	Format int   `json:"format"`
-	Seq    int64 `json:"seq"` // the newest change included
-	Parts  int   `json:"parts"`
+	Format   int                      `json:"format"`
+	Seq      int64                    `json:"seq,omitzero"`      // oldFormat: the newest change included
+	Position toolkeep.JournalPosition `json:"position,omitzero"` // the newest entries included
+	AsOf     time.Time                `json:"as_of,omitzero"`    // all that was written before is included
+	Parts    int                      `json:"parts"`
 }
 
 // Checkpoint replaces the checkpoint in the store by the current state, in one Apply: there is
 // always exactly one, and it is complete. If several nodes do so concurrently one wins, the others
-// get ErrStale or ErrNotFound. The feed carries the documents without their bodies, since it keeps
-// changes for months.
-func (u *Usage) Checkpoint(ctx context.Context) error {
-	u.folding.Lock() // changes wait; readers of the state do not
-	head := checkpoint{Format: format, Seq: u.seq.Load()}
-	u.mu.RLock()
-	expect := u.head.Revision
-	u.mu.RUnlock()
-	raw, err := json.Marshal(slices.Collect(u.tenants.all()), json.Deterministic(true), json.OmitZeroStructFields(true))
+// get ErrStale or ErrNotFound, and must take the winner's. The feed carries the documents without
+// their bodies, since it keeps changes for months.
+func (u *Usage) Checkpoint(ctx context.Context) (err error) {
+	now := u.c.Clock()
+	u.folding.Lock() // entries wait; readers of the state do not
+	u.mu.Lock()
+	for t := range u.state.tenants.all() { // those without entries age too
+		t.roll(dayOf(now), u.state.keep)
+	}
+	state, expect := u.state, u.head.Revision
+	head := checkpoint{Format: format, Position: maps.Clone(state.position), AsOf: state.asOf}
+	state.unsaved = false
+	u.mu.Unlock()
+	raw, err := json.Marshal(slices.Collect(state.tenants.all()), json.Deterministic(true), json.OmitZeroStructFields(true))
 	u.folding.Unlock()
+	defer func() {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		if err == nil && u.head.Revision <= expect {
+			u.head.Revision, u.head.UpdatedAt = expect+1, now
+		}
+		state.unsaved = state.unsaved || err != nil
+	}()
 	if err != nil {
 		return err
 	}
@@ -60,7 +73,6 @@ func (u *Usage) Checkpoint(ctx context.Context) error {
 		return err
 	}
 	defer enc.Close()
-	now := u.c.Clock()
 	changes := make([]toolkeep.Change, 1)
 	put := func(id string, body []byte, expect int64) toolkeep.Change {
 		it := toolkeep.Document{Kind: KindState, ID: id, Body: body, UpdatedAt: now, UpdatedBy: u.c.Node}
@@ -84,15 +96,7 @@ func (u *Usage) Checkpoint(ctx context.Context) error {
 			changes = append(changes, toolkeep.DeleteDocument{Kind: KindState, Tenant: it.Tenant, ID: it.ID, Expect: it.Revision, By: u.c.Node})
 		}
 	}
-	if err := u.c.Store.Apply(ctx, changes...); err != nil {
-		return err
-	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.head.Revision <= expect {
-		u.head.Revision, u.head.UpdatedAt = expect+1, now
-	}
-	return nil
+	return u.c.Store.Apply(ctx, changes...)
 }
 
 // lostRace reports that another node made the same change first.
@@ -100,46 +104,78 @@ func lostRace(err error) bool {
 	return errors.Is(err, toolkeep.ErrNotFound) || errors.Is(err, toolkeep.ErrStale)
 }
 
-// load reads the checkpoint and the learned weights, and returns the feed position up to which they
-// reach.
-func (u *Usage) load(ctx context.Context) (seq int64, err error) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
+// take reads the store's checkpoint and goes on from it, if it has what this process lacks. What it
+// lacks itself is folded again, so readers see no step back.
+func (u *Usage) take(ctx context.Context) error {
+	if err := u.lock(ctx); err != nil {
+		return err
+	}
+	defer u.unlock()
 	documents, _, err := u.c.Store.Documents(ctx, KindState)
 	if err != nil {
-		return 0, err
+		return err
 	}
+	var head toolkeep.Document
 	bodies := map[string][]byte{}
 	for _, it := range documents {
-		bodies[it.ID] = it.Body
-		if it.ID == headID {
-			u.head = it
+		if bodies[it.ID] = it.Body; it.ID == headID {
+			head = it
 		}
 	}
-	if u.head.Revision > 0 {
-		if seq, err = u.restore(bodies); err != nil {
-			u.c.Log.Warn("the checkpoint of tool usage cannot be read; what the feed still has is counted instead", "written", u.head.UpdatedAt, "error", err)
-		}
+	head.Body = nil
+	if u.mu.RLock(); head.Revision <= u.head.Revision {
+		u.mu.RUnlock()
+		return nil
 	}
-	weights, at, err := u.c.Store.Documents(ctx, KindWeights)
+	have := maps.Clone(u.state.position)
+	u.mu.RUnlock()
+	taken, err := u.restore(bodies, have)
 	if err != nil {
-		return 0, err
+		u.c.Log.Warn("the checkpoint of tool usage cannot be read; what the journal still has is counted instead", "written", head.UpdatedAt, "error", err)
 	}
-	u.rankedAt = at
-	for i := range weights {
-		u.ranked(&weights[i])
+	u.folding.Lock()
+	defer u.folding.Unlock()
+	if taken != nil {
+		u.mu.RLock()
+		have = maps.Clone(u.state.position)
+		u.mu.RUnlock()
+		if err := taken.foldAgain(ctx, u.c.Store, have); err != nil {
+			return err
+		}
 	}
-	return seq, nil
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.head = head; taken == nil {
+		return nil
+	}
+	for t := range taken.tenants.all() {
+		t.showExamples()
+		if old, ok := u.state.tenants.get(t.Name); ok && slices.Equal(old.examples, t.examples) {
+			t.examples = old.examples // the same slice: searches read nothing again
+		}
+	}
+	if u.state.asOf.After(taken.asOf) {
+		taken.asOf = u.state.asOf
+	}
+	u.state = taken
+	return nil
 }
 
-// restore applies a checkpoint, and returns its feed position.
-func (u *Usage) restore(bodies map[string][]byte) (int64, error) {
+// restore reads a checkpoint, unless all of it is in what the position covers.
+func (u *Usage) restore(bodies map[string][]byte, have toolkeep.JournalPosition) (*state, error) {
 	var head checkpoint
 	if err := json.Unmarshal(bodies[headID], &head); err != nil {
-		return 0, err
+		return nil, err
 	}
-	if head.Format != format {
-		return 0, fmt.Errorf("it has format %d; this program reads format %d", head.Format, format)
+	switch head.Format {
+	case format:
+	case oldFormat:
+		head.Position = toolkeep.JournalPosition{0: head.Seq}
+	default:
+		return nil, fmt.Errorf("it has format %d; this program reads formats %d and %d", head.Format, oldFormat, format)
+	}
+	if covers(have, head.Position) {
+		return nil, nil
 	}
 	var parts [][]byte
 	for i := range head.Parts {
@@ -147,80 +183,33 @@ func (u *Usage) restore(bodies map[string][]byte) (int64, error) {
 	}
 	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(1<<30))
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	defer dec.Close()
 	raw, err := dec.DecodeAll(bytes.Join(parts, nil), nil)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	var all []*tenant
 	if err := json.Unmarshal(raw, &all); err != nil {
-		return 0, err
+		return nil, err
 	}
+	s := u.newState()
+	s.position, s.asOf = head.Position, head.AsOf
 	for _, t := range all {
 		if t.restored(); u.c.NoHistory {
 			t.forgetQuestions()
 		}
-		t.showExamples()
-		u.tenants.put(t)
+		s.tenants.put(t)
 	}
-	return head.Seq, nil
-}
-
-// daily runs the job when due, on the node that gets there first.
-func (u *Usage) daily(ctx context.Context) {
-	select {
-	case <-ctx.Done():
-		return
-	case <-u.caught:
-	}
-	spread, now := rand.N(jobSpread), u.c.Clock()
-	next := now.Add(firstAfter)
-	due := func() time.Time {
-		u.mu.RLock()
-		defer u.mu.RUnlock()
-		if u.head.Revision > 0 && next.Before(u.head.UpdatedAt.Add(u.c.Every)) {
-			next = u.head.UpdatedAt.Add(u.c.Every)
-		}
-		return next.Add(spread)
-	}
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(max(time.Second, due().Sub(now))):
-		}
-		if now = u.c.Clock(); now.Before(due()) {
-			continue // another node ran the job meanwhile
-		}
-		if err := u.job(ctx); err != nil && ctx.Err() == nil && !lostRace(err) {
-			u.c.Log.Warn("the daily job on tool usage failed and is done again", "error", err, "after", retryAfter)
-		}
-		now = u.c.Clock()
-		next = now.Add(retryAfter)
-	}
-}
-
-// job writes a checkpoint and retrains tenants' outdated weights.
-func (u *Usage) job(ctx context.Context) error {
-	if err := u.Checkpoint(ctx); err != nil || u.c.Learning == LearnOff {
-		return err
-	}
-	var all error
-	for _, name := range u.toTrain(u.c.Clock()) {
-		if _, err := u.Train(ctx, name); !lostRace(err) {
-			all = errors.Join(all, err)
-		}
-	}
-	return all
+	return s, nil
 }
 
 // toTrain returns the tenants whose weights are older than a week.
 func (u *Usage) toTrain(now time.Time) (names []string) {
 	u.mu.RLock()
 	defer u.mu.RUnlock()
-	for t := range u.tenants.all() {
+	for t := range u.state.tenants.all() {
 		if r, ok := u.rankings[t.Name]; !ok || now.Sub(r.At) >= trainEvery {
 			names = append(names, t.Name)
 		}
@@ -228,8 +217,8 @@ func (u *Usage) toTrain(now time.Time) (names []string) {
 	return names
 }
 
-// JobEvery returns how often the job must run if the feed keeps calls for keepFeed: once a day, but
-// at least twice within that time, so that each call is in a checkpoint before it leaves the feed.
+// JobEvery returns how often a checkpoint is needed if the journal keeps calls for keepFeed: once a
+// day, but at least twice within that time, so that each call is in one before it leaves the journal.
 func JobEvery(keepFeed time.Duration) time.Duration {
 	if keepFeed <= 0 {
 		return day

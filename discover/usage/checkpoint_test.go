@@ -33,7 +33,7 @@ func onEveryStore(t *testing.T, run func(t *testing.T, l *life, one, two Store))
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = s.Close() })
-		run(t, l, s, s)
+		run(t, l, FromFeed(s), FromFeed(s))
 	})
 	t.Run("postgres", func(t *testing.T) {
 		dsn := pgtest.Start(t).NewDatabase(t)
@@ -43,7 +43,7 @@ func onEveryStore(t *testing.T, run func(t *testing.T, l *life, one, two Store))
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = s.Close() })
-			return s
+			return FromFeed(s)
 		}
 		run(t, lived(t), open("one"), open("two"))
 	})
@@ -108,7 +108,7 @@ func TestCheckpointCutShort(t *testing.T) {
 			live(10)
 			next := start(t, one, fmt.Sprint("after", at), l.clock)
 			settle(t, one, steady, next)
-			if a, b := steady.state(t), next.state(t); a != b {
+			if a, b := steady.dump(t), next.dump(t); a != b {
 				t.Fatalf("killed after %d changes: %s", at, firstDiff(a, b))
 			}
 			if next.head.Revision < 2 {
@@ -196,7 +196,7 @@ func TestCheckpointOfOldFormat(t *testing.T) {
 		}
 		b := start(t, two, "b", l.clock)
 		settle(t, two, a, b)
-		if x, y := a.state(t), b.state(t); x != y || len(x) < 2000 {
+		if x, y := a.dump(t), b.dump(t); x != y || len(x) < 2000 {
 			t.Errorf("they know different things:\n%s", firstDiff(x, y))
 		}
 	})
@@ -234,12 +234,12 @@ func TestCheckpointsRace(t *testing.T) {
 		wg.Wait()
 		settle(t, two, nodes...)
 		fresh := New(Config{Store: two, Node: "fresh", Clock: l.clock})
-		if seq, err := fresh.load(t.Context()); err != nil || seq == 0 {
-			t.Errorf("read up to %d, %v", seq, err)
+		if err := fresh.take(t.Context()); err != nil || len(fresh.state.position) == 0 {
+			t.Errorf("read up to %v, %v", fresh.state.position, err)
 		}
 		last := start(t, one, "last", l.clock)
 		settle(t, one, last)
-		if x, y := nodes[0].state(t), last.state(t); x != y {
+		if x, y := nodes[0].dump(t), last.dump(t); x != y {
 			t.Errorf("they know different things:\n%s", firstDiff(x, y))
 		}
 		if err := last.Checkpoint(t.Context()); err != nil {

@@ -28,6 +28,10 @@ type retrieval struct {
 
 func (r *retrieval) key() string { return r.ID }
 
+// day is the day that the search counts on, with its choices and ratings: so it does not matter
+// when the entries of other nodes are read.
+func (r *retrieval) day() int32 { return dayOf(time.UnixMicro(r.At)) }
+
 type offer struct {
 	Tool  int32
 	Parts [5]float32
@@ -43,6 +47,9 @@ type rating struct {
 	Success   int8    // 1, 0, or -1: not given
 	Learned   bool    // the search had not offered the tool, and the query counts for it
 }
+
+// bad reports whether the choice was a mistake.
+func (r *rating) bad() bool { return r.Relevance >= 0 && r.Relevance < poor }
 
 func ratingOf(tool string, relevance *float64, success *bool) rating {
 	r := rating{Tool: tool, Relevance: -1, Success: -1}
@@ -101,8 +108,9 @@ func (t *tenant) ask(l *asked, r *retrieval) {
 
 // called attributes a call to the newest search, no older than within, that offered its tool. A
 // tool that none had offered was found elsewhere, and a refused or cancelled call chooses nothing.
-// A call belongs to one search: a newer search folded later takes it over.
-func (t *tenant) called(list asked, c *call, within time.Duration) {
+// A call belongs to one search: a newer search folded later takes it over. calls are those of the
+// conversation.
+func (t *tenant) called(list asked, c *call, calls []call, within time.Duration) {
 	if !c.Counted {
 		return
 	}
@@ -115,24 +123,67 @@ func (t *tenant) called(list asked, c *call, within time.Duration) {
 		if i < 0 {
 			continue
 		}
-		taken := c.By != ""
-		if taken {
+		if c.By != "" {
 			before := t.retrieval(c.By)
 			if before == nil || before.At >= r.At {
 				return
 			}
-			if c.First {
-				t.unchoose(before, c.Tool)
-			}
+			t.release(before, c, calls)
 		}
-		c.By, c.First = r.ID, t.choose(r, i)
+		c.By = r.ID
+		t.choose(r, i)
 		if c.OK {
 			t.learn(r, i)
 		}
-		if c.First && !taken {
-			t.byStrategy(r, func(s *counts) { s.call(c) })
+		if f := r.first(c, calls); f == nil || c.At < f.At {
+			t.firstCall(r, f, c)
 		}
 		return
+	}
+}
+
+// first returns the first other call of c's tool that is attributed to the search, nil if there is
+// none.
+func (r *retrieval) first(c *call, calls []call) (f *call) {
+	for i := range calls {
+		if o := &calls[i]; o != c && o.By == r.ID && o.Tool == c.Tool && (f == nil || o.At < f.At) {
+			f = o
+		}
+	}
+	return f
+}
+
+// firstCall counts a call for the search's strategy, instead of the one that was the first before;
+// either may be nil.
+func (t *tenant) firstCall(r *retrieval, before, c *call) {
+	if before != nil && before.First {
+		before.First = false
+		t.byStrategy(r, func(s *counts) { s.call(before, -1) })
+	}
+	if c != nil {
+		c.First = true
+		t.byStrategy(r, func(s *counts) { s.call(c, 1) })
+	}
+}
+
+// release takes a call from a search: what was counted stays if another call or a rating says it
+// too.
+func (t *tenant) release(r *retrieval, c *call, calls []call) {
+	x, i, f := t.byNo[c.Tool], r.offers(c.Tool), r.first(c, calls)
+	if c.First {
+		t.firstCall(r, c, f)
+	}
+	said := slices.IndexFunc(r.Rated, func(o rating) bool { return x != nil && o.Tool == x.ID && !o.bad() })
+	if f == nil && said < 0 {
+		t.unchoose(r, c.Tool)
+	}
+	worked := said >= 0 && r.Rated[said].Success != 0
+	for k := range calls {
+		o := &calls[k]
+		worked = worked || o != c && o.By == r.ID && o.Tool == c.Tool && o.OK
+	}
+	if i >= 0 && !worked {
+		t.unlearn(&r.Offered[i].Learned, r, c.Tool)
 	}
 }
 
@@ -141,11 +192,11 @@ func (r *retrieval) offers(tool int32) int {
 	return slices.IndexFunc(r.Offered, func(o offer) bool { return o.Tool == tool })
 }
 
-// choose records that a tool of a search was chosen; false if it already was.
-func (t *tenant) choose(r *retrieval, i int) bool {
+// choose records that a tool of a search was chosen.
+func (t *tenant) choose(r *retrieval, i int) {
 	o := &r.Offered[i]
 	if o.Chosen {
-		return false
+		return
 	}
 	o.Chosen = true
 	t.countChoice(r, o.Tool, !r.Chosen, func(d *counts) {
@@ -153,7 +204,6 @@ func (t *tenant) choose(r *retrieval, i int) bool {
 		d.Ranks += uint32(i + 1)
 	})
 	r.Chosen = true
-	return true
 }
 
 // unchoose reverts a recent choose.
@@ -164,10 +214,9 @@ func (t *tenant) unchoose(r *retrieval, tool int32) {
 	}
 	o := &r.Offered[i]
 	o.Chosen = false
-	t.unlearn(&o.Learned, r, tool)
 	r.Chosen = slices.ContainsFunc(r.Offered, func(o offer) bool { return o.Chosen })
 	t.countChoice(r, tool, !r.Chosen, func(d *counts) {
-		if d.Chosen > 0 { // else it was on another day
+		if d.Chosen > 0 { // else its day was dropped
 			d.Chosen--
 			d.Ranks -= min(d.Ranks, uint32(i+1))
 		}
@@ -178,7 +227,7 @@ func (t *tenant) unchoose(r *retrieval, tool int32) {
 // strategy.
 func (t *tenant) countChoice(r *retrieval, tool int32, whole bool, count func(*counts)) {
 	if x := t.byNo[tool]; x != nil {
-		count(x.Days.on(t.Day))
+		count(x.Days.on(r.day()))
 	}
 	if whole {
 		t.countSearch(r, count)
@@ -188,7 +237,7 @@ func (t *tenant) countChoice(r *retrieval, tool int32, whole bool, count func(*c
 // countSearch updates the counts of a search's user and strategy.
 func (t *tenant) countSearch(r *retrieval, count func(*counts)) {
 	if us, ok := t.Users.get(r.User); ok {
-		count(us.Days.on(t.Day))
+		count(us.Days.on(r.day()))
 	}
 	t.byStrategy(r, count)
 }
@@ -200,7 +249,7 @@ func (t *tenant) byStrategy(r *retrieval, count func(*counts)) {
 		name = "other"
 		d = t.Strategies[name]
 	}
-	count(d.on(t.Day))
+	count(d.on(r.day()))
 	t.Strategies[name] = d
 }
 
@@ -248,9 +297,9 @@ func (t *tenant) rate(r *retrieval, said rating, x *tool) {
 		return
 	}
 	if first {
-		score(x.Days.on(t.Day))
+		score(x.Days.on(r.day()))
 	}
-	bad := said.Relevance >= 0 && said.Relevance < poor
+	bad := said.bad()
 	at := r.offers(x.No)
 	learned := &o.Learned
 	if at >= 0 {

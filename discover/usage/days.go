@@ -57,16 +57,19 @@ func binTop(b uint8) uint64 {
 	return (uint64(4+b%4)+1)<<(n-3) - 1
 }
 
-// call counts a call that succeeded or failed.
-func (d *counts) call(c *call) {
-	d.Calls++
+// call counts a call that succeeded or failed: 1 adds it, -1 takes it back.
+func (d *counts) call(c *call, n int) {
+	if n < 0 && d.Calls == 0 { // its day was dropped
+		return
+	}
+	d.Calls += uint32(n)
 	if c.OK {
-		d.Worked++
+		d.Worked += uint32(n)
 	}
 	if c.Timed {
-		d.Timed++
-		d.Micros += c.Micros
-		d.addBin(binOf(c.Micros), 1)
+		d.Timed += uint32(n)
+		d.Micros += uint64(n) * c.Micros
+		d.addBin(binOf(c.Micros), uint32(n))
 	}
 }
 

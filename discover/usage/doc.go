@@ -4,21 +4,34 @@
 //
 // # State
 //
-// The state is a function of the store's feed only: finished calls (RecordCall, MoveCall), and the
-// events in event.go that faces and people write. Every node folds the same changes in the same
-// order and so has the same state, up to the delay of the feed. Time is the feed's: a day ends on
-// all nodes with the first change of the next one, and data older than Config.Keep is dropped then.
+// The state is a function of the store's journal only: ended calls, and the events in event.go that
+// faces and people write. It holds a position, the newest entry by writer, and everything up to
+// there; an entry counts once, whoever reads it. A day ends with the first entry of the next one,
+// and data older than Config.Keep is dropped then.
 //
-// A change counts once. The state holds the number of the last change; a checkpoint is the state at
-// one such number, and a start reads the checkpoint and then the feed after it. The checkpoint is
-// the JSON of the state in documents of the store, replaced in one Apply once a day. A crash loses
-// nothing and counts nothing twice. The first start on an old store, and one that cannot read the
-// checkpoint, folds what the feed still has.
+// Every node folds its own entries as they are committed. One, the leader, also reads what the
+// others wrote, each second, and writes checkpoints: the JSON of the state with its position, in
+// documents of the store, replaced in one Apply once a day, and about every minute where other nodes
+// share the store. A node that does not lead takes each checkpoint, folds again what it knows and
+// the checkpoint does not have, and shows the result: the leader's state of a minute ago and its own
+// calls of now. It reads the others' entries only when somebody must know what was just written
+// there: for feedback on a search that another node made, and to forget a user.
+//
+// Any node may write a checkpoint, and it may lead without knowing that another does: the head's
+// revision decides between them, and the loser takes the winner's. A crash loses nothing and counts
+// nothing twice. The first start on an old store, and one that cannot read the checkpoint, folds
+// what the journal still has.
+//
+// # Order
+//
+// Entries have an order for each writer only. What is counted does not depend on the others: a call
+// is attributed to its search, and feedback too, whichever is read first; a user who was forgotten
+// stays so though entries of before are read afterwards. What may differ is named at TestAnyOrder.
 //
 // # Readers
 //
-// One goroutine folds and holds the write lock for microseconds, and once a day for the
-// milliseconds in which a tenant's counts age. All readers take the read lock.
+// Folding holds the write lock for microseconds (0.1 ms for what is read in batches), and once a day
+// for the milliseconds in which a tenant's counts age. All readers take the read lock.
 //
 // # Limits
 //

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"slices"
 	"time"
 
@@ -54,13 +55,14 @@ const feedbackWait = 2 * time.Second
 func (u *Usage) Feedback(ctx context.Context, p *toolkeep.Principal, f Feedback) (id string, again bool, err error) {
 	id, again, found := u.lookUp(p, &f)
 	if !found {
-		// The search may still be on its way to or from the store.
+		// The search may still be on its way to the store, or another node made it.
 		wait, cancel := context.WithTimeout(ctx, feedbackWait)
 		defer cancel()
 		u.writer.write(wait, 1)
-		if u.catchUp(wait) == nil {
-			id, again, found = u.lookUp(p, &f)
+		if err := u.catchUp(wait); err != nil {
+			return "", false, fmt.Errorf("whether there was such a search cannot be read now; try again: %w", err)
 		}
+		id, again, found = u.lookUp(p, &f)
 	}
 	if !found {
 		return "", false, toolkeep.NewError(toolkeep.ResourceNotFound,
@@ -81,7 +83,7 @@ func (u *Usage) lookUp(p *toolkeep.Principal, f *Feedback) (id string, again, ok
 	subject, query := short(p.Person()), plain(toolkeep.CutBytes(u.c.Clean(f.Query), maxQuery))
 	u.mu.RLock()
 	defer u.mu.RUnlock()
-	t, ok := u.tenants.get(p.Tenant)
+	t, ok := u.state.tenants.get(p.Tenant)
 	if !ok {
 		return "", false, false
 	}
@@ -146,6 +148,11 @@ func (t *tenant) ofUser(is func(user string) bool, drop bool) (k Known) {
 			}
 		}
 	}
+	for f := range t.Early.all() {
+		if drop && slices.ContainsFunc(f.Said, func(d feedbackData) bool { return is(short(d.UserID)) }) {
+			t.Early.drop(f.EventID)
+		}
+	}
 	for q := range t.Questions.all() {
 		i := slices.IndexFunc(q.By, func(a asker) bool { return is(a.User) })
 		if i < 0 {
@@ -163,8 +170,8 @@ func (t *tenant) ofUser(is func(user string) bool, drop bool) (k Known) {
 	return k
 }
 
-// Known returns how much is stored about a user of the principal's tenant, including what this node
-// recorded before the call. Errors: those of the store.
+// Known returns how much is stored about a user of the principal's tenant, including what any node
+// wrote before the call. Errors: those of the store.
 func (u *Usage) Known(ctx context.Context, p *toolkeep.Principal, user string) (k Known, err error) {
 	u.writer.write(ctx, 1)
 	if err := u.catchUp(ctx); err != nil {
@@ -172,7 +179,7 @@ func (u *Usage) Known(ctx context.Context, p *toolkeep.Principal, user string) (
 	}
 	u.mu.RLock()
 	defer u.mu.RUnlock()
-	if t, ok := u.tenants.get(p.Tenant); ok {
+	if t, ok := u.state.tenants.get(p.Tenant); ok {
 		k = t.ofUser(func(id string) bool { return id == short(user) }, false)
 	}
 	return k, nil
@@ -181,10 +188,10 @@ func (u *Usage) Known(ctx context.Context, p *toolkeep.Principal, user string) (
 // forgetTries is how often Forget rewrites the checkpoint when another node is faster.
 const forgetTries = 5
 
-// Forget makes all nodes forget a user of the principal's tenant. It is written to the feed, and to
-// the checkpoint at once; the events of the user's searches stay in the store's event log until its
-// retention ends. Errors: those of the store; ErrStale if other nodes kept writing checkpoints,
-// which the next daily job corrects.
+// Forget makes all nodes forget a user of the principal's tenant: this one at once, the others with
+// the checkpoint that it writes then. The events of the user's searches stay in the store's journal
+// until its retention ends. Errors: those of the store; ErrStale if other nodes kept writing
+// checkpoints, of which the next has it.
 func (u *Usage) Forget(ctx context.Context, p *toolkeep.Principal, user string) error {
 	e, err := eventOf(EventForgotten, p.Tenant, "", u.c.Clock(), forgottenData{UserID: userMark(p.Tenant, short(user)), By: p.Subject})
 	if err != nil {
@@ -198,9 +205,12 @@ func (u *Usage) Forget(ctx context.Context, p *toolkeep.Principal, user string) 
 		if err = u.catchUp(ctx); err != nil {
 			return err
 		}
-		// A checkpoint another node wrote first may not include the event.
 		if err = u.Checkpoint(ctx); !lostRace(err) {
 			break
+		}
+		// Another node wrote one first, which may not include the event.
+		if err := u.take(ctx); err != nil {
+			return err
 		}
 	}
 	return err

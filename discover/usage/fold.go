@@ -5,70 +5,56 @@ import (
 	"encoding/binary"
 	"regexp"
 	"slices"
-	"time"
 
 	json "github.com/go-json-experiment/json"
 
 	"github.com/toolkeep/toolkeep"
 )
 
-// fold applies one change of the feed to the state. Changes folded before are skipped.
-func (u *Usage) fold(c toolkeep.Committed) {
-	u.folding.Lock()
-	defer u.folding.Unlock()
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if c.Seq <= u.seq.Load() {
+// fold adds an entry of the journal. Entries folded before are skipped.
+func (s *state) fold(e *toolkeep.Entry) {
+	if e.Seq <= s.position[e.Writer] {
 		return
 	}
-	switch ch := c.Change.(type) {
-	case toolkeep.RecordCall:
-		u.ended(ch.Invocation, c.At)
-	case toolkeep.MoveCall:
-		// When an answer expires, its call ended earlier.
-		if ch.Invocation != nil && ch.Invocation.State.Ended() && !slices.ContainsFunc(ch.From, toolkeep.CallState.Ended) {
-			u.ended(ch.Invocation, c.At)
-		}
-	case toolkeep.AppendEvent:
-		u.event(&ch.Event, c.At)
-	case toolkeep.PutDocument:
-		u.document(&ch.Document, &c)
-	case toolkeep.DeleteDocument:
-		if ch.Kind == KindWeights && ch.ID == weightsID && c.Seq > u.rankedAt {
-			delete(u.rankings, ch.Tenant)
-		}
+	switch {
+	case e.Call != nil:
+		s.ended(e.Call, e)
+	case e.Event != nil:
+		s.event(e.Event, e)
 	}
-	u.seq.Store(c.Seq)
-	if u.moved != nil {
-		close(u.moved)
-		u.moved = nil
-	}
+	s.position[e.Writer] = e.Seq
+	s.unsaved = true
 }
 
 // ended folds a finished call (a ToolExecutionEvent of Discovery 7.1). Calls of a tool that does
 // not exist, or that the caller may not see, do not count.
-func (u *Usage) ended(v *toolkeep.Invocation, at time.Time) {
-	if v == nil || v.Tenant == "" || v.ToolID == "" || v.Version == "" {
+func (s *state) ended(v *toolkeep.Invocation, e *toolkeep.Entry) {
+	if v.Tenant == "" || v.ToolID == "" || v.Version == "" {
 		return
 	}
-	t := u.tenant(v.Tenant, at)
-	x, us := t.tool(v.ToolID), t.user(short(cmp.Or(v.OnBehalf, v.Subject)))
+	t := s.tenant(v.Tenant, e.At)
+	x, id := t.tool(v.ToolID), short(cmp.Or(v.OnBehalf, v.Subject))
+	forgotten := t.forgot(id, e)
+	us := &user{}
+	if !forgotten {
+		us = t.user(id)
+	}
 	c := call{Tool: x.No, At: v.CreatedAt.UnixMicro(), OK: v.State == toolkeep.CallSucceeded}
 	if v.CreatedAt.IsZero() {
-		c.At = at.UnixMicro()
+		c.At = e.At.UnixMicro()
 	}
 	c.Counted = c.OK || v.State == toolkeep.CallFailed || v.State == toolkeep.CallUnknown
 	if c.Timed = c.Counted && !v.Cached && v.ToolUS > 0; c.Timed {
 		c.Micros = uint64(v.ToolUS)
 	}
 	if c.Counted {
-		t.count(x, us, &c)
+		t.count(x, us, dayOf(e.At), &c)
 	}
 	if !c.OK && v.Code != "" && (c.Counted || v.Code.Info().Class == "VALIDATION_ERROR") {
 		x.failedWith(v.Code, c.At)
 	}
 	x.LastUsed = max(x.LastUsed, c.At)
-	if v.Parent != "" { // calls made by a tool were not chosen by a user
+	if v.Parent != "" || forgotten { // calls made by a tool were not chosen by a user
 		return
 	}
 	if c.Counted {
@@ -77,13 +63,13 @@ func (u *Usage) ended(v *toolkeep.Invocation, at time.Time) {
 	if v.Session != "" {
 		t.follows(t.session(us.ID, short(v.Session), c.At), v, &c)
 	} else {
+		t.called(us.Asked, &c, us.Calls, looseLife)
 		us.Calls = push(us.Calls, c, looseCalls)
-		t.called(us.Asked, &us.Calls[0], looseLife)
 	}
 }
 
 // count adds a call that succeeded or failed to the counts of its tool and user.
-func (t *tenant) count(x *tool, us *user, c *call) {
+func (t *tenant) count(x *tool, us *user, day int32, c *call) {
 	x.Total++
 	x.calls++
 	t.calls++
@@ -96,8 +82,8 @@ func (t *tenant) count(x *tool, us *user, c *call) {
 		x.Timed++
 		x.Micros += c.Micros
 	}
-	x.Days.on(t.Day).call(c)
-	us.Days.on(t.Day).call(c)
+	x.Days.on(day).call(c, 1)
+	us.Days.on(day).call(c, 1)
 }
 
 // follows adds a call to its conversation.
@@ -114,14 +100,18 @@ func (t *tenant) follows(s *session, v *toolkeep.Invocation, c *call) {
 		s.Tools = append(s.Tools, now)
 	}
 	t.remedy(s, v, c)
+	t.called(s.Asked, c, s.Calls, sessionLife)
 	s.Calls = push(s.Calls, *c, maxCalls)
-	t.called(s.Asked, &s.Calls[0], sessionLife)
 }
 
 // remedy counts what succeeded after the conversation's latest call failed.
 func (t *tenant) remedy(s *session, v *toolkeep.Invocation, c *call) {
 	args := binary.LittleEndian.Uint64(v.ArgsHash[:8])
-	if f := s.Failed; f != nil && c.OK && c.At-f.At <= looseLife.Microseconds() {
+	f := s.Failed
+	if f != nil && c.At < f.At { // another node made it before
+		return
+	}
+	if f != nil && c.OK && c.At-f.At <= looseLife.Microseconds() {
 		remedy := instead
 		switch {
 		case f.Tool == c.Tool && f.Args == args:
@@ -143,46 +133,25 @@ func (t *tenant) remedy(s *session, v *toolkeep.Invocation, c *call) {
 	}
 }
 
-func (u *Usage) event(e *toolkeep.Event, at time.Time) {
-	if e.Tenant == "" {
+func (s *state) event(v *toolkeep.Event, e *toolkeep.Entry) {
+	if v.Tenant == "" {
 		return
 	}
-	switch e.Type {
+	switch v.Type {
 	case EventRetrieved:
 		var d retrievedData
-		if json.Unmarshal(e.Data, &d) == nil && d.UserID != "" {
-			u.retrieved(u.tenant(e.Tenant, at), e.ID, &d, e.Time)
+		if json.Unmarshal(v.Data, &d) == nil && d.UserID != "" && !v.Time.IsZero() {
+			s.retrieved(&d, e)
 		}
 	case EventFeedback:
 		var d feedbackData
-		if json.Unmarshal(e.Data, &d) == nil {
-			u.tenant(e.Tenant, at).feedback(&d)
+		if json.Unmarshal(v.Data, &d) == nil {
+			s.tenant(v.Tenant, e.At).feedback(&d, e)
 		}
 	case EventForgotten:
 		var d forgottenData
-		if json.Unmarshal(e.Data, &d) == nil && d.UserID != "" {
-			u.tenant(e.Tenant, at).ofUser(func(user string) bool { return userMark(e.Tenant, user) == d.UserID }, true)
-		}
-	}
-}
-
-// document folds a stored document.
-func (u *Usage) document(it *toolkeep.Document, c *toolkeep.Committed) {
-	switch it.Kind {
-	case KindState:
-		if it.ID != headID {
-			return
-		}
-		if it.Revision > u.head.Revision {
-			u.head = *it
-		}
-		// Tenants without calls age too, on every node at the same change.
-		for t := range u.tenants.all() {
-			t.roll(dayOf(c.At), u.keep)
-		}
-	case KindWeights:
-		if c.Seq > u.rankedAt {
-			u.ranked(it)
+		if json.Unmarshal(v.Data, &d) == nil && d.UserID != "" {
+			s.tenant(v.Tenant, e.At).forget(d.UserID, e)
 		}
 	}
 }
@@ -190,23 +159,23 @@ func (u *Usage) document(it *toolkeep.Document, c *toolkeep.Committed) {
 var strategyName = regexp.MustCompile(`^[a-z_]{1,24}$`)
 
 // retrieved folds a search. Duplicate events count once.
-func (u *Usage) retrieved(t *tenant, id string, d *retrievedData, at time.Time) {
-	if t.retrieval(id) != nil || at.IsZero() {
+func (s *state) retrieved(d *retrievedData, e *toolkeep.Entry) {
+	t, id := s.tenant(e.Event.Tenant, e.At), e.Event.ID
+	if t.retrieval(id) != nil {
 		return
 	}
 	if !strategyName.MatchString(d.Strategy) {
 		d.Strategy = "other"
 	}
-	us := t.user(short(d.UserID))
-	r := &retrieval{ID: id, At: at.UnixMicro(), User: us.ID, Session: short(d.SessionID), Query: plain(toolkeep.CutBytes(d.Query, maxQuery)), Strategy: d.Strategy}
-	if u.c.NoHistory {
+	user := short(d.UserID)
+	r := &retrieval{ID: id, At: e.Event.Time.UnixMicro(), User: user, Session: short(d.SessionID), Query: plain(toolkeep.CutBytes(d.Query, maxQuery)), Strategy: d.Strategy}
+	if s.noHistory {
 		r.Query = "" // recorded before history was disabled, or by a node with another setting
 	}
-	us.Days.on(t.Day).Offered++
 	t.byStrategy(r, func(s *counts) { s.Offered++ })
 	for i, id := range d.Tools[:min(len(d.Tools), maxKept)] {
 		x := t.tool(id)
-		x.Days.on(t.Day).Offered++
+		x.Days.on(r.day()).Offered++
 		o := offer{Tool: x.No}
 		if i < len(d.Parts) {
 			for k, v := range d.Parts[i] {
@@ -215,8 +184,15 @@ func (u *Usage) retrieved(t *tenant, id string, d *retrievedData, at time.Time) 
 		}
 		r.Offered = append(r.Offered, o)
 	}
+	if t.forgot(user, e) {
+		return
+	}
+	us := t.user(user)
+	us.Days.on(r.day()).Offered++
+	r.User = us.ID
 	t.keep(r)
-	// The event is written in the background, so a call of an offered tool may have come first.
+	// The event is written in the background, and perhaps by another node than the one that
+	// was called, so a call of an offered tool may have come first.
 	calls, within := us.Calls, looseLife
 	if r.Session != "" {
 		s := t.session(us.ID, r.Session, r.At)
@@ -226,20 +202,64 @@ func (u *Usage) retrieved(t *tenant, id string, d *retrievedData, at time.Time) 
 		t.ask(&us.Asked, r)
 	}
 	for i := range slices.Backward(calls) {
-		t.called(asked{r.ID}, &calls[i], within)
+		t.called(asked{r.ID}, &calls[i], calls, within)
+	}
+	if early, ok := t.Early.get(id); ok {
+		t.Early.drop(id)
+		for i := range early.Said {
+			t.rated(r, &early.Said[i])
+		}
 	}
 }
 
-// feedback folds the searching user's feedback.
-func (t *tenant) feedback(d *feedbackData) {
-	r := t.retrieval(d.EventID)
-	if r == nil || r.User != short(d.UserID) {
+// feedback folds the searching user's feedback. Its search may come later, from another node.
+func (t *tenant) feedback(d *feedbackData, e *toolkeep.Entry) {
+	if t.forgot(short(d.UserID), e) {
 		return
 	}
-	said := ratingOf(d.Tool, d.Relevance, d.Success)
+	if r := t.retrieval(d.EventID); r != nil {
+		t.rated(r, d)
+		return
+	}
+	early, ok := t.Early.get(d.EventID)
+	if !ok {
+		early = &earlyFeedback{EventID: d.EventID}
+	}
+	if len(early.Said) < maxKept {
+		early.Said = append(early.Said, *d)
+	}
+	early.At = e.At.UnixMicro()
+	t.Early.put(early)
+	for range t.Early.evict(maxEarly) {
+	}
+}
+
+func (t *tenant) rated(r *retrieval, d *feedbackData) {
+	if r.User != short(d.UserID) {
+		return
+	}
 	var x *tool
 	if d.Tool != "" {
 		x = t.tool(d.Tool)
 	}
-	t.rate(r, said, x)
+	t.rate(r, ratingOf(d.Tool, d.Relevance, d.Success), x)
+}
+
+// forget removes what is known of a user, and what other writers' entries of before will bring.
+func (t *tenant) forget(mark string, e *toolkeep.Entry) {
+	t.ofUser(func(user string) bool { return userMark(t.Name, user) == mark }, true)
+	if f, ok := t.Forgotten.get(mark); !ok || f.At < e.At.UnixMicro() {
+		t.Forgotten.put(&forgotten{Mark: mark, Writer: e.Writer, At: e.At.UnixMicro()})
+	}
+	for range t.Forgotten.evict(maxForgotten) {
+	}
+}
+
+// forgot reports whether an entry of a user was written before the user was forgotten.
+func (t *tenant) forgot(user string, e *toolkeep.Entry) bool {
+	if t.Forgotten.len() == 0 {
+		return false
+	}
+	f, ok := t.Forgotten.get(userMark(t.Name, user))
+	return ok && f.Writer != e.Writer && e.At.UnixMicro() <= f.At+clocksDiffer.Microseconds()
 }

@@ -127,20 +127,6 @@ func TestErrorsAndWhatHelped(t *testing.T) {
 	}
 }
 
-// TestAnswerThatExpires: the end of a call counts once, though its row changes again.
-func TestAnswerThatExpires(t *testing.T) {
-	f := newFolder(t)
-	v := callOf(f.now, "t", "ann", "s", "a.one")
-	f.change(toolkeep.ClaimCall{Invocation: callOf(f.now, "t", "ann", "s", "a.one", func(v *toolkeep.Invocation) { v.State = toolkeep.CallRunning })})
-	f.change(toolkeep.MoveCall{Invocation: v, From: []toolkeep.CallState{toolkeep.CallRunning}})
-	expired := *v
-	expired.State = toolkeep.CallExpired
-	f.change(toolkeep.MoveCall{Invocation: &expired, From: []toolkeep.CallState{toolkeep.CallSucceeded}})
-	if got := f.calls("a.one"); got != 1 {
-		t.Errorf("%d calls", got)
-	}
-}
-
 func TestPairs(t *testing.T) {
 	f := newFolder(t)
 	overlap := func(v *toolkeep.Invocation) { v.CreatedAt = v.CreatedAt.Add(-time.Second) }
@@ -418,8 +404,10 @@ func TestWindows(t *testing.T) {
 	if got := f.Report("t", begin, f.now, ByUser); len(got.Rows) != 1 || got.Rows[0].Calls != 2 {
 		t.Errorf("%+v", got.Rows)
 	}
-	// A tenant without events ages with the daily job.
-	f.after(40 * day).change(toolkeep.PutDocument{Document: toolkeep.Document{Kind: KindState, ID: headID, Revision: 1}})
+	// A tenant without events ages with the checkpoint.
+	if err := f.after(40 * day).Checkpoint(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	if got := f.Report("t", begin, f.now, ByUser); len(got.Rows) != 0 {
 		t.Errorf("%+v", got.Rows)
 	}
@@ -440,7 +428,7 @@ func TestTimes(t *testing.T) {
 	}
 	var a counts
 	for i := range 100 {
-		a.call(&call{Timed: true, Micros: uint64(i+1) * 1000})
+		a.call(&call{Timed: true, Micros: uint64(i+1) * 1000}, 1)
 	}
 	if p := a.quantile(0.95); p < 95_000 || p > 119_000 {
 		t.Errorf("p95 %d", p)
@@ -493,7 +481,7 @@ func TestToolGoesWithItsQuestions(t *testing.T) {
 	if got := learned(f.Usage); len(got) != 0 {
 		t.Errorf("%v", got)
 	}
-	x, _ := f.tenants.get("t")
+	x, _ := f.state.tenants.get("t")
 	if _, ok := x.Tools.get("a.old"); ok || len(x.byNo) != 1 || x.Questions.len() != 0 {
 		t.Errorf("the tool is there: %v (%d), and %d of its questions", ok, len(x.byNo), x.Questions.len())
 	}
@@ -505,7 +493,7 @@ func TestBounds(t *testing.T) {
 	for i := range n {
 		f.used(fmt.Sprint("user", i), fmt.Sprint("s", i), fmt.Sprint("a.tool", i))
 	}
-	x, _ := f.tenants.get("t")
+	x, _ := f.state.tenants.get("t")
 	if x.Tools.len() != maxTools || len(x.byNo) != maxTools || x.Users.len() != maxUsers || x.Sessions.len() != maxSessions {
 		t.Errorf("%d tools (%d), %d users, %d sessions", x.Tools.len(), len(x.byNo), x.Users.len(), x.Sessions.len())
 	}
@@ -552,8 +540,8 @@ func TestBounds(t *testing.T) {
 	for i := range maxTenants + 20 {
 		f.change(toolkeep.RecordCall{Invocation: callOf(f.now, fmt.Sprint("tenant", i), "ann", "s", "a.one")})
 	}
-	if f.tenants.len() != maxTenants {
-		t.Errorf("%d tenants", f.tenants.len())
+	if f.state.tenants.len() != maxTenants {
+		t.Errorf("%d tenants", f.state.tenants.len())
 	}
 }
 
@@ -590,7 +578,7 @@ func TestForget(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.change(toolkeep.AppendEvent{Event: e})
-	if got := f.state(t); strings.Contains(got, "ann") {
+	if got := f.dump(t); strings.Contains(got, "ann") {
 		t.Errorf("ann is still in %s", got)
 	}
 	if got := learned(f.Usage); !slices.Equal(got, []string{"shared question > a.one 1", "question of ben > a.one 1"}) {

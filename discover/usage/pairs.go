@@ -37,12 +37,16 @@ func (t *tenant) meet(then, now met) {
 	a, b := x.pair(now.Tool), y.pair(then.Tool)
 	a.Seen++
 	b.Seen++
-	if now.Start <= then.End {
-		a.Parallel++
-		b.Parallel++
-	} else {
+	switch {
+	case now.Start > then.End:
 		a.After++
 		b.Before++
+	case then.Start > now.End: // another node made it, and its entry came later
+		a.Before++
+		b.After++
+	default:
+		a.Parallel++
+		b.Parallel++
 	}
 	t.prunePairs(x)
 	t.prunePairs(y)

@@ -26,8 +26,8 @@ type Report struct {
 	Total    Row       // of all groups; when grouped by tool, Retrievals counts each offered tool
 	Training *Training // the latest training; nil before the first
 	Learning Learning
-	Dropped  int64 // retrieval events this node could not write
-	Folded   int64 // the newest change of the feed included
+	Dropped  int64     // retrieval events this node could not write
+	AsOf     time.Time // all that any node had written by then is included; zero: what this node did
 }
 
 // Row is one group of a Report.
@@ -65,13 +65,14 @@ func rowOf(group string, t *counts) Row {
 // Report returns a tenant's usage between two days.
 func (u *Usage) Report(tenant string, from, to time.Time, by string) Report {
 	first, last := dayOf(from), dayOf(to)
-	r := Report{From: dayStart(first), To: dayStart(last), Rows: []Row{}, Learning: u.c.Learning, Dropped: u.writer.dropped.Load(), Folded: u.seq.Load()}
+	r := Report{From: dayStart(first), To: dayStart(last), Rows: []Row{}, Learning: u.c.Learning, Dropped: u.writer.dropped.Load()}
 	u.mu.RLock()
 	defer u.mu.RUnlock()
+	r.AsOf = u.state.asOf
 	if k, ok := u.rankings[tenant]; ok {
 		r.Training = &k.Training
 	}
-	t, ok := u.tenants.get(tenant)
+	t, ok := u.state.tenants.get(tenant)
 	if !ok {
 		return r
 	}
@@ -195,10 +196,9 @@ func (u *Usage) Health(context.Context) error {
 // Stats are values for metrics.
 type Stats struct {
 	Written, Dropped, Waiting int64 // records of searches
-	Folded                    int64 // the newest change of the feed included
 }
 
 // Stats returns values for metrics without blocking.
 func (u *Usage) Stats() Stats {
-	return Stats{Written: u.writer.written.Load(), Dropped: u.writer.dropped.Load(), Waiting: u.writer.waits(), Folded: u.seq.Load()}
+	return Stats{Written: u.writer.written.Load(), Dropped: u.writer.dropped.Load(), Waiting: u.writer.waits()}
 }

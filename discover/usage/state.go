@@ -24,14 +24,31 @@ const (
 )
 
 const (
+	maxEarly     = 200  // searches that feedback has come for and that have not come themselves
+	maxForgotten = 1000 // users
+)
+
+const (
 	sessionLife = 24 * time.Hour   // after the last call
 	looseLife   = 10 * time.Minute // how long a search outside of a session waits for a call
 	looseCalls  = 8                // calls outside a session that a search of the user may still be about
-	day         = 24 * time.Hour
-	fade        = 0.9772 // a day; half in 30 days
+	// clocksDiffer is how far the clocks of two nodes may be apart: with more, one is not ready.
+	clocksDiffer = 10 * time.Second
+	day          = 24 * time.Hour
+	fade         = 0.9772 // a day; half in 30 days
 )
 
-// The state is plain data: exported fields are stored in a checkpoint, the others are computed from
+// state is what the entries up to a position say.
+type state struct {
+	keep      int32 // days
+	noHistory bool
+	tenants   lru[string, *tenant]
+	position  toolkeep.JournalPosition
+	asOf      time.Time // all entries up to then are in it
+	unsaved   bool      // entries were folded since it was a checkpoint
+}
+
+// The state of a tenant is plain data: exported fields are stored in a checkpoint, the others are computed from
 // them. Tools are referred to by number; the number of a dropped tool is unused. Everything is
 // guarded by Usage.mu.
 
@@ -39,7 +56,7 @@ const (
 type tenant struct {
 	Name       string
 	Day        int32   // the day the counts are faded to
-	Since      int64   // milliseconds: of the first folded change
+	Since      int64   // milliseconds: of the oldest folded entry
 	LastTool   int32   // the newest tool number
 	Talks      float64 // sessions with a call, faded by age
 	Tools      lru[string, *tool]
@@ -48,6 +65,8 @@ type tenant struct {
 	Waiting    lru[string, *retrieval] // that may still lead to a choice
 	Chosen     lru[string, *retrieval] // with a choice, after the waiting time
 	Questions  lru[learnedQueryKey, *learnedQuery]
+	Early      lru[string, *earlyFeedback]
+	Forgotten  lru[string, *forgotten]
 	Strategies map[string]days
 
 	byNo      map[int32]*tool
@@ -130,7 +149,7 @@ type call struct {
 	OK      bool
 	Counted bool   // it succeeded or failed, and was not refused or cancelled
 	By      string // the search it is attributed to, "" if none
-	First   bool   // it was the first call of the tool for By
+	First   bool   // it is the first call of the tool for By
 	Timed   bool
 	Micros  uint64
 }
@@ -140,6 +159,24 @@ type met struct {
 	Tool       int32
 	Start, End int64
 }
+
+// earlyFeedback is feedback on a search whose event has not been read yet.
+type earlyFeedback struct {
+	EventID string
+	At      int64 // microseconds
+	Said    []feedbackData
+}
+
+func (f *earlyFeedback) key() string { return f.EventID }
+
+// forgotten is a user that must be forgotten, with the event that says so.
+type forgotten struct {
+	Mark   string // see userMark
+	Writer int64
+	At     int64 // microseconds
+}
+
+func (f *forgotten) key() string { return f.Mark }
 
 type failure struct {
 	Tool int32
@@ -182,15 +219,16 @@ func (t *tenant) sumDays() {
 }
 
 // tenant finds or creates a tenant, aged to the day.
-func (u *Usage) tenant(name string, at time.Time) *tenant {
-	t, ok := u.tenants.get(name)
+func (s *state) tenant(name string, at time.Time) *tenant {
+	t, ok := s.tenants.get(name)
 	if !ok {
 		t = (&tenant{Name: name, Day: dayOf(at), Since: at.UnixMilli()}).restored()
 	}
-	u.tenants.put(t)
-	for range u.tenants.evict(maxTenants) {
+	s.tenants.put(t)
+	for range s.tenants.evict(maxTenants) {
 	}
-	t.roll(dayOf(at), u.keep)
+	t.Since = min(t.Since, at.UnixMilli())
+	t.roll(dayOf(at), s.keep)
 	return t
 }
 
@@ -298,6 +336,16 @@ func (t *tenant) roll(to, keep int32) {
 			}
 		}
 	}
+	for f := range t.Early.all() {
+		if f.At < ended {
+			t.Early.drop(f.EventID)
+		}
+	}
+	for f := range t.Forgotten.all() {
+		if f.At < oldest {
+			t.Forgotten.drop(f.Mark)
+		}
+	}
 	t.sumDays()
 }
 
@@ -362,9 +410,16 @@ func (t *tenant) recent(s *session) []discover.Recent {
 	return out
 }
 
-// push prepends a call and keeps at most most calls.
+// push adds a call and keeps the newest most calls.
 func push(calls []call, c call, most int) []call {
-	return slices.Insert(calls[:min(len(calls), most-1)], 0, c)
+	i := slices.IndexFunc(calls, func(o call) bool { return o.At <= c.At })
+	switch {
+	case i < 0 && len(calls) == most:
+		return calls
+	case i < 0:
+		return append(calls, c)
+	}
+	return slices.Insert(calls[:min(len(calls), most-1)], min(i, most-1), c)
 }
 
 // failedWith counts an error of a tool.
@@ -379,5 +434,5 @@ func (x *tool) failedWith(code toolkeep.Code, at int64) {
 		i = len(x.Errors) - 1
 	}
 	x.Errors[i].Count++
-	x.Errors[i].Last = at
+	x.Errors[i].Last = max(x.Errors[i].Last, at)
 }

@@ -1,9 +1,11 @@
 package usage
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
+	"maps"
 	"slices"
 	"sync"
 	"testing"
@@ -17,11 +19,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// memory is a store in memory with a feed, items and a fault.
+// memory is a store in memory with a feed, a journal, items and a fault.
 type memory struct {
 	mu      sync.Mutex
 	clock   func() time.Time
 	feed    []toolkeep.Committed
+	journal map[int64][]toolkeep.Entry // by writer
+	read    map[int64]int              // entries of others that were read, by writer
+	changes []toolkeep.Change          // all, in order
 	items   map[[3]string]toolkeep.Document
 	more    chan struct{}
 	applies []int // changes of each Apply
@@ -29,10 +34,87 @@ type memory struct {
 }
 
 func newMemory(clock func() time.Time) *memory {
-	return &memory{clock: clock, items: map[[3]string]toolkeep.Document{}, more: make(chan struct{})}
+	return &memory{clock: clock, journal: map[int64][]toolkeep.Entry{}, read: map[int64]int{}, items: map[[3]string]toolkeep.Document{}, more: make(chan struct{})}
+}
+
+// member is the store as one of several processes has it.
+type member struct {
+	*memory
+	writer int64
+}
+
+func (m *member) Apply(_ context.Context, changes ...toolkeep.Change) error {
+	return m.apply(m.writer, changes)
+}
+func (m *member) JournalWriter() int64 { return m.writer }
+func (m *member) WatchJournal(ctx context.Context, after int64) iter.Seq2[toolkeep.Entry, error] {
+	return m.watch(ctx, m.writer, after)
+}
+func (m *member) ReadJournal(_ context.Context, after toolkeep.JournalPosition, limit int) ([]toolkeep.Entry, toolkeep.JournalPosition, error) {
+	return m.readJournal(m.writer, after, limit)
 }
 
 func (m *memory) Apply(_ context.Context, changes ...toolkeep.Change) error {
+	return m.apply(0, changes)
+}
+func (m *memory) JournalWriter() int64 { return 0 }
+func (m *memory) WatchJournal(ctx context.Context, after int64) iter.Seq2[toolkeep.Entry, error] {
+	return m.watch(ctx, 0, after)
+}
+func (m *memory) ReadJournal(_ context.Context, after toolkeep.JournalPosition, limit int) ([]toolkeep.Entry, toolkeep.JournalPosition, error) {
+	return m.readJournal(0, after, limit)
+}
+
+func (m *memory) readJournal(reader int64, after toolkeep.JournalPosition, limit int) (out []toolkeep.Entry, next toolkeep.JournalPosition, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	next = maps.Clone(after)
+	for writer, entries := range m.journal {
+		entries = following(entries, after[writer])
+		for _, e := range entries[:min(len(entries), limit-len(out))] {
+			if out = append(out, e); writer != reader {
+				m.read[reader]++
+			}
+			next[writer] = e.Seq
+		}
+	}
+	return out, next, nil
+}
+
+// following are the entries after a number.
+func following(entries []toolkeep.Entry, seq int64) []toolkeep.Entry {
+	i, found := slices.BinarySearchFunc(entries, seq, func(e toolkeep.Entry, seq int64) int { return cmp.Compare(e.Seq, seq) })
+	if found {
+		i++
+	}
+	return entries[i:]
+}
+
+func (m *memory) watch(ctx context.Context, writer, after int64) iter.Seq2[toolkeep.Entry, error] {
+	return func(yield func(toolkeep.Entry, error) bool) {
+		for ctx.Err() == nil {
+			m.mu.Lock()
+			entries, more := m.journal[writer], m.more
+			m.mu.Unlock()
+			entries = following(entries, after)
+			for _, e := range entries {
+				if !yield(e, nil) {
+					return
+				}
+				after = e.Seq
+			}
+			if len(entries) > 0 {
+				continue
+			}
+			select {
+			case <-ctx.Done():
+			case <-more:
+			}
+		}
+	}
+}
+
+func (m *memory) apply(writer int64, changes []toolkeep.Change) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.refuse != nil {
@@ -56,7 +138,18 @@ func (m *memory) Apply(_ context.Context, changes ...toolkeep.Change) error {
 		case toolkeep.DeleteDocument:
 			delete(m.items, [3]string{ch.Kind, ch.Tenant, ch.ID})
 		}
-		m.feed = append(m.feed, toolkeep.Committed{Seq: int64(len(m.feed) + 1), At: m.clock(), Change: c})
+		m.changes = append(m.changes, c)
+		e := toolkeep.Entry{Writer: writer, Seq: int64(3*len(m.changes) + 1), At: m.clock()} // with gaps
+		switch ch := c.(type) {
+		case toolkeep.RecordCall:
+			e.Call = ch.Invocation
+		case toolkeep.AppendEvent:
+			e.Event = &ch.Event
+		default:
+			m.feed = append(m.feed, toolkeep.Committed{Seq: int64(len(m.feed) + 1), At: e.At, Change: c})
+			continue
+		}
+		m.journal[writer] = append(m.journal[writer], e)
 	}
 	m.applies = append(m.applies, len(changes))
 	close(m.more)
@@ -149,8 +242,8 @@ func (m *memory) stored() int {
 func (m *memory) count(what func(toolkeep.Change) bool) (n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, c := range m.feed {
-		if what(c.Change) {
+	for _, c := range m.changes {
+		if what(c) {
 			n++
 		}
 	}
@@ -160,7 +253,7 @@ func (m *memory) count(what func(toolkeep.Change) bool) (n int) {
 // begin is when tests start.
 var begin = time.Date(2026, 11, 2, 9, 0, 0, 0, time.UTC)
 
-// folder folds changes without a store.
+// folder folds entries without a store.
 type folder struct {
 	*Usage
 	t   *testing.T
@@ -176,7 +269,21 @@ func newFolder(t *testing.T) *folder {
 
 func (f *folder) change(c toolkeep.Change) {
 	f.seq++
-	f.fold(toolkeep.Committed{Seq: f.seq, At: f.now, Change: c})
+	f.fold(*entryOf(f.t, f.seq, f.now, c))
+}
+
+// entryOf is a change as the journal has it.
+func entryOf(t testing.TB, seq int64, at time.Time, c toolkeep.Change) *toolkeep.Entry {
+	e := &toolkeep.Entry{Seq: seq, At: at}
+	switch ch := c.(type) {
+	case toolkeep.RecordCall:
+		e.Call = ch.Invocation
+	case toolkeep.AppendEvent:
+		e.Event = &ch.Event
+	default:
+		t.Fatalf("%T is not in the journal", c)
+	}
+	return e
 }
 
 // after lets time pass.
@@ -246,18 +353,12 @@ func (f *folder) said(id, user, tool string, relevance float64) {
 // success is the success rate of a tool, -1 if it was not called.
 func (f *folder) success(tool string) float64 { return f.SuccessRates("t", []string{tool})[0] }
 
-// calls are the calls of a tool that are known.
-func (f *folder) calls(tool string) int {
-	a, _ := f.Analytics("t", tool)
-	return a.TotalExecutions
-}
-
-// state is all that is known, as text.
-func (u *Usage) state(t testing.TB) string {
+// dump is all that is known, as text.
+func (u *Usage) dump(t testing.TB) string {
 	t.Helper()
 	u.folding.Lock()
 	defer u.folding.Unlock()
-	raw, err := json.Marshal(slices.Collect(u.tenants.all()), json.Deterministic(true))
+	raw, err := json.Marshal(slices.Collect(u.state.tenants.all()), json.Deterministic(true))
 	if err != nil {
 		t.Fatal(err)
 	}

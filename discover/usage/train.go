@@ -296,7 +296,7 @@ type ranking struct {
 func (u *Usage) Train(ctx context.Context, tenant string) (Training, error) {
 	tr, err := u.train(ctx, tenant)
 	if errors.Is(err, toolkeep.ErrStale) { // another node trained at the same time
-		if err := u.catchUp(ctx); err != nil {
+		if err := u.feed.Await(ctx, u.c.Store); err != nil {
 			return tr, err
 		}
 		tr, err = u.train(ctx, tenant)
@@ -307,7 +307,7 @@ func (u *Usage) Train(ctx context.Context, tenant string) (Training, error) {
 func (u *Usage) train(ctx context.Context, tenant string) (Training, error) {
 	u.mu.RLock()
 	var ls []lesson
-	if t, ok := u.tenants.get(tenant); ok {
+	if t, ok := u.state.tenants.get(tenant); ok {
 		ls = t.lessons()
 	}
 	old := u.rankings[tenant]

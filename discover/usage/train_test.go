@@ -117,11 +117,12 @@ func TestLearnedWeights(t *testing.T) {
 			}
 			// A node that starts now, and one that reads on.
 			other := New(f.c)
-			if _, err := other.load(t.Context()); err != nil {
+			if err := other.Start(t.Context()); err != nil {
 				t.Fatal(err)
 			}
+			t.Cleanup(other.Stop)
 			for _, c := range store.feed {
-				f.change(c.Change)
+				f.document(c)
 			}
 			for _, u := range []*Usage{f.Usage, other} {
 				w, ok := u.Weights("t")
@@ -143,8 +144,8 @@ func TestLearnedWeights(t *testing.T) {
 			if err := f.ResetWeights(t.Context(), &toolkeep.Principal{Subject: "root", Tenant: "t"}); err != nil {
 				t.Fatal(err)
 			}
-			for _, c := range store.feed[2:] {
-				f.change(c.Change)
+			for _, c := range store.feed {
+				f.document(c)
 			}
 			if _, ok := f.Weights("t"); ok {
 				t.Error("weights count after they were given up")

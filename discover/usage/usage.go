@@ -3,10 +3,8 @@ package usage
 import (
 	"cmp"
 	"context"
-	"errors"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
@@ -17,6 +15,7 @@ import (
 type Store interface {
 	toolkeep.Applier
 	toolkeep.Watcher
+	toolkeep.Journal
 	Documents(ctx context.Context, kind string) ([]toolkeep.Document, int64, error)
 }
 
@@ -44,36 +43,40 @@ type Config struct {
 	Weights discover.Weights
 	// Keep is how long an event counts; default 30 days, at least one.
 	Keep time.Duration
-	// Every is how often the daily job runs; default 24 h.
+	// Every is how often checkpoints are written; default 24 h.
 	Every time.Duration
-	Node  string // of this process, in documents and events
-	Clock func() time.Time
-	Log   *slog.Logger // nil: nothing is logged
+	// Lead calls run while this process leads, until ctx ends; nil: it always leads.
+	Lead func(work string, run func(ctx context.Context))
+	// Shared says whether other nodes need the leader's checkpoints, which are then written about
+	// every minute; nil: never. It must not block.
+	Shared func() bool
+	Node   string // of this process, in documents and events
+	Clock  func() time.Time
+	Log    *slog.Logger // nil: nothing is logged
 }
 
 // Usage knows how tools are used. It implements discover.Usage and discover.Learned.
 // All methods are safe for concurrent use.
 type Usage struct {
 	c      Config
-	keep   int32 // days
 	writer *writer
+	feed   toolkeep.FeedPosition
+	newer  chan struct{} // another node wrote a checkpoint
 
-	seq    atomic.Int64  // of the last folded change
-	caught chan struct{} // closed when the feed was read up to its head at the start
-
-	// folding is held while a change is folded or the state is copied. It is taken before mu, which
-	// readers of the state take.
+	// reading holds a token while the journal or a checkpoint is read.
+	reading chan struct{}
+	// folding is held while the state is changed or copied. It is taken after reading and before
+	// mu, which readers of the state take.
 	folding sync.Mutex
 
 	mu       sync.RWMutex // guards the fields below
-	tenants  lru[string, *tenant]
+	state    *state
 	rankings map[string]ranking
-	head     toolkeep.Document // of the newest checkpoint, without its body
-	rankedAt int64             // feed position up to which rankings were read from their documents
-	moved    chan struct{}     // closed at the next change; nil if no goroutine waits
+	head     toolkeep.Document // of the newest checkpoint that the state has, without its body
 
-	cancel context.CancelFunc
-	done   sync.WaitGroup
+	cancel  context.CancelFunc
+	done    sync.WaitGroup
+	leading sync.Mutex // held while this process leads
 }
 
 // New creates an empty Usage; Start reads the stored state.
@@ -89,37 +92,64 @@ func New(c Config) *Usage {
 	if c.Every <= 0 {
 		c.Every = day
 	}
+	if c.Shared == nil {
+		c.Shared = func() bool { return false }
+	}
 	if c.Clock == nil {
 		c.Clock = time.Now
 	}
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
-	return &Usage{c: c, keep: max(1, int32((c.Keep+day-1)/day)), caught: make(chan struct{}), rankings: map[string]ranking{},
+	u := &Usage{c: c, newer: make(chan struct{}, 1), reading: make(chan struct{}, 1), rankings: map[string]ranking{},
 		writer: &writer{store: c.Store, clock: c.Clock, log: c.Log, wake: make(chan struct{}, 1), writing: make(chan struct{}, 1)}}
+	u.state = u.newState()
+	return u
 }
 
-// Start reads the newest checkpoint and follows the feed from there, in the background. ctx bounds
-// only the reading of the checkpoint. If the checkpoint cannot be read, the feed is folded from its
-// start.
+func (u *Usage) newState() *state {
+	return &state{keep: max(1, int32((u.c.Keep+day-1)/day)), noHistory: u.c.NoHistory, position: toolkeep.JournalPosition{}}
+}
+
+// Start reads the newest checkpoint and follows the journal from there, in the background. ctx
+// bounds only the reading of the checkpoint. If the checkpoint cannot be read, the journal is folded
+// from its start.
 func (u *Usage) Start(ctx context.Context) error {
-	after, err := u.load(ctx)
+	// Weights first: a change of them after this place in the feed is applied once more.
+	weights, after, err := u.c.Store.Documents(ctx, KindWeights)
 	if err != nil {
 		return err
 	}
-	head, err := u.c.Store.Head(ctx)
-	if err != nil {
-		return err
+	for i := range weights {
+		u.ranked(&weights[i])
 	}
-	u.seq.Store(after)
-	if after >= head {
-		close(u.caught)
-		head = -1
+	if err := u.take(ctx); err != nil {
+		return err
 	}
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	u.cancel = cancel
-	u.done.Go(func() { u.follow(run, head) })
+	u.feed.Reach(after)
+	u.done.Go(func() {
+		toolkeep.Follow(run, u.c.Store, after, u.document, func(err error) {
+			u.c.Log.Warn("the feed of learned weights broke; it is read again", "error", err)
+		})
+	})
+	u.done.Go(func() { u.takeNewer(run) })
+	u.done.Go(func() { u.foldOwn(run) })
 	u.done.Go(func() { u.writer.run(run) })
 	u.done.Go(func() { u.publish(run) })
-	u.done.Go(func() { u.daily(run) })
+	if u.c.Lead == nil {
+		u.done.Go(func() { u.lead(run) })
+		return nil
+	}
+	u.c.Lead("usage", func(ctx context.Context) {
+		ctx, end := context.WithCancel(ctx)
+		defer end()
+		defer context.AfterFunc(run, end)()
+		u.leading.Lock()
+		defer u.leading.Unlock()
+		if run.Err() == nil {
+			u.lead(ctx)
+		}
+	})
 	return nil
 }
 
@@ -129,67 +159,31 @@ func (u *Usage) Stop() {
 		u.cancel()
 	}
 	u.done.Wait()
+	u.leading.Lock()
+	defer u.leading.Unlock()
 }
 
-// follow folds the feed until ctx ends. head is the feed's head at the start, -1 once reached.
-func (u *Usage) follow(ctx context.Context, head int64) {
-	const shortest, longest = 50 * time.Millisecond, 5 * time.Second
-	pause := shortest
-	for ctx.Err() == nil {
-		broken := errors.New("the feed ended")
-		for c, err := range u.c.Store.Watch(ctx, u.seq.Load()) {
-			if err != nil {
-				broken = err
-				break
-			}
-			pause = shortest
-			u.fold(c)
-			if head >= 0 && c.Seq >= head {
-				u.refresh()
-				close(u.caught)
-				head = -1
+// document applies a change of the feed.
+func (u *Usage) document(c toolkeep.Committed) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	switch ch := c.Change.(type) {
+	case toolkeep.PutDocument:
+		switch it := &ch.Document; {
+		case it.Kind == KindWeights:
+			u.ranked(it)
+		case it.Kind == KindState && it.ID == headID && it.Revision > u.head.Revision:
+			select {
+			case u.newer <- struct{}{}:
+			default:
 			}
 		}
-		if ctx.Err() != nil {
-			return
-		}
-		u.c.Log.Warn("the feed of calls broke; it is read again", "error", broken, "after", u.seq.Load(), "pause", pause)
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		}
-		pause = min(2*pause, longest)
-	}
-}
-
-// await returns when the feed has been folded up to seq, or with ctx's error.
-func (u *Usage) await(ctx context.Context, seq int64) error {
-	for {
-		u.mu.Lock()
-		if u.moved == nil {
-			u.moved = make(chan struct{})
-		}
-		moved := u.moved
-		u.mu.Unlock()
-		if u.seq.Load() >= seq {
-			u.refresh()
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-moved:
+	case toolkeep.DeleteDocument:
+		if ch.Kind == KindWeights && ch.ID == weightsID {
+			delete(u.rankings, ch.Tenant)
 		}
 	}
-}
-
-// catchUp waits until the feed's head is folded.
-func (u *Usage) catchUp(ctx context.Context) error {
-	seq, err := u.c.Store.Head(ctx)
-	if err != nil {
-		return err
-	}
-	return u.await(ctx, seq)
+	u.feed.Reach(c.Seq)
 }
 
 // publish publishes learned queries to searches every second, plus one second per thousand queries,
@@ -213,7 +207,7 @@ func (u *Usage) refresh() { u.show(func(*tenant) bool { return true }) }
 func (u *Usage) show(which func(*tenant) bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for t := range u.tenants.all() {
+	for t := range u.state.tenants.all() {
 		if which(t) {
 			t.showExamples()
 		}
@@ -222,7 +216,7 @@ func (u *Usage) show(which func(*tenant) bool) {
 
 // find returns a tenant and one of its tools, nil if unknown; u.mu is held.
 func (u *Usage) find(tenant, tool string) (*tenant, *tool) {
-	t, ok := u.tenants.get(tenant)
+	t, ok := u.state.tenants.get(tenant)
 	if !ok {
 		return nil, nil
 	}
@@ -235,7 +229,7 @@ func (u *Usage) History(s discover.Session) (h discover.History) {
 	user, id := short(s.Subject), short(s.ID)
 	u.mu.RLock()
 	defer u.mu.RUnlock()
-	t, ok := u.tenants.get(s.Tenant)
+	t, ok := u.state.tenants.get(s.Tenant)
 	if !ok {
 		return h
 	}
@@ -270,7 +264,7 @@ func (u *Usage) SuccessRates(tenant string, tools []string) []float64 {
 func (u *Usage) Examples(tenant string) []discover.Example {
 	u.mu.RLock()
 	defer u.mu.RUnlock()
-	if t, ok := u.tenants.get(tenant); ok {
+	if t, ok := u.state.tenants.get(tenant); ok {
 		return t.examples
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"path/filepath"
 	"reflect"
@@ -89,14 +90,11 @@ func settle(t testing.TB, s Store, us ...*Usage) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	head, err := s.Head(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, u := range us {
-		if err := u.await(ctx, head); err != nil {
+		if err := errors.Join(u.take(ctx), u.feed.Await(ctx, s), u.catchUp(ctx)); err != nil {
 			t.Fatal(err)
 		}
+		u.refresh()
 	}
 }
 
@@ -130,12 +128,11 @@ func TestRestarts(t *testing.T) {
 	}
 	settle(t, store, steady)
 	last := start(t, store, "last", clock)
-	<-last.caught
 	settle(t, store, steady, last)
 	if n := store.count(isHead); n != 8 {
 		t.Errorf("%d checkpoints", n)
 	}
-	a, b := steady.state(t), last.state(t)
+	a, b := steady.dump(t), last.dump(t)
 	if a != b || len(a) < 10_000 {
 		t.Errorf("they know different things:\n%s\n%s", firstDiff(a, b), firstDiff(b, a))
 	}
@@ -189,7 +186,7 @@ func TestCheckpointWithoutItsParts(t *testing.T) {
 		},
 		"format of tomorrow": func(m *memory) {
 			it := m.items[[3]string{KindState, "", headID}]
-			it.Body = []byte(strings.Replace(string(it.Body), `"format":2`, `"format":3`, 1))
+			it.Body = []byte(strings.Replace(string(it.Body), `"format":3`, `"format":4`, 1))
 			m.items[[3]string{KindState, "", headID}] = it
 		},
 	} {
@@ -210,7 +207,7 @@ func TestCheckpointWithoutItsParts(t *testing.T) {
 			store.mu.Unlock()
 			b := start(t, store, "b", clock)
 			settle(t, store, a, b)
-			if a.state(t) != b.state(t) {
+			if a.dump(t) != b.dump(t) {
 				t.Error("they know different things")
 			}
 			// And the next checkpoint is complete again.
@@ -219,7 +216,7 @@ func TestCheckpointWithoutItsParts(t *testing.T) {
 			}
 			c := start(t, store, "c", clock)
 			settle(t, store, b, c)
-			if b.state(t) != c.state(t) {
+			if b.dump(t) != c.dump(t) {
 				t.Error("after another checkpoint: different things")
 			}
 		})
@@ -250,9 +247,9 @@ func TestBigState(t *testing.T) {
 		t.Fatalf("%d parts", parts)
 	}
 	u := New(f.c)
-	seq, err := u.load(t.Context())
-	if err != nil || seq != f.Usage.seq.Load() || u.state(t) != f.state(t) {
-		t.Errorf("read up to %d, %v", seq, err)
+	err := u.take(t.Context())
+	if err != nil || !maps.Equal(u.state.position, f.state.position) || u.state.position[0] == 0 || u.dump(t) != f.dump(t) {
+		t.Errorf("read up to %v, %v", u.state.position, err)
 	}
 }
 
@@ -265,7 +262,7 @@ func TestStores(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = s.Close() })
-		agree(t, l, s, s)
+		agree(t, l, FromFeed(s), FromFeed(s))
 	})
 	t.Run("postgres", func(t *testing.T) {
 		dsn := pgtest.Start(t).NewDatabase(t)
@@ -276,7 +273,7 @@ func TestStores(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = s.Close() })
-			return s
+			return FromFeed(s)
 		}
 		agree(t, l, open("one"), open("two"))
 	})
@@ -302,7 +299,7 @@ func agree(t *testing.T, l *life, one, two Store) {
 		}
 	}
 	settle(t, two, a, b)
-	if x, y := a.state(t), b.state(t); x != y || len(x) < 5000 {
+	if x, y := a.dump(t), b.dump(t); x != y || len(x) < 5000 {
 		t.Errorf("they know different things:\n%s\n%s", firstDiff(x, y), firstDiff(y, x))
 	}
 }
@@ -336,12 +333,12 @@ func TestDailyJob(t *testing.T) {
 		}
 		time.Sleep(firstAfter - time.Second)
 		heads(0)
-		time.Sleep(2*time.Second + jobSpread)
+		time.Sleep(2 * time.Second)
 		heads(1)
-		time.Sleep(day + jobSpread)
+		time.Sleep(day + time.Second)
 		heads(2)
 		a.Stop()
-		time.Sleep(3 * (day + jobSpread))
+		time.Sleep(3 * (day + time.Second))
 		heads(5)
 		if parts := store.stored(); parts > 3 { // the head, one part, the training
 			t.Errorf("%d items are left", parts)
@@ -361,9 +358,9 @@ func TestJobThatFails(t *testing.T) {
 		u := start(t, store, "a", time.Now)
 		apply(t, store, toolkeep.RecordCall{Invocation: callOf(time.Now(), "t", "ann", "s", "a.one")})
 		store.refusing(errors.New("away"))
-		time.Sleep(firstAfter + jobSpread + time.Second)
+		time.Sleep(firstAfter + time.Second)
 		store.refusing(nil)
-		time.Sleep(retryAfter + jobSpread)
+		time.Sleep(retryAfter + time.Second)
 		synctest.Wait()
 		if n := store.count(isHead); n != 1 {
 			t.Errorf("%d checkpoints", n)
@@ -395,7 +392,7 @@ func TestRecordsOfOddBytes(t *testing.T) {
 		if s := u.Stats(); s.Written != 1 || s.Dropped != 0 {
 			t.Fatalf("%+v", s)
 		}
-		if err := json.Unmarshal(store.feed[0].Change.(toolkeep.AppendEvent).Event.Data, &d); err != nil {
+		if err := json.Unmarshal(store.changes[0].(toolkeep.AppendEvent).Event.Data, &d); err != nil {
 			t.Fatal(err)
 		}
 		if d.Query != "caf\uFFFD nearby" || d.Agent != "Caf\uFFFD/1" || d.SessionID != "s\uFFFD" {
@@ -485,7 +482,7 @@ func TestWhatIsRecorded(t *testing.T) {
 			}
 			id := u.Retrieved(ann, r)
 			u.Stop()
-			e := store.feed[0].Change.(toolkeep.AppendEvent).Event
+			e := store.changes[0].(toolkeep.AppendEvent).Event
 			var d retrievedData
 			if err := json.Unmarshal(e.Data, &d); err != nil {
 				t.Fatal(err)
@@ -571,7 +568,7 @@ func TestForgetOnAllNodes(t *testing.T) {
 	c := start(t, store, "c", time.Now)
 	settle(t, store, a, b, c)
 	for i, u := range []*Usage{a, b, c} {
-		if s := u.state(t); strings.Contains(s, "ann") || strings.Contains(s, "private") {
+		if s := u.dump(t); strings.Contains(s, "ann") || strings.Contains(s, "private") {
 			t.Errorf("node %d: %s", i, s)
 		}
 	}
@@ -653,7 +650,7 @@ func TestHistorySwitchedOff(t *testing.T) {
 	}
 	t.Cleanup(b.Stop)
 	settle(t, store, a, b)
-	if len(learned(a)) != 1 || len(learned(b)) != 0 || strings.Contains(b.state(t), "private") {
+	if len(learned(a)) != 1 || len(learned(b)) != 0 || strings.Contains(b.dump(t), "private") {
 		t.Errorf("%v, %v", learned(a), learned(b))
 	}
 	if r := b.Report("t", begin, begin, ByStrategy); len(r.Rows) != 1 || r.Rows[0].Chosen != 2 {
