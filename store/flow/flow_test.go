@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -11,45 +12,80 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-func TestRingBytes(t *testing.T) {
-	var r Ring
-	r.Start(0)
-	for i := range 100 {
-		r.Publish([]toolkeep.Committed{{Seq: int64(i) + 1}}, []int32{RingBytes / 10})
+func newRing(head int64) *Ring[toolkeep.Committed] {
+	r := &Ring[toolkeep.Committed]{}
+	r.Start(head, func(c *toolkeep.Committed) int64 { return c.Seq })
+	return r
+}
+
+func rows(seqs ...int64) (list []toolkeep.Committed, cost []int32) {
+	for _, seq := range seqs {
+		list, cost = append(list, toolkeep.Committed{Seq: seq}), append(cost, 1)
 	}
-	if r.head != 100 || r.first != 91 || r.bytes > RingBytes {
-		t.Errorf("first %d, head %d, %d bytes", r.first, r.head, r.bytes)
+	return list, cost
+}
+
+func TestRingBounds(t *testing.T) {
+	r := newRing(0)
+	for i := range int64(100) {
+		r.Publish(i, []toolkeep.Committed{{Seq: i + 1}}, []int32{RingBytes / 10})
+	}
+	if r.head != 100 || r.from != 90 || r.n != 10 || r.bytes > RingBytes {
+		t.Errorf("from %d, head %d, %d bytes", r.from, r.head, r.bytes)
+	}
+	r = newRing(0)
+	for i := range int64(RingRows + 5) {
+		r.Publish(i, []toolkeep.Committed{{Seq: i + 1}}, []int32{1})
+	}
+	if r.head != RingRows+5 || r.from != 5 || r.n != RingRows {
+		t.Errorf("from %d, head %d, %d rows", r.from, r.head, r.n)
 	}
 }
 
-func row(seq int64) []toolkeep.Committed { return []toolkeep.Committed{{Seq: seq}} }
-
 func TestRingGaps(t *testing.T) {
-	var r Ring
-	r.Start(10)
+	r := newRing(10)
 	for _, c := range []struct {
-		seq  int64
-		want bool
-		head int64
-	}{{12, false, 10}, {11, true, 11}, {11, true, 11}, {12, true, 12}, {14, false, 12}, {13, true, 13}} {
-		if got := r.Publish(row(c.seq), []int32{1}); got != c.want {
-			t.Errorf("Publish(%d) gave %v", c.seq, got)
+		after int64
+		seqs  []int64
+		want  bool
+		head  int64
+	}{
+		{11, []int64{12}, false, 10},    // what is after 10 is not known
+		{10, []int64{12, 15}, true, 15}, // there is nothing at 11, 13, 14
+		{10, []int64{12, 15}, true, 15}, // again
+		{12, []int64{15, 16}, true, 16}, // an overlap
+		{16, nil, true, 16},             // nothing
+		{18, []int64{19}, false, 16},    // a hole
+		{16, []int64{17, 19, 20}, true, 20},
+	} {
+		list, cost := rows(c.seqs...)
+		if got := r.Publish(c.after, list, cost); got != c.want {
+			t.Errorf("Publish(%d, %v) gave %v", c.after, c.seqs, got)
 		}
-		if _, head, _ := r.Bounds(); head != c.head {
-			t.Errorf("after %d the head is %d", c.seq, head)
+		if head, _ := r.Head(); head != c.head {
+			t.Errorf("after %v the head is %d", c.seqs, head)
 		}
 	}
-	// Rows of which the first are already in the ring.
-	both := append(row(13), row(14)...)
-	if !r.Publish(both, []int32{1, 1}) {
-		t.Error("an overlap was refused")
+	buf := make([]toolkeep.Committed, 8)
+	for seq, want := range map[int64][]int64{10: {12, 15, 16, 17, 19, 20}, 13: {15, 16, 17, 19, 20}, 15: {16, 17, 19, 20}, 18: {19, 20}} {
+		n, _, _, _ := r.next(seq, buf)
+		var got []int64
+		for _, c := range buf[:n] {
+			got = append(got, c.Seq)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("after %d come %v, want %v", seq, got, want)
+		}
 	}
-	r.Skip(20)
-	r.Skip(15)
-	if first, head, _ := r.Bounds(); first != 21 || head != 20 {
-		t.Errorf("after Skip %d to %d", first, head)
+	if n, upTo, _, _ := r.next(9, buf); n != 0 || upTo != 10 {
+		t.Errorf("what the ring does not have is read up to %d", upTo)
 	}
-	if _, upTo, _, _ := r.Next(14, make([]toolkeep.Committed, 4)); upTo != 20 {
+	r.Skip(30)
+	r.Skip(25)
+	if head, _ := r.Head(); head != 30 || r.from != 30 {
+		t.Errorf("after Skip from %d to %d", r.from, head)
+	}
+	if _, upTo, _, _ := r.next(14, buf); upTo != 30 {
 		t.Errorf("what was skipped is read up to %d", upTo)
 	}
 }
@@ -57,17 +93,16 @@ func TestRingGaps(t *testing.T) {
 // TestRingWatch: a watcher that has fallen behind the ring reads the database, then
 // continues with the ring.
 func TestRingWatch(t *testing.T) {
-	var r Ring
-	r.Start(0)
+	r := newRing(0)
 	r.Skip(600)
-	r.Publish(row(601), []int32{1})
+	r.Publish(600, []toolkeep.Committed{{Seq: 601}}, []int32{1})
 	reads := 0
-	read := func(_ context.Context, seq, upTo int64) (list []toolkeep.Committed, err error) {
+	read := func(_ context.Context, seq, upTo int64) (list []toolkeep.Committed, read int64, err error) {
 		reads++
 		for seq++; seq <= upTo && len(list) < WatchRows; seq++ {
 			list = append(list, toolkeep.Committed{Seq: seq})
 		}
-		return list, nil
+		return list, seq - 1, nil
 	}
 	next := int64(1)
 	err := r.Watch(t.Context(), 0, read, func(c toolkeep.Committed) bool {
@@ -84,7 +119,7 @@ func TestRingWatch(t *testing.T) {
 		t.Errorf("ended with %v after %d reads", err, reads)
 	}
 	boom := errors.New("boom")
-	fail := func(context.Context, int64, int64) ([]toolkeep.Committed, error) { return nil, boom }
+	fail := func(context.Context, int64, int64) ([]toolkeep.Committed, int64, error) { return nil, 0, boom }
 	if err := r.Watch(t.Context(), 0, fail, nil); !errors.Is(err, boom) {
 		t.Errorf("got %v", err)
 	}

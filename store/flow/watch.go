@@ -9,18 +9,19 @@ import (
 // WatchRows is how many rows a watcher reads at a time.
 const WatchRows = 256
 
-// Read returns up to WatchRows changes from the database after seq, up to and including
-// upTo; fewer than WatchRows means that there are no more.
-type Read func(ctx context.Context, seq, upTo int64) ([]toolkeep.Committed, error)
+// Read returns elements from the database after seq, up to and including upTo, and how far
+// it has read: upTo if there are no more.
+type Read[T any] func(ctx context.Context, seq, upTo int64) (list []T, read int64, err error)
 
-// Watch yields the changes committed after seq, from the ring or, for older ones, from
+// Watch yields the elements committed after seq, from the ring or, for older ones, from
 // the database. It ends with ctx, when yield returns false, with ErrClosed when the
 // ring closes, and with the first error of read.
-func (r *Ring) Watch(ctx context.Context, seq int64, read Read, yield func(toolkeep.Committed) bool) error {
-	buf := make([]toolkeep.Committed, WatchRows)
+func (r *Ring[T]) Watch(ctx context.Context, seq int64, read Read[T], yield func(T) bool) error {
+	buf := make([]T, WatchRows)
 	for ctx.Err() == nil {
-		n, upTo, more, closed := r.Next(seq, buf)
+		n, upTo, more, closed := r.next(seq, buf)
 		batch := buf[:n]
+		reached := seq
 		switch {
 		case closed:
 			return toolkeep.ErrClosed
@@ -32,19 +33,17 @@ func (r *Ring) Watch(ctx context.Context, seq int64, read Read, yield func(toolk
 			continue
 		case n == 0:
 			var err error
-			if batch, err = read(ctx, seq, upTo); err != nil {
+			if batch, reached, err = read(ctx, seq, upTo); err != nil {
 				return err
-			}
-			if len(batch) < WatchRows {
-				seq = upTo // there is no more up to upTo
 			}
 		}
 		for i := range batch {
 			if ctx.Err() != nil || !yield(batch[i]) {
 				return nil
 			}
-			seq = max(seq, batch[i].Seq)
+			seq = max(seq, r.seq(&batch[i]))
 		}
+		seq = max(seq, reached)
 		clear(buf)
 	}
 	return nil

@@ -2,6 +2,7 @@ package record
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"math"
 	"reflect"
@@ -178,6 +179,47 @@ func fillManifest(v reflect.Value) {
 	}
 }
 
+// olderMove is a row that programs wrote before the journal.
+func olderMove(call []byte, from ...string) []byte {
+	b := appendBytes([]byte{codecVersion}, call)
+	b = binary.AppendUvarint(b, uint64(len(from)))
+	for _, s := range from {
+		b = appendString(b, s)
+	}
+	return append(appendString(b, "owner"), 0)
+}
+
+// TestOlderMoves: of the moves that older programs wrote, the ends of calls are entries.
+func TestOlderMoves(t *testing.T) {
+	for _, c := range []struct {
+		state toolkeep.CallState
+		from  string
+		want  bool
+	}{
+		{toolkeep.CallRunning, "queued", false},
+		{toolkeep.CallSucceeded, "running", true},
+		{toolkeep.CallExpired, "succeeded", false},
+	} {
+		v := storetest.FullCall("id", c.state, 1)
+		data, err := AppendCall(nil, v, Parts{Waiting: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, ok, err := DecodeEntry(Row{Seq: 7, Kind: kindMove, Tenant: "t", Ref: "id", Data: olderMove(data, c.from)}, 3)
+		if err != nil || ok != c.want || ok && (e.Call.ToolID != v.ToolID || e.Seq != 7 || e.Writer != 3) {
+			t.Errorf("from %s to %s gave %v, %+v, %v", c.from, c.state, ok, e, err)
+		}
+	}
+	for kind := range int64(LastCallKind + 1) { // what happened before the end
+		if kind == KindRecord || kind == kindMove || kind == KindEnded {
+			continue
+		}
+		if _, ok, err := DecodeEntry(Row{Kind: kind, Data: []byte{1}}, 0); ok || err != nil {
+			t.Errorf("kind %d gave %v, %v", kind, ok, err)
+		}
+	}
+}
+
 func FuzzDecodeChange(f *testing.F) {
 	v := storetest.FullCall("id", toolkeep.CallRunning, 1)
 	for _, parts := range []Parts{{Waiting: true}, {Output: true}} {
@@ -186,9 +228,9 @@ func FuzzDecodeChange(f *testing.F) {
 			f.Fatal(err)
 		}
 		f.Add(int64(KindRecord), data)
-		f.Add(int64(KindMove), appendMove(nil, toolkeep.MoveCall{From: []toolkeep.CallState{"a"}, Owner: "o", FreeKey: true}, data))
+		f.Add(int64(KindEnded), data)
+		f.Add(int64(kindMove), olderMove(data, "running"))
 	}
-	f.Add(int64(KindLease), appendLeases(nil, toolkeep.RenewLeases{Calls: []toolkeep.CallRef{{Tenant: "t", ID: "a"}}, Until: time.Unix(1, 2)}))
 	f.Add(int64(KindKey), []byte(`{"hash":"00"}`))
 	f.Add(int64(KindEvent), []byte{1, 3, 'a', 'b', 'c', 1, 2, 3})
 	for _, c := range []toolkeep.Change{toolkeep.PutDocument{Document: toolkeep.Document{Kind: "k", ID: "i", Body: []byte("b")}}, toolkeep.DeleteDocument{Kind: "k", ID: "i", Expect: 1}} {
@@ -202,17 +244,18 @@ func FuzzDecodeChange(f *testing.F) {
 		if kind == KindPublish || len(data) > 1<<16 {
 			return // needs the database
 		}
-		got, err := Decode(Row{Seq: 1, Kind: kind, Tenant: "t", Ref: "r", Data: data}, nil)
-		c := got.Change
-		if err == nil && c == nil {
-			t.Error("neither a change nor an error")
+		row := Row{Seq: 1, Kind: kind, Tenant: "t", Ref: "r", Data: data}
+		c, err := Decode(row, nil)
+		e, ok, err2 := DecodeEntry(row, 1)
+		if err == nil && err2 == nil && c.Change != nil && ok {
+			t.Errorf("kind %d is both of the feed and of the journal", kind)
 		}
 		// A decoded record can be encoded and decodes to the same.
-		r, ok := c.(toolkeep.RecordCall)
-		if err != nil || !ok || strings.ToValidUTF8(r.Invocation.Message, "") != r.Invocation.Message {
+		v := e.Call
+		if err2 != nil || v == nil || strings.ToValidUTF8(v.Message, "") != v.Message {
 			return
 		}
-		again, err := AppendCall(nil, r.Invocation, Parts{Waiting: true, Output: true})
+		again, err := AppendCall(nil, v, Parts{Waiting: true, Output: true})
 		if err != nil {
 			return // details that are no longer JSON
 		}
@@ -220,7 +263,7 @@ func FuzzDecodeChange(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, d := range storetest.Differences(reread, r.Invocation) {
+		for _, d := range storetest.Differences(reread, v) {
 			if !strings.HasPrefix(d, "CostUSD") && !strings.HasPrefix(d, "Warnings") { // NaN, empty details
 				t.Error(d)
 			}

@@ -1,7 +1,6 @@
 package record
 
 import (
-	"encoding/binary"
 	"fmt"
 
 	"github.com/toolkeep/toolkeep"
@@ -17,65 +16,63 @@ type Row struct {
 // Versions finds a published version in the store; its lifecycle is ignored.
 type Versions func(tenant, id, version string) (toolkeep.Version, error)
 
-// Decode reads a feed row. versions returns the tool of a published version.
+// Decode reads a row of the feed. versions returns the tool of a published version. A row of
+// the journal, as older programs left them in the feed, has no change.
 func Decode(r Row, versions Versions) (c toolkeep.Committed, err error) {
-	change, err := decode(r, versions)
+	c = toolkeep.Committed{Seq: r.Seq, At: FromMicros(r.At)}
+	switch {
+	case r.Kind > KindEvent:
+		c.Change, err = decodeCatalogue(r, versions)
+	case r.Kind == KindEvent:
+		c.Change, err = decodeEvent(r)
+		if _, ok := c.Change.(toolkeep.AppendEvent); ok {
+			c.Change = nil
+		}
+	}
 	if err != nil {
 		err = fmt.Errorf("feed position %d: %w", r.Seq, err)
 	}
-	return toolkeep.Committed{Seq: r.Seq, At: FromMicros(r.At), Change: change}, err
+	return c, err
 }
 
-func decode(r Row, versions Versions) (toolkeep.Change, error) {
-	if r.Kind > KindEvent {
-		return decodeCatalogue(r, versions)
-	}
-	ref := toolkeep.CallRef{Tenant: r.Tenant, ID: r.Ref}
+// DecodeEntry reads a row of the journal. Rows of the feed, and what older programs wrote of
+// calls before their end, are no entries: ok is false.
+func DecodeEntry(r Row, writer int64) (e toolkeep.Entry, ok bool, err error) {
+	e = toolkeep.Entry{Writer: writer, Seq: r.Seq, At: FromMicros(r.At)}
 	switch r.Kind {
-	case KindRecord:
-		v, err := DecodeCall(r.Tenant, r.Ref, r.Data)
-		return toolkeep.RecordCall{Invocation: v}, err
-	case KindClaim:
-		v, err := DecodeCall(r.Tenant, r.Ref, r.Data)
-		return toolkeep.ClaimCall{Invocation: v}, err
-	case KindMove:
-		return decodeMove(r)
+	case KindRecord, KindEnded:
+		e.Call, err = DecodeCall(r.Tenant, r.Ref, r.Data)
+	case kindMove:
+		var c toolkeep.MoveCall
+		if c, err = decodeMove(r); err == nil && ends(c) {
+			e.Call = c.Invocation
+		}
 	case KindEvent:
-		return decodeEvent(r)
-	}
-	d := open(r.Data)
-	switch r.Kind {
-	case KindLease:
-		c := toolkeep.RenewLeases{Owner: r.Ref, Until: d.time()}
-		for range d.count() {
-			c.Calls = append(c.Calls, toolkeep.CallRef{Tenant: d.string(), ID: d.string()})
+		var c toolkeep.Change
+		c, err = decodeEvent(r)
+		if a, is := c.(toolkeep.AppendEvent); is {
+			e.Event = &a.Event
 		}
-		return c, d.err
-	case KindCancel:
-		return toolkeep.RequestCancel{Call: ref, By: d.string(), Why: d.string()}, d.err
-	case KindProgress:
-		p, err := DecodeProgress(d.b)
-		if d.err != nil {
-			err = d.err
-		}
-		return toolkeep.ReportProgress{Call: ref, Progress: p}, err
-	case KindFetched:
-		return toolkeep.MarkFetched{Call: ref, At: d.time()}, d.err
 	}
-	return nil, fmt.Errorf("kind %d is not known", r.Kind)
+	if err != nil {
+		return e, false, fmt.Errorf("journal position %d of writer %d: %w", r.Seq, writer, err)
+	}
+	if e.Call != nil {
+		e.Call = shown(e.Call)
+	}
+	return e, e.Call != nil || e.Event != nil, nil
 }
 
-func decodeMove(r Row) (toolkeep.Change, error) {
+// decodeMove reads an older program's move of a call.
+func decodeMove(r Row) (toolkeep.MoveCall, error) {
 	d := open(r.Data)
 	call := d.span()
 	c := toolkeep.MoveCall{}
 	for range d.count() {
 		c.From = append(c.From, toolkeep.CallState(d.string()))
 	}
-	c.Owner = d.string()
-	c.FreeKey = d.uint() != 0
 	if d.err != nil {
-		return nil, d.err
+		return c, d.err
 	}
 	var err error
 	c.Invocation, err = DecodeCall(r.Tenant, r.Ref, call)
@@ -107,35 +104,4 @@ func decodeCatalogue(r Row, versions Versions) (toolkeep.Change, error) {
 		return toolkeep.RevokeKey{Tenant: r.Tenant, ID: r.Ref, At: v.At, By: v.By}, err
 	}
 	return nil, fmt.Errorf("kind %d is not known", r.Kind)
-}
-
-func appendMove(b []byte, c toolkeep.MoveCall, call []byte) []byte {
-	b = append(b, codecVersion)
-	b = appendBytes(b, call)
-	b = binary.AppendUvarint(b, uint64(len(c.From)))
-	for _, s := range c.From {
-		b = appendString(b, string(s))
-	}
-	b = appendString(b, c.Owner)
-	if c.FreeKey {
-		return append(b, 1)
-	}
-	return append(b, 0)
-}
-
-func appendLeases(b []byte, c toolkeep.RenewLeases) []byte {
-	b = append(b, codecVersion)
-	b = appendTime(b, c.Until)
-	b = binary.AppendUvarint(b, uint64(len(c.Calls)))
-	for _, ref := range c.Calls {
-		b = appendString(b, ref.Tenant)
-		b = appendString(b, ref.ID)
-	}
-	return b
-}
-
-func appendCancel(b []byte, c toolkeep.RequestCancel) []byte {
-	b = append(b, codecVersion)
-	b = appendString(b, c.By)
-	return appendString(b, c.Why)
 }

@@ -1,7 +1,7 @@
 // Package record defines the format in which stores keep changes and calls.
 //
-// Every store has a feed of rows (sequence number, time, kind, tenant, ref, data) and a
-// table of calls whose data column holds the fields that no query uses. This package
+// Every store has a feed of rows (sequence number, time, kind, tenant, ref, data), a journal of
+// ended calls and events, and a table of calls whose data column holds the fields that no query uses. This package
 // checks a change, encodes its row, and decodes rows; how rows are written is up to the
 // store. Because the format is shared, a backup of one store can be restored into
 // another.

@@ -4,23 +4,21 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
 )
 
-// Kinds of feed rows. They are stored: never reuse a number.
+// Kinds of rows of the feed and the journal. They are stored: never reuse a number. 2 and
+// 4 to 7 were what happened in calls before their end.
 const (
 	KindRecord   = 1
-	KindClaim    = 2
-	KindMove     = 3
-	KindLease    = 4
-	KindCancel   = 5
-	KindProgress = 6
-	KindFetched  = 7
-	LastCallKind = 9 // kinds up to here are calls and leave the feed after a while
+	kindMove     = 3 // an older program's move of a call
+	KindEnded    = 8 // the end of a claimed call
+	LastCallKind = 9 // kinds up to here are calls, which leave the journal after a while
 
-	KindEvent = 10 // leaves later
+	KindEvent = 10 // an event of the journal, or an item in the feed; both leave later
 
 	KindPublish   = 20 // rows from here on stay forever
 	KindLifecycle = 21
@@ -34,10 +32,13 @@ const KeyHolds = 24 * time.Hour
 // MaxBytes bounds the encoded size that one change may store in a row.
 const MaxBytes = 64 << 20
 
-// Encoded is a checked change, as watchers get it, with its feed row.
+// Encoded is a checked change, as watchers get it, with its row.
 type Encoded struct {
 	Change toolkeep.Change
-	Kind   int64 // 0 if the change is not in the feed
+	// Entry is what the journal gets, without writer, number and time. With none, the
+	// row is the feed's.
+	Entry  toolkeep.Entry
+	Kind   int64 // 0 if there is no row
 	Tenant string
 	Ref    string // the subject: a call's id, a version, a key's id, an owner
 	Data   []byte
@@ -46,6 +47,9 @@ type Encoded struct {
 	Call     *toolkeep.Invocation
 	CallData []byte
 }
+
+// InJournal reports whether the change is an entry of the journal.
+func (e *Encoded) InJournal() bool { return e.Entry.Call != nil || e.Entry.Event != nil }
 
 // Encode checks and encodes a change. now is used if a change has no time. Changes are
 // passed by value; the invocation inside is copied.
@@ -69,19 +73,19 @@ func encode(c toolkeep.Change, now func() time.Time) (Encoded, error) {
 	case toolkeep.MoveCall:
 		return encodeMove(c)
 	case toolkeep.RenewLeases:
-		return encodeRenewal(c)
+		return Encoded{Change: c}, checkRenewal(c)
 	case toolkeep.RequestCancel:
 		if c.By == "" {
 			return Encoded{}, errors.New("it does not say who asks")
 		}
-		return ofCall(c, KindCancel, c.Call, appendCancel(nil, c))
+		return Encoded{Change: c}, checkRef(c.Call)
 	case toolkeep.ReportProgress:
-		return ofCall(c, KindProgress, c.Call, AppendProgress([]byte{codecVersion}, c.Progress))
+		return Encoded{Change: c}, checkRef(c.Call)
 	case toolkeep.MarkFetched:
 		if c.At.IsZero() {
 			c.At = now()
 		}
-		return ofCall(c, KindFetched, c.Call, appendTime([]byte{codecVersion}, c.At))
+		return Encoded{Change: c}, checkRef(c.Call)
 	case toolkeep.Enqueue:
 		return Encoded{Change: c}, checkRef(c.Call)
 	case toolkeep.AppendEvent:
@@ -97,10 +101,6 @@ func encode(c toolkeep.Change, now func() time.Time) (Encoded, error) {
 	}
 }
 
-func ofCall(c toolkeep.Change, kind int64, ref toolkeep.CallRef, data []byte) (Encoded, error) {
-	return Encoded{Change: c, Kind: kind, Tenant: ref.Tenant, Ref: ref.ID, Data: data}, checkRef(ref)
-}
-
 func encodeRecord(c toolkeep.RecordCall) (Encoded, error) {
 	v := c.Invocation
 	if err := checkCall(v); err != nil {
@@ -112,7 +112,8 @@ func encodeRecord(c toolkeep.RecordCall) (Encoded, error) {
 	data, err := AppendCall(make([]byte, 0, 512), v, Parts{Output: true})
 	kept := *v // copied: stores read it later, and the caller may go on changing its own
 	c.Invocation = &kept
-	return Encoded{Change: c, Kind: KindRecord, Tenant: v.Tenant, Ref: v.ID, Data: data, Call: &kept, CallData: data}, err
+	return Encoded{Change: c, Entry: toolkeep.Entry{Call: shown(&kept)}, Kind: KindRecord, Tenant: v.Tenant, Ref: v.ID,
+		Data: data, Call: &kept, CallData: data}, err
 }
 
 func encodeClaim(c toolkeep.ClaimCall) (Encoded, error) {
@@ -121,8 +122,7 @@ func encodeClaim(c toolkeep.ClaimCall) (Encoded, error) {
 	}
 	v := settled(c.Invocation)
 	data, err := AppendCall(make([]byte, 0, 512), v, Parts{Waiting: true})
-	c.Invocation = shown(v)
-	return Encoded{Change: c, Kind: KindClaim, Tenant: v.Tenant, Ref: v.ID, Data: data, Call: v, CallData: data}, err
+	return Encoded{Change: c, Call: v, CallData: data}, err
 }
 
 func encodeMove(c toolkeep.MoveCall) (Encoded, error) {
@@ -131,28 +131,30 @@ func encodeMove(c toolkeep.MoveCall) (Encoded, error) {
 	}
 	v := settled(c.Invocation)
 	data, err := AppendCall(make([]byte, 0, 512), v, Parts{Waiting: true})
-	c.Invocation = shown(v)
-	return Encoded{Change: c, Kind: KindMove, Tenant: v.Tenant, Ref: v.ID,
-		Data: appendMove(make([]byte, 0, len(data)+32), c, data), Call: v, CallData: data}, err
+	e := Encoded{Change: c, Call: v, CallData: data}
+	if ends(c) {
+		e.Entry.Call = shown(v)
+		e.Kind, e.Tenant, e.Ref, e.Data = KindEnded, v.Tenant, v.ID, data
+	}
+	return e, err
 }
 
-func encodeRenewal(c toolkeep.RenewLeases) (Encoded, error) {
+// ends reports whether a move is the end of its call. An answer that expires belongs to a
+// call that ended before.
+func ends(c toolkeep.MoveCall) bool {
+	return c.Invocation.State.Ended() && !slices.ContainsFunc(c.From, toolkeep.CallState.Ended)
+}
+
+func checkRenewal(c toolkeep.RenewLeases) error {
 	if c.Owner == "" || c.Until.IsZero() {
-		return Encoded{}, errors.New("owner or time is missing")
+		return errors.New("owner or time is missing")
 	}
 	for _, ref := range c.Calls {
 		if err := checkRef(ref); err != nil {
-			return Encoded{}, err
+			return err
 		}
 	}
-	return Renewed(c, c.Calls), nil
-}
-
-// Renewed returns what watchers see of a renewal: the leases actually held, which the
-// store knows only after looking, instead of those requested.
-func Renewed(c toolkeep.RenewLeases, held []toolkeep.CallRef) Encoded {
-	c.Calls = held
-	return Encoded{Change: c, Kind: KindLease, Ref: c.Owner, Data: appendLeases(nil, c)}
+	return nil
 }
 
 func encodeEvent(c toolkeep.AppendEvent) (Encoded, error) {
@@ -163,12 +165,15 @@ func encodeEvent(c toolkeep.AppendEvent) (Encoded, error) {
 	b = appendString(b, c.Event.Type)
 	b = appendTime(b, c.Event.Time)
 	b = appendBytes(b, c.Event.Data)
-	return Encoded{Change: c, Kind: KindEvent, Tenant: c.Event.Tenant, Ref: c.Event.ID, Data: b}, nil
+	return Encoded{Change: c, Entry: toolkeep.Entry{Event: &c.Event}, Kind: KindEvent, Tenant: c.Event.Tenant, Ref: c.Event.ID, Data: b}, nil
 }
 
-// shown returns the copy of a claimed call for watchers. Output and sealed arguments
+// shown returns the call for readers of the journal. Output and sealed arguments
 // are only in the row, where they can be erased.
 func shown(v *toolkeep.Invocation) *toolkeep.Invocation {
+	if v.Output == nil && v.SealedArgs == nil {
+		return v
+	}
 	w := *v
 	w.Output, w.SealedArgs = nil, nil
 	return &w

@@ -137,21 +137,14 @@ func (g *group) stateOf(ref toolkeep.CallRef) (toolkeep.CallState, error) {
 	return toolkeep.CallState(state), err
 }
 
-// renew extends leases and reports those actually held to watchers.
-func (g *group) renew(c toolkeep.RenewLeases, st *step) (bool, error) {
-	held := make([]toolkeep.CallRef, 0, len(c.Calls))
+// renew extends leases that the owner has.
+func (g *group) renew(c toolkeep.RenewLeases) error {
 	for _, ref := range c.Calls {
-		n, err := g.exec(sqlRenew, record.Nanos(c.Until), ref.Tenant, ref.ID, c.Owner)
-		if err != nil {
-			return false, err
-		}
-		if n != 0 {
-			held = append(held, ref)
+		if _, err := g.exec(sqlRenew, record.Nanos(c.Until), ref.Tenant, ref.ID, c.Owner); err != nil {
+			return err
 		}
 	}
-	renewed := record.Renewed(c, held)
-	st.change, st.data = renewed.Change, renewed.Data
-	return len(held) != 0, nil
+	return nil
 }
 
 // touch runs an update that changes nothing if the change has no meaning in the call's

@@ -142,7 +142,7 @@ func (s *Store) snapshot(ctx context.Context, query string, each func(*sql.Rows)
 		return 0, s.orClosed(err)
 	}
 	defer tx.Rollback()
-	head, err := feedHead(ctx, tx)
+	head, err := newest(ctx, tx, "feed")
 	if err != nil {
 		return 0, s.orClosed(err)
 	}

@@ -21,14 +21,16 @@ type group struct {
 
 	current *request
 	rows    []newRow // feed rows of the Applies that have succeeded so far
+	entries []newRow // likewise of the journal
 	added   int      // rows added to writer.pending by this group
 	indexed int      // rows of writer.pending indexed by this transaction
 	mark    int64
 }
 
-// newRow is a feed row before it is inserted.
+// newRow is a row of the feed or the journal before it is inserted.
 type newRow struct {
 	change toolkeep.Change
+	entry  toolkeep.Entry
 	kind   int64
 	tenant string
 	ref    string
@@ -46,7 +48,7 @@ func (g *group) run(reqs []*request, errs []error) error {
 	}
 	defer end()
 	g.tx = tx
-	g.rows = make([]newRow, 0, len(reqs)+len(reqs)/4)
+	g.entries = make([]newRow, 0, len(reqs)+len(reqs)/4)
 	for i, r := range reqs {
 		g.current = r
 		if r.Plain {
@@ -63,8 +65,8 @@ func (g *group) run(reqs []*request, errs []error) error {
 			return err
 		}
 	}
-	if err := g.insertFeed(); err != nil {
-		return fmt.Errorf("sqlite: write the feed: %w", err)
+	if err := g.insertRows(); err != nil {
+		return fmt.Errorf("sqlite: write the feed and the journal: %w", err)
 	}
 	if err := tx.Commit(); err != nil {
 		return fmt.Errorf("sqlite: commit: %w", err)
@@ -93,7 +95,7 @@ func (g *group) isolated(r *request) (failed, broken error) {
 	if _, err := g.exec(sqlSavepoint); err != nil {
 		return nil, err
 	}
-	rows, added, indexed, mark := len(g.rows), g.added, g.indexed, g.mark
+	rows, entries, added, indexed, mark := len(g.rows), len(g.entries), g.added, g.indexed, g.mark
 	for i := range r.Steps {
 		st := &r.Steps[i]
 		changed := true
@@ -111,7 +113,8 @@ func (g *group) isolated(r *request) (failed, broken error) {
 		return nil, broken
 	}
 	clear(g.rows[rows:])
-	g.rows = g.rows[:rows]
+	clear(g.entries[entries:])
+	g.rows, g.entries = g.rows[:rows], g.entries[:entries]
 	g.w.cutPending(len(g.w.pending) - (g.added - added))
 	g.added, g.indexed, g.mark = added, indexed, mark
 	// SQLite ends a transaction itself after errors such as a full disk. The savepoint
@@ -123,44 +126,62 @@ func (g *group) isolated(r *request) (failed, broken error) {
 	return failed, broken
 }
 
-// emit adds the feed row of a change.
+// emit adds the row of a change, if it has one.
 func (g *group) emit(st *step) {
-	g.rows = append(g.rows, newRow{change: st.change, kind: st.kind, tenant: st.tenant, ref: st.ref, data: st.data})
+	row := newRow{change: st.change, entry: st.entry, kind: st.kind, tenant: st.tenant, ref: st.ref, data: st.data}
+	switch {
+	case st.kind == 0:
+	case st.entry.Call == nil && st.entry.Event == nil:
+		g.rows = append(g.rows, row)
+	default:
+		g.entries = append(g.entries, row)
+	}
 	if st.kind == record.KindRecord {
 		g.added++
 		g.w.addPending(pendingRow{
-			seq:  g.w.head + int64(len(g.rows)),
+			seq:  g.w.entry + int64(len(g.entries)),
 			call: st.change.(toolkeep.RecordCall).Invocation,
 			data: st.data,
 		})
 	}
 }
 
-// insertFeed inserts all rows, as many at a time as there is a statement for.
-func (g *group) insertFeed() error {
-	at := any(record.Micros(g.at))
-	for done := 0; done < len(g.rows); {
-		id, n := sqlFeed1, 1
-		switch rest := len(g.rows) - done; {
+// insertRows inserts the feed's rows one by one, since they are few, and those of the journal as
+// many at a time as there is a statement for.
+func (g *group) insertRows() error {
+	for i := range g.rows {
+		if err := g.insert(sqlFeed1, g.rows[i:i+1], g.w.head+int64(i)); err != nil {
+			return err
+		}
+	}
+	for done := 0; done < len(g.entries); {
+		id, n := sqlJournal1, 1
+		switch rest := len(g.entries) - done; {
 		case rest >= 32:
-			id, n = sqlFeed32, 32
+			id, n = sqlJournal32, 32
 		case rest >= 8:
-			id, n = sqlFeed8, 8
+			id, n = sqlJournal8, 8
 		}
-		args := g.w.args[:0]
-		for i := range g.rows[done : done+n] {
-			r := &g.rows[done+i]
-			args = append(args, g.w.head+int64(done+i)+1, at, r.kind, r.tenant, r.ref, r.data)
-		}
-		_, err := g.exec(id, args...)
-		clear(args)
-		g.w.args = args
-		if err != nil {
+		if err := g.insert(id, g.entries[done:done+n], g.w.entry+int64(done)); err != nil {
 			return err
 		}
 		done += n
 	}
 	return nil
+}
+
+// insert inserts rows whose numbers follow after.
+func (g *group) insert(id int, rows []newRow, after int64) error {
+	at := any(record.Micros(g.at))
+	args := g.w.args[:0]
+	for i := range rows {
+		r := &rows[i]
+		args = append(args, after+int64(i)+1, at, r.kind, r.tenant, r.ref, r.data)
+	}
+	_, err := g.exec(id, args...)
+	clear(args)
+	g.w.args = args
+	return err
 }
 
 // stmt returns a prepared statement bound to the transaction.

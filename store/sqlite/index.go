@@ -10,7 +10,7 @@ import (
 	"github.com/toolkeep/toolkeep/store/record"
 )
 
-// pendingRow is a call of the feed that is not in the table invocations yet.
+// pendingRow is a call of the journal that is not in the table invocations yet.
 type pendingRow struct {
 	seq  int64
 	call *toolkeep.Invocation
@@ -89,10 +89,10 @@ func (w *writer) index(ctx context.Context) error {
 	return nil
 }
 
-// saveMark records that everything up to the head is indexed, so that the next start
+// saveMark records that the whole journal is indexed, so that the next start
 // need not look.
 func (w *writer) saveMark(ctx context.Context) error {
-	if len(w.pending) != 0 || w.mark == w.head {
+	if len(w.pending) != 0 || w.mark == w.entry {
 		return nil
 	}
 	return w.writeMark(ctx)
@@ -100,7 +100,7 @@ func (w *writer) saveMark(ctx context.Context) error {
 
 // writeMark stores the index's progress.
 func (w *writer) writeMark(ctx context.Context) error {
-	at := w.head
+	at := w.entry
 	if len(w.pending) != 0 {
 		at = w.pending[0].seq - 1
 	}
@@ -122,7 +122,7 @@ func (w *writer) writeMark(ctx context.Context) error {
 // noteIndexed publishes the index's progress to readers.
 func (w *writer) noteIndexed() {
 	if len(w.pending) == 0 {
-		w.s.indexed.Store(w.head)
+		w.s.indexed.Store(w.entry)
 		return
 	}
 	w.s.indexed.Store(w.pending[0].seq - 1)
@@ -163,7 +163,7 @@ func (g *group) indexUpTo(n int) error {
 			return err
 		}
 		if inserted != int64(size) {
-			g.w.s.cfg.Log.Error("recorded calls have ids that are taken; they are in the feed only",
+			g.w.s.cfg.Log.Error("recorded calls have ids that are taken; they are in the journal only",
 				"calls", int64(size)-inserted, "from", batch[0].seq, "to", batch[size-1].seq)
 		}
 		done += size
@@ -181,7 +181,7 @@ func (w *writer) recoverIndex(ctx context.Context) error {
 		return err
 	}
 	for after := w.mark; ; {
-		rows, err := feedRows(ctx, w.s.write, `SELECT seq, at, kind, tenant, ref, data FROM feed
+		rows, err := feedRows(ctx, w.s.write, `SELECT seq, at, kind, tenant, ref, data FROM journal
 			WHERE seq > ? AND kind = ? ORDER BY seq LIMIT ?`, after, record.KindRecord, indexRows)
 		if err != nil {
 			return err
@@ -189,7 +189,7 @@ func (w *writer) recoverIndex(ctx context.Context) error {
 		for _, r := range rows {
 			v, err := record.DecodeCall(r.Tenant, r.Ref, r.Data)
 			if err != nil {
-				return fmt.Errorf("feed position %d: %w", r.Seq, err)
+				return fmt.Errorf("journal position %d: %w", r.Seq, err)
 			}
 			w.addPending(pendingRow{seq: r.Seq, call: v, data: r.Data})
 			after = r.Seq

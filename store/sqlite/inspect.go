@@ -23,7 +23,7 @@ type Info struct {
 	Bytes    int64     // size of the file
 	WALBytes int64     // size of the write-ahead log
 	Head     int64     // newest position of the feed
-	LastAt   time.Time // time of the feed's newest change, zero without any
+	LastAt   time.Time // time of the newest row of feed and journal, zero without any
 	Faults   []string  // faults found by quick_check, at most 10
 }
 
@@ -57,18 +57,26 @@ func Inspect(ctx context.Context, path string) (info Info, err error) {
 	if err := db.QueryRowContext(ctx, "SELECT coalesce(max(version_id), 0) FROM "+versionTable).Scan(&info.Schema); err != nil {
 		return info, fmt.Errorf("sqlite: read the schema version: %w", err)
 	}
-	if there, err := hasTable(ctx, db, "feed"); err != nil || !there {
-		return info, err
+	var last int64
+	for _, table := range []string{"feed", "journal"} {
+		if there, err := hasTable(ctx, db, table); err != nil {
+			return info, err
+		} else if !there {
+			continue
+		}
+		var seq, at int64
+		err = db.QueryRowContext(ctx, "SELECT seq, at FROM "+table+" ORDER BY seq DESC LIMIT 1").Scan(&seq, &at)
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return info, fmt.Errorf("sqlite: read the %s: %w", table, err)
+		}
+		if table == "feed" {
+			info.Head = seq
+		}
+		last = max(last, at)
 	}
-	var at int64
-	err = db.QueryRowContext(ctx, "SELECT seq, at FROM feed ORDER BY seq DESC LIMIT 1").Scan(&info.Head, &at)
-	if errors.Is(err, sql.ErrNoRows) {
-		return info, nil
+	if last != 0 {
+		info.LastAt = time.UnixMicro(last)
 	}
-	if err != nil {
-		return info, fmt.Errorf("sqlite: read the feed: %w", err)
-	}
-	info.LastAt = time.UnixMicro(at)
 	return info, nil
 }
 

@@ -19,7 +19,7 @@ import (
 func TestBackupWhileWriting(t *testing.T) {
 	p := path(t)
 	s := mustOpen(t, Config{Path: p})
-	mustApply(t, s, recorded("before"))
+	mustApply(t, s, recorded("before"), putDocument("i", "1", 0))
 	ctx, stop := context.WithCancel(t.Context())
 	var writers sync.WaitGroup
 	for w := range 4 {
@@ -63,7 +63,7 @@ func TestInspect(t *testing.T) {
 	t.Run("a store that is open, then closed", func(t *testing.T) {
 		p := path(t)
 		s := mustOpen(t, Config{Path: p})
-		mustApply(t, s, recorded("a"))
+		mustApply(t, s, recorded("a"), putDocument("i", "1", 0))
 		for _, step := range []string{"open", "closed"} {
 			info, err := Inspect(t.Context(), p)
 			if err != nil || info.Schema != info.Newest || info.Newest == 0 || info.Head != 1 || info.Bytes == 0 {

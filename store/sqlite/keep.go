@@ -43,17 +43,18 @@ func (s *Store) tendLoop() {
 func (s *Store) tend(ctx context.Context) error {
 	now := s.cfg.Clock()
 	return errors.Join(
-		s.trimFeed(ctx, "calls", 0, record.LastCallKind, now.Add(-s.cfg.FeedKeep)),
-		s.trimFeed(ctx, "events", record.KindEvent, record.KindEvent, now.Add(-s.cfg.EventKeep)),
+		s.trim(ctx, "journal", "calls", 0, record.LastCallKind, now.Add(-s.cfg.FeedKeep)),
+		s.trim(ctx, "journal", "events", record.KindEvent, record.KindEvent, now.Add(-s.cfg.EventKeep)),
+		s.trim(ctx, "feed", "items", record.KindEvent, record.KindEvent, now.Add(-s.cfg.EventKeep)),
 		s.dropInvocations(ctx, now.Add(-s.cfg.InvocationKeep)),
 		s.forgetDocument(ctx, now.Add(-s.cfg.EventKeep)),
 		s.do(ctx, func(ctx context.Context, w *writer) error { return w.saveMark(ctx) }),
 	)
 }
 
-// trimFeed removes rows of some kinds older than cutoff, from where the last pass
-// stopped. The newest feedKeepRows and rows not indexed yet stay.
-func (s *Store) trimFeed(ctx context.Context, name string, low, high int64, cutoff time.Time) error {
+// trim removes rows of some kinds older than cutoff from the feed or the journal, from where
+// the last pass stopped. The newest feedKeepRows and rows not indexed yet stay.
+func (s *Store) trim(ctx context.Context, table, name string, low, high int64, cutoff time.Time) error {
 	name = "trimmed " + name
 	var from int64
 	err := s.read.QueryRowContext(ctx, `SELECT coalesce(max(seq), 0) FROM marks WHERE name = ?`, name).Scan(&from)
@@ -61,23 +62,29 @@ func (s *Store) trimFeed(ctx context.Context, name string, low, high int64, cuto
 		return err
 	}
 	for ctx.Err() == nil {
-		head, err := s.Head(ctx)
-		if err != nil {
-			return err
+		limit, closed := s.ring.Head()
+		if table == "journal" {
+			limit, closed = s.entries.Head()
 		}
-		limit := min(head-s.cfg.feedKeepRows, s.indexed.Load())
+		if closed {
+			return toolkeep.ErrClosed
+		}
+		limit -= s.cfg.feedKeepRows
+		if table == "journal" {
+			limit = min(limit, s.indexed.Load())
+		}
 		// The last of the next rows that are all old enough.
 		var upTo int64
 		err = s.read.QueryRowContext(ctx, `SELECT coalesce(max(seq), 0) FROM (
 				SELECT seq, max(at) OVER (ORDER BY seq) AS newest FROM (
-					SELECT seq, at FROM feed WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?
+					SELECT seq, at FROM `+table+` WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?
 				)
 			) WHERE newest < ?`, from, limit, tendRows, record.Micros(cutoff)).Scan(&upTo)
 		if err != nil || upTo == 0 {
 			return err
 		}
 		err = s.maintain(ctx,
-			statement{`DELETE FROM feed WHERE seq > ? AND seq <= ? AND kind BETWEEN ? AND ?`, []any{from, upTo, low, high}},
+			statement{`DELETE FROM ` + table + ` WHERE seq > ? AND seq <= ? AND kind BETWEEN ? AND ?`, []any{from, upTo, low, high}},
 			statement{`INSERT INTO marks (name, seq) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET seq = excluded.seq`,
 				[]any{name, upTo}})
 		if err != nil {
@@ -140,7 +147,7 @@ func (s *Store) Health(ctx context.Context) error {
 	if err := s.failure.Load(); err != nil {
 		return *err
 	}
-	_, err := feedHead(ctx, s.read)
+	_, err := newest(ctx, s.read, "feed")
 	return s.orClosed(err)
 }
 
@@ -150,12 +157,12 @@ type Stats struct {
 	Head     int64 // newest position of the feed
 	IndexLag int64 // recorded calls not indexed yet
 	Groups   int64 // transactions committed since Open
-	Rows     int64 // feed rows committed since Open
+	Rows     int64 // rows of feed and journal committed since Open
 }
 
 // Stats returns the store's numbers. It never blocks on the database.
 func (s *Store) Stats() Stats {
-	_, head, _ := s.ring.Bounds()
+	head, _ := s.ring.Head()
 	return Stats{
 		WALBytes: s.wal.bytes.Load(), Head: head, IndexLag: s.lag.Load(),
 		Groups: s.groups.Load(), Rows: s.rows.Load(),

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/store/record"
 )
 
 // schema returns everything that the migrations created, as SQL.
@@ -82,20 +84,21 @@ func TestMigrations(t *testing.T) {
 	s.Close()
 	mustMigrate(t, p, 3) // without invocations
 	withDB(t, p, func(db *sql.DB) {
-		for table, want := range map[string]int{"feed": 4, "versions": 1, "api_keys": 1} {
+		for table, want := range map[string]int{"feed": 3, "versions": 1, "api_keys": 1} {
 			var n int
 			if err := db.QueryRow("SELECT count(*) FROM " + table).Scan(&n); err != nil || n != want {
 				t.Errorf("%s has %d rows, %v", table, n, err)
 			}
 		}
 	})
-	// Opening migrates up again and re-indexes the feed.
+	// Opening migrates up again and re-indexes the journal.
 	s = mustOpen(t, Config{Path: p})
 	if _, err := s.Invocations().Get(t.Context(), toolkeep.CallRef{Tenant: "t", ID: "a"}); err != nil {
 		t.Errorf("the recorded call is gone: %v", err)
 	}
 	mustApply(t, s, recorded("c"))
-	if head, _ := s.Head(t.Context()); head != 5 {
+	mustApply(t, s, toolkeep.PutKey{Key: toolkeep.APIKey{Tenant: "t", ID: "l"}})
+	if head, _ := s.Head(t.Context()); head != 4 {
 		t.Errorf("the feed goes on at %d", head)
 	}
 }
@@ -119,4 +122,74 @@ func TestMigrateRefuses(t *testing.T) {
 			t.Errorf("%s of a newer database: %v", name, err)
 		}
 	}
+}
+
+// TestMigrateJournal: what happened in calls leaves the feed with its numbers, and goes back
+// to its end.
+func TestMigrateJournal(t *testing.T) {
+	p := path(t)
+	mustMigrate(t, p, 5)
+	changes := []toolkeep.Change{
+		recorded("a"),
+		toolkeep.PutDocument{Document: toolkeep.Document{Kind: "kind", ID: "i", Body: []byte("b")}},
+		toolkeep.AppendEvent{Event: toolkeep.Event{ID: "e", Type: "invoked", Tenant: "t"}},
+		toolkeep.PutKey{Key: toolkeep.APIKey{Tenant: "t", ID: "k"}},
+		recorded("b"),
+	}
+	withDB(t, p, func(db *sql.DB) {
+		for i, c := range changes {
+			e, err := record.Encode(c, time.Now)
+			if err == nil {
+				_, err = db.Exec("INSERT INTO feed (seq, at, kind, tenant, ref, data) VALUES (?, 1, ?, ?, ?, ?)", 10*(i+1), e.Kind, e.Tenant, e.Ref, e.Data)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		// A progress, which is in the table of calls; call a is there already.
+		if _, err := db.Exec("INSERT INTO feed (seq, at, kind, tenant, ref, data) VALUES (51, 1, 6, 't', 'c', x'0100')"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := db.Exec("INSERT INTO marks (name, seq) VALUES ('indexed', 10)"); err != nil {
+			t.Fatal(err)
+		}
+	})
+	s := mustOpen(t, Config{Path: p})
+	var feed, journal []int64
+	head, err := s.Head(t.Context())
+	if err != nil || head != 51 {
+		t.Fatalf("the feed is at %d, %v", head, err)
+	}
+	mustApply(t, s, toolkeep.PutKey{Key: toolkeep.APIKey{Tenant: "t", ID: "l"}}, recorded("c"))
+	for c, err := range s.Watch(t.Context(), 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if feed = append(feed, c.Seq); c.Seq == head+1 {
+			break
+		}
+	}
+	list, _, err := s.ReadJournal(t.Context(), toolkeep.JournalPosition{0: 10}, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range list {
+		journal = append(journal, e.Seq)
+	}
+	if fmt.Sprint(feed, journal) != "[20 40 52] [30 50 52]" {
+		t.Errorf("the feed has %v, the journal after 10 has %v", feed, journal)
+	}
+	for id, want := range map[string]bool{"a": false, "b": true, "c": true} { // those after the mark
+		if _, err := s.Invocations().Get(t.Context(), toolkeep.CallRef{Tenant: "t", ID: id}); (err == nil) != want {
+			t.Errorf("call %s: %v", id, err)
+		}
+	}
+	s.Close()
+	mustMigrate(t, p, 5)
+	withDB(t, p, func(db *sql.DB) {
+		var n, calls int
+		if err := db.QueryRow("SELECT count(*), sum(kind = 1 AND seq > 52) FROM feed").Scan(&n, &calls); err != nil || n != 7 || calls != 3 {
+			t.Errorf("the feed has %d rows with %d calls at its end, %v", n, calls, err)
+		}
+	})
 }

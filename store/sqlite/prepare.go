@@ -9,15 +9,16 @@ import (
 	"github.com/toolkeep/toolkeep/store/record"
 )
 
-// step is one prepared change: its encoded feed row and its other effects.
+// step is one prepared change: its encoded row and its other effects.
 type step struct {
 	change toolkeep.Change
+	entry  toolkeep.Entry // for the journal, which the row belongs to if it is set
 	kind   int64
 	tenant string
 	ref    string
 	data   []byte
-	// act changes tables and reports whether the feed must record it. nil: only the
-	// feed row is written.
+	// act changes tables and reports whether there is a row to write. nil: only the
+	// row is written.
 	act func(g *group, st *step) (changed bool, err error)
 	// foreign means that act runs foreign code, which may write and then fail.
 	foreign bool
@@ -30,16 +31,16 @@ func (s *Store) prepare(c toolkeep.Change) (step, error) {
 	if err != nil {
 		return step{}, fmt.Errorf("sqlite: %w", err)
 	}
-	st := step{change: e.Change, kind: e.Kind, tenant: e.Tenant, ref: e.Ref, data: e.Data}
+	st := step{change: e.Change, entry: e.Entry, kind: e.Kind, tenant: e.Tenant, ref: e.Ref, data: e.Data}
 	switch c := e.Change.(type) {
 	case toolkeep.RecordCall, toolkeep.AppendEvent:
 	case toolkeep.ClaimCall:
-		st.act = func(g *group, st *step) (bool, error) { return true, g.claim(e.Call, st.data) }
+		st.act = func(g *group, _ *step) (bool, error) { return true, g.claim(e.Call, e.CallData) }
 	case toolkeep.MoveCall:
 		m := newMove(c, e.Call)
 		st.act = func(g *group, _ *step) (bool, error) { return true, g.move(m, e.CallData) }
 	case toolkeep.RenewLeases:
-		st.act = func(g *group, st *step) (bool, error) { return g.renew(c, st) }
+		st.act = func(g *group, _ *step) (bool, error) { return false, g.renew(c) }
 	case toolkeep.RequestCancel:
 		st.act = func(g *group, _ *step) (bool, error) {
 			return g.touch(c.Call, sqlCancel, c.By, c.Why, c.Call.Tenant, c.Call.ID)

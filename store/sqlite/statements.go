@@ -3,8 +3,9 @@ package sqlite
 // The writer's statements, prepared once. The number is the index into writer.stmts.
 const (
 	sqlFeed1 = iota
-	sqlFeed8
-	sqlFeed32
+	sqlJournal1
+	sqlJournal8
+	sqlJournal32
 	sqlIndex1
 	sqlIndex8
 	sqlSavepoint
@@ -44,14 +45,15 @@ const moveWhere = ` WHERE tenant = ?1 AND id = ?2 AND instr(?3, ',' || state || 
 	AND (?4 = '' OR lease_owner IN ('', ?4) OR lease_until <= ?5)`
 
 func statements() [statementCount]string {
-	feed := `INSERT INTO feed (seq, at, kind, tenant, ref, data) VALUES `
+	const columns = ` (seq, at, kind, tenant, ref, data) VALUES `
 	index := `INSERT INTO invocations (tenant, id, subject, tool, session, parent, state, created, data) VALUES `
 	return [statementCount]string{
-		sqlFeed1:  feed + tuples(1, 6),
-		sqlFeed8:  feed + tuples(8, 6),
-		sqlFeed32: feed + tuples(32, 6),
-		sqlIndex1: index + tuples(1, 9) + ` ON CONFLICT DO NOTHING`,
-		sqlIndex8: index + tuples(8, 9) + ` ON CONFLICT DO NOTHING`,
+		sqlFeed1:     `INSERT INTO feed` + columns + tuples(1, 6),
+		sqlJournal1:  `INSERT INTO journal` + columns + tuples(1, 6),
+		sqlJournal8:  `INSERT INTO journal` + columns + tuples(8, 6),
+		sqlJournal32: `INSERT INTO journal` + columns + tuples(32, 6),
+		sqlIndex1:    index + tuples(1, 9) + ` ON CONFLICT DO NOTHING`,
+		sqlIndex8:    index + tuples(8, 9) + ` ON CONFLICT DO NOTHING`,
 
 		sqlSavepoint: `SAVEPOINT one`,
 		sqlRelease:   `RELEASE one`,

@@ -31,16 +31,17 @@ type Store struct {
 	check *sql.DB // one connection, for checkpoints only
 
 	queue   flow.Queue[step]
-	ops     chan *op // work for the writer between groups
-	ring    flow.Ring
+	ops     chan *op                      // work for the writer between groups
+	ring    flow.Ring[toolkeep.Committed] // of the feed
+	entries flow.Ring[toolkeep.Entry]     // of the journal
 	wal     walKeeper
 	members members
 
-	// recorded is the newest feed position that must be indexed before a reader may
-	// read; indexed is the index's progress.
+	// recorded is the newest number of the journal that must be indexed before a reader
+	// may read; indexed is the index's progress.
 	recorded atomic.Int64
 	indexed  atomic.Int64
-	lag      atomic.Int64 // rows in the feed but not in the index
+	lag      atomic.Int64 // calls in the journal but not in the index
 	groups   atomic.Int64
 	rows     atomic.Int64
 	failure  atomic.Pointer[error] // of the last group, nil if it was committed
@@ -114,19 +115,24 @@ func (s *Store) open(ctx context.Context) (*writer, error) {
 	if s.check, err = openDB(s.cfg.dsn(false), 1); err != nil {
 		return nil, err
 	}
-	head, err := feedHead(ctx, s.write)
+	head, err := newest(ctx, s.write, "feed")
+	if err != nil {
+		return nil, err
+	}
+	entry, err := newest(ctx, s.write, "journal")
 	if err != nil {
 		return nil, err
 	}
 	s.queue.Start(s.cfg.groupMax)
-	s.ring.Start(head)
+	s.ring.Start(head, func(c *toolkeep.Committed) int64 { return c.Seq })
+	s.entries.Start(entry, func(e *toolkeep.Entry) int64 { return e.Seq })
 	s.wal.start(s)
-	w, err := newWriter(ctx, s, head)
+	w, err := newWriter(ctx, s, head, entry)
 	if err != nil {
 		return nil, err
 	}
 	if err := w.recoverIndex(ctx); err != nil {
-		return nil, fmt.Errorf("sqlite: index what the feed holds: %w", err)
+		return nil, fmt.Errorf("sqlite: index what the journal holds: %w", err)
 	}
 	return w, nil
 }
@@ -143,6 +149,7 @@ func (s *Store) Close() error {
 		s.queue.Close()
 		<-s.writerDone
 		s.ring.Close()
+		s.entries.Close()
 		s.background.Wait()
 		s.closeErr = s.closeDBs()
 	})

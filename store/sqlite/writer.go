@@ -26,9 +26,10 @@ const (
 type writer struct {
 	s     *Store
 	stmts [statementCount]*sql.Stmt
-	head  int64 // newest committed sequence number
+	head  int64 // newest committed number of the feed
+	entry int64 // newest committed number of the journal
 
-	// pending holds committed calls of the feed that are not indexed yet, in order; ids
+	// pending holds committed calls of the journal that are not indexed yet, in order; ids
 	// has their ids.
 	pending []pendingRow
 	ids     map[toolkeep.CallRef]struct{}
@@ -40,6 +41,7 @@ type writer struct {
 
 	args      []any
 	committed []toolkeep.Committed
+	entries   []toolkeep.Entry
 	cost      []int32
 }
 
@@ -52,8 +54,8 @@ type op struct {
 	done chan error
 }
 
-func newWriter(ctx context.Context, s *Store, head int64) (*writer, error) {
-	w := &writer{s: s, head: head, ids: make(map[toolkeep.CallRef]struct{})}
+func newWriter(ctx context.Context, s *Store, head, entry int64) (*writer, error) {
+	w := &writer{s: s, head: head, entry: entry, ids: make(map[toolkeep.CallRef]struct{})}
 	for i, text := range statements() {
 		st, err := s.write.PrepareContext(ctx, text)
 		if err != nil {
@@ -202,15 +204,18 @@ func (w *writer) makeIndexRoom() error {
 	return nil
 }
 
-// publish makes a committed group visible: head, pending rows, watchers.
+// publish makes a committed group visible: heads, pending rows, watchers.
 func (w *writer) publish(g *group) {
-	w.committed, w.cost = w.committed[:0], w.cost[:0]
-	for i := range g.rows {
-		r := &g.rows[i]
-		w.committed = append(w.committed, toolkeep.Committed{Seq: w.head + int64(i) + 1, At: g.stamp, Change: r.change})
-		w.cost = append(w.cost, int32(len(r.data)+flow.RowCost))
+	w.publishFeed(g)
+	w.entries, w.cost = w.entries[:0], w.cost[:0]
+	for i := range g.entries {
+		e := g.entries[i].entry
+		e.Writer, e.Seq, e.At = onlyWriter, w.entry+int64(i)+1, g.stamp
+		w.entries = append(w.entries, e)
+		w.cost = append(w.cost, int32(len(g.entries[i].data)+flow.RowCost))
 	}
-	w.head += int64(len(g.rows))
+	before := w.entry
+	w.entry += int64(len(g.entries))
 	w.dropPending(g.indexed)
 	w.s.lag.Store(int64(len(w.pending)))
 	if n := len(w.pending); n != 0 {
@@ -220,10 +225,22 @@ func (w *writer) publish(g *group) {
 		w.mark = g.mark
 	}
 	w.noteIndexed()
-	w.s.ring.Publish(w.committed, w.cost)
-	clear(w.committed)
+	w.s.entries.Publish(before, w.entries, w.cost)
+	clear(w.entries)
 	w.s.groups.Add(1)
-	w.s.rows.Add(int64(len(g.rows)))
+	w.s.rows.Add(int64(len(g.rows) + len(g.entries)))
+}
+
+func (w *writer) publishFeed(g *group) {
+	w.committed, w.cost = w.committed[:0], w.cost[:0]
+	for i := range g.rows {
+		r := &g.rows[i]
+		w.committed = append(w.committed, toolkeep.Committed{Seq: w.head + int64(i) + 1, At: g.stamp, Change: r.change})
+		w.cost = append(w.cost, int32(len(r.data)+flow.RowCost))
+	}
+	w.s.ring.Publish(w.head, w.committed, w.cost)
+	w.head += int64(len(g.rows))
+	clear(w.committed)
 }
 
 // forget undoes the in-memory effects of a failed group.

@@ -2,12 +2,12 @@ package storetest
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"iter"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,9 +18,9 @@ import (
 	"github.com/toolkeep/toolkeep/store/flow"
 )
 
-// everyChange returns one change of each type that the feed delivers, in an order in
-// which each succeeds, and what watchers must get.
-func everyChange(now time.Time) (changes, want []toolkeep.Change) {
+// everyChange returns one change of each type, in an order in which each succeeds, what the
+// feed must deliver of them, and what the journal.
+func everyChange(now time.Time) (changes, feed []toolkeep.Change, journal []toolkeep.Entry) {
 	claimed := FullCall("c", toolkeep.CallQueued, 1)
 	claimed.CancelBy, claimed.CancelWhy = "", ""
 	moved := FullCall("c", toolkeep.CallRunning, 2)
@@ -35,6 +35,9 @@ func everyChange(now time.Time) (changes, want []toolkeep.Change) {
 		return toolkeep.MoveCall{Invocation: v, From: []toolkeep.CallState{toolkeep.CallQueued, toolkeep.CallRunning},
 			Owner: claimed.LeaseOwner, FreeKey: v == ended}
 	}
+	event := toolkeep.Event{ID: "e", Type: "ai.agent.tool.registered", Tenant: "t", Time: now, Data: []byte(`{"a":1}`)}
+	expired := without(ended, "Output", "LeaseOwner", "LeaseUntil", "SealedArgs")
+	expired.State = toolkeep.CallExpired
 	changes = []toolkeep.Change{
 		toolkeep.PublishVersion{Version: version},
 		toolkeep.SetLifecycle{Tenant: "t", ToolID: "ns.a", Version: "1.0.0", Life: deprecated, By: "boss"},
@@ -46,24 +49,23 @@ func everyChange(now time.Time) (changes, want []toolkeep.Change) {
 		toolkeep.ReportProgress{Call: ref("c"), Progress: toolkeep.Progress{Percent: 5, Phase: "p", Message: "m"}},
 		toolkeep.MoveCall(move(ended)),
 		toolkeep.MarkFetched{Call: ref("c"), At: now},
+		toolkeep.MoveCall{Invocation: expired, From: []toolkeep.CallState{toolkeep.CallSucceeded}},
 		toolkeep.PutKey{Key: apiKey("t", "a")},
 		toolkeep.RevokeKey{Tenant: "t", ID: "a", At: now, By: "boss"},
-		toolkeep.AppendEvent{Event: toolkeep.Event{ID: "e", Type: "ai.agent.tool.registered", Tenant: "t", Time: now, Data: []byte(`{"a":1}`)}},
+		toolkeep.AppendEvent{Event: event},
 		toolkeep.PutDocument{Document: fullDocument(now), Expect: toolkeep.NoRevision},
 		toolkeep.DeleteDocument{Kind: "kind", Tenant: "t", ID: "i", Expect: 1, By: "boss"},
 	}
-	hide := []string{"Output", "SealedArgs"}
-	want = append(want, changes...)
-	want[2] = toolkeep.RecordCall{Invocation: without(record, WaitingOnly()...)}
-	want[3] = toolkeep.ClaimCall{Invocation: without(claimed, append(hide, "FetchedAt")...)}
-	want[4] = move(without(moved, append(hide, "FetchedAt")...))
-	last := move(ended)
-	last.Invocation = without(ended, append(hide, "LeaseOwner", "LeaseUntil")...)
-	want[8] = last
 	placed := fullDocument(now)
 	placed.Revision = 1
-	want[13] = toolkeep.PutDocument{Document: placed, Expect: toolkeep.NoRevision}
-	return changes, want
+	feed = []toolkeep.Change{changes[0], changes[1], changes[11], changes[12],
+		toolkeep.PutDocument{Document: placed, Expect: toolkeep.NoRevision}, changes[15]}
+	journal = []toolkeep.Entry{
+		{Call: without(record, append(WaitingOnly(), "Output")...)},
+		{Call: without(ended, "Output", "SealedArgs", "LeaseOwner", "LeaseUntil")},
+		{Event: &event},
+	}
+	return changes, feed, journal
 }
 
 // changeTypes returns the types of the closed set toolkeep.Change, as declared in
@@ -102,7 +104,7 @@ func changeTypes(t *testing.T) []string {
 // testEveryChange applies a change of every type of the closed set. A store without an
 // action for a new type fails here.
 func testEveryChange(t *testing.T, f *fixture) {
-	changes, _ := everyChange(f.clock())
+	changes, _, _ := everyChange(f.clock())
 	changes = append(changes, toolkeep.Enqueue{Call: ref("c")})
 	applied := map[string]bool{}
 	for _, c := range changes {
@@ -113,39 +115,40 @@ func testEveryChange(t *testing.T, f *fixture) {
 	}
 	for _, name := range changeTypes(t) {
 		if !applied["toolkeep."+name] {
-			t.Errorf("no example of toolkeep.%s: add one to everyChange, with what watchers get", name)
+			t.Errorf("no example of toolkeep.%s: add one to everyChange, with what feed and journal get", name)
 		}
 	}
 }
 
+// testFeed: what everybody must know is in the feed, and nothing else.
 func testFeed(t *testing.T, f *fixture) {
-	changes, want := everyChange(f.clock())
+	changes, want, _ := everyChange(f.clock())
+	var at []time.Time // of each change of the feed
 	for _, c := range changes {
+		head := f.head()
 		f.apply(c)
+		if f.head() != head {
+			at = append(at, f.clock())
+		}
 		f.pass(time.Second)
 	}
 	check := func() {
 		t.Helper()
 		got := f.feed(0)
-		if len(got) != len(want) {
+		if len(got) != len(want) || len(at) != len(want) {
 			t.Fatalf("the feed has %d changes, want %d", len(got), len(want))
 		}
-		start := got[0].At
 		for i, c := range got {
-			if c.Seq != int64(i)+1 || !c.At.Equal(start.Add(time.Duration(i)*time.Second)) {
+			if c.Seq != int64(i)+1 || !c.At.Equal(at[i]) {
 				t.Errorf("change %d is at %d, %s", i, c.Seq, c.At)
 			}
-			change := c.Change
-			if r, ok := change.(toolkeep.RecordCall); ok { // may carry fields that the index does not keep
-				change = toolkeep.RecordCall{Invocation: without(r.Invocation, WaitingOnly()...)}
+			if fmt.Sprintf("%T", c.Change) != fmt.Sprintf("%T", want[i]) {
+				t.Errorf("change %d is %T, want %T", i, c.Change, want[i])
 			}
-			if fmt.Sprintf("%T", change) != fmt.Sprintf("%T", want[i]) {
-				t.Errorf("change %d is %T, want %T", i, change, want[i])
-			}
-			sameJSON(t, fmt.Sprintf("change %d, %T", i, want[i]), change, want[i])
+			sameJSON(t, fmt.Sprintf("change %d, %T", i, want[i]), c.Change, want[i])
 		}
-		if rest := f.feed(5); len(rest) != len(want)-5 || rest[0].Seq != 6 {
-			t.Errorf("after 5 come %d changes", len(rest))
+		if rest := f.feed(4); len(rest) != len(want)-4 || rest[0].Seq != 5 {
+			t.Errorf("after 4 come %d changes", len(rest))
 		}
 	}
 	check()
@@ -157,10 +160,80 @@ func testFeed(t *testing.T, f *fixture) {
 	check()
 }
 
-func testFeedSilence(t *testing.T, f *fixture) {
+// testJournal: each call is in the journal once, when it ended, and so is each event.
+func testJournal(t *testing.T, f *fixture) {
+	changes, _, want := everyChange(f.clock())
+	for _, c := range changes {
+		f.apply(c)
+	}
+	check := func(what string, got []toolkeep.Entry) {
+		t.Helper()
+		if len(got) != len(want) {
+			t.Fatalf("%s: the journal has %d entries, want %d", what, len(got), len(want))
+		}
+		last := int64(0)
+		for i, e := range got {
+			if e.Seq <= last || e.At.IsZero() {
+				t.Errorf("%s: entry %d has number %d and time %s", what, i, e.Seq, e.At)
+			}
+			last = e.Seq
+			if (e.Call == nil) != (want[i].Call == nil) || (e.Event == nil) != (want[i].Event == nil) {
+				t.Fatalf("%s: entry %d is %+v", what, i, e)
+			}
+			if e.Call != nil {
+				f.same(without(e.Call, WaitingOnly()...), without(want[i].Call, WaitingOnly()...))
+				if e.Call.Output != nil || e.Call.SealedArgs != nil {
+					t.Errorf("%s: entry %d shows %q and %q", what, i, e.Call.Output, e.Call.SealedArgs)
+				}
+			}
+			sameJSON(t, "event", e.Event, want[i].Event)
+		}
+	}
+	own := f.journal(0, len(want))
+	check("watched", own)
+	writer := f.store.JournalWriter()
+	for _, e := range own {
+		if e.Writer != writer {
+			t.Errorf("entry %d is of writer %d, this is %d", e.Seq, e.Writer, writer)
+		}
+	}
+	read := func() {
+		t.Helper()
+		for limit := range len(want) + 1 { // in parts of each size
+			var got []toolkeep.Entry
+			at := toolkeep.JournalPosition(nil)
+			for {
+				part, next, err := f.store.ReadJournal(t.Context(), at, limit+1)
+				if err != nil || len(part) > limit+1 {
+					t.Fatalf("ReadJournal gave %d of %d entries, %v", len(part), limit+1, err)
+				}
+				got, at = append(got, part...), next
+				if len(part) <= limit {
+					break
+				}
+			}
+			check(fmt.Sprint("read by ", limit+1), got)
+			if last := got[len(got)-1]; at[writer] < last.Seq && at[last.Writer] < last.Seq {
+				t.Errorf("the position after %d is %v", last.Seq, at)
+			}
+		}
+	}
+	read()
+	for _, limit := range []int{-1, 0, 1001} {
+		if _, _, err := f.store.ReadJournal(t.Context(), nil, limit); err == nil {
+			t.Errorf("a limit of %d was taken", limit)
+		}
+	}
+	if f.reopen != nil {
+		f.store = f.reopen()
+		read()
+	}
+}
+
+// testSilence: what failed or changed nothing is neither in the feed nor in the journal.
+func testSilence(t *testing.T, f *fixture) {
 	f.apply(toolkeep.RecordCall{Invocation: call("over", toolkeep.CallSucceeded)})
 	f.apply(toolkeep.ClaimCall{Invocation: call("a", toolkeep.CallRunning)})
-	head := f.head()
 	f.apply(toolkeep.RequestCancel{Call: ref("over"), By: "s"})
 	f.apply(toolkeep.ReportProgress{Call: ref("over"), Progress: toolkeep.Progress{Percent: 1}})
 	f.apply(toolkeep.MarkFetched{Call: ref("a"), At: f.clock()})
@@ -168,58 +241,97 @@ func testFeedSilence(t *testing.T, f *fixture) {
 	f.apply(toolkeep.Enqueue{Call: ref("a")})
 	f.refused(toolkeep.ErrIDTaken, toolkeep.ClaimCall{Invocation: call("a", toolkeep.CallRunning)})
 	f.refused(toolkeep.ErrStale, toolkeep.MoveCall{Invocation: call("a", toolkeep.CallRunning)})
+	f.refused(toolkeep.ErrStale, toolkeep.MoveCall{Invocation: call("a", toolkeep.CallFailed), From: []toolkeep.CallState{toolkeep.CallQueued}})
 	f.refused(toolkeep.ErrStale, toolkeep.PutDocument{Document: toolkeep.Document{Kind: "kind", ID: "i"}, Expect: 1})
 	f.refused(toolkeep.ErrNotFound, toolkeep.DeleteDocument{Kind: "kind", ID: "i", Expect: toolkeep.AnyRevision})
-	if f.head() != head {
-		t.Errorf("the feed went from %d to %d", head, f.head())
+	f.refused(toolkeep.ErrNotFound, // all or nothing, over both
+		toolkeep.AppendEvent{Event: toolkeep.Event{ID: "no", Tenant: "t"}},
+		toolkeep.RecordCall{Invocation: call("no", toolkeep.CallSucceeded)},
+		toolkeep.PutKey{Key: apiKey("t", "no")},
+		toolkeep.RevokeKey{Tenant: "t", ID: "unknown", At: f.clock()})
+	if f.head() != 0 {
+		t.Errorf("the feed is at %d", f.head())
 	}
-	f.apply(toolkeep.AppendEvent{Event: toolkeep.Event{ID: "e", Tenant: "t"}})
-	if f.head() != head+1 {
-		t.Errorf("the next change is at %d, want %d", f.head(), head+1)
+	f.apply(toolkeep.PutKey{Key: apiKey("t", "a")}, toolkeep.AppendEvent{Event: toolkeep.Event{ID: "e", Tenant: "t"}})
+	if f.head() != 1 {
+		t.Errorf("the next change is at %d, want 1", f.head())
 	}
-}
-
-func testFeedHides(t *testing.T, f *fixture) {
-	v := call("a", toolkeep.CallRunning)
-	v.SealedArgs, v.Output = []byte("sealed"), []byte(`"out"`)
-	f.apply(toolkeep.ClaimCall{Invocation: v})
-	f.apply(toolkeep.MoveCall{Invocation: v, From: []toolkeep.CallState{toolkeep.CallRunning}})
-	for _, c := range f.feed(0) {
-		var got *toolkeep.Invocation
-		switch c := c.Change.(type) {
-		case toolkeep.ClaimCall:
-			got = c.Invocation
-		case toolkeep.MoveCall:
-			got = c.Invocation
-		}
-		if got.SealedArgs != nil || got.Output != nil {
-			t.Errorf("%T shows %q and %q", c.Change, got.SealedArgs, got.Output)
-		}
-	}
-	if string(v.SealedArgs) != "sealed" || string(v.Output) != `"out"` {
-		t.Error("the caller's own object was changed")
+	if list := f.journal(0, 2); list[0].Call.ID != "over" || list[1].Event.ID != "e" {
+		t.Errorf("the journal has %+v", list)
 	}
 }
 
-// testFeedOrder: watchers follow while 50 writers commit.
-func testFeedOrder(t *testing.T, f *fixture) {
+// stream is what the feed and the journal have in common.
+type stream struct {
+	name  string
+	apply func(id string) toolkeep.Change
+	watch func(ctx context.Context, after int64) iter.Seq2[element, error]
+}
+
+type element struct {
+	seq int64
+	id  string
+}
+
+func (f *fixture) streams() []stream {
+	return []stream{
+		{"feed", func(id string) toolkeep.Change { return toolkeep.PutKey{Key: apiKey("t", id)} },
+			func(ctx context.Context, after int64) iter.Seq2[element, error] {
+				return convert(f.store.Watch(ctx, after), func(c toolkeep.Committed) element {
+					return element{c.Seq, c.Change.(toolkeep.PutKey).Key.ID}
+				})
+			}},
+		{"journal", func(id string) toolkeep.Change {
+			return toolkeep.RecordCall{Invocation: call(id, toolkeep.CallSucceeded)}
+		},
+			func(ctx context.Context, after int64) iter.Seq2[element, error] {
+				return convert(f.store.WatchJournal(ctx, after), func(e toolkeep.Entry) element { return element{e.Seq, e.Call.ID} })
+			}},
+	}
+}
+
+func convert[A, B any](from iter.Seq2[A, error], to func(A) B) iter.Seq2[B, error] {
+	return func(yield func(B, error) bool) {
+		for a, err := range from {
+			var b B
+			if err == nil {
+				b = to(a)
+			}
+			if !yield(b, err) {
+				return
+			}
+		}
+	}
+}
+
+// each runs a test with the feed and with the journal, in one store.
+func each(run func(*testing.T, *fixture, stream)) func(*testing.T, *fixture) {
+	return func(t *testing.T, f *fixture) {
+		for _, s := range f.streams() {
+			t.Run(s.name, func(t *testing.T) { run(t, f, s) })
+		}
+	}
+}
+
+// testOrder: watchers follow while 50 writers commit.
+func testOrder(t *testing.T, f *fixture, s stream) {
 	const writers, each = 50, 40
 	const total = writers * each
 	type result struct {
-		list []toolkeep.Committed
+		list []element
 		err  error
 	}
 	results := make(chan result, 4)
 	follow := func(after int64, pause func(i int)) {
 		var r result
-		for c, err := range f.store.Watch(t.Context(), after) {
+		for c, err := range s.watch(t.Context(), after) {
 			if err != nil {
 				r.err = err
 				break
 			}
 			r.list = append(r.list, c)
 			pause(len(r.list))
-			if c.Seq == total {
+			if c.seq == total {
 				break
 			}
 		}
@@ -235,8 +347,7 @@ func testFeedOrder(t *testing.T, f *fixture) {
 	})
 	together(writers, func(w int) {
 		for i := range each {
-			v := call(fmt.Sprintf("w%d-%d", w, i), toolkeep.CallSucceeded)
-			if err := f.store.Apply(t.Context(), toolkeep.RecordCall{Invocation: v}); err != nil {
+			if err := f.store.Apply(t.Context(), s.apply(fmt.Sprintf("w%d-%d", w, i))); err != nil {
 				t.Errorf("Apply: %v", err)
 			}
 		}
@@ -253,7 +364,7 @@ func testFeedOrder(t *testing.T, f *fixture) {
 }
 
 // checkOrder finds gaps, repetitions, and changes of one writer out of order.
-func checkOrder(t *testing.T, list []toolkeep.Committed, total, each int) {
+func checkOrder(t *testing.T, list []element, total, each int) {
 	t.Helper()
 	next := int64(total - len(list) + 1)
 	if next != 1 && next != int64(total/2)+1 {
@@ -261,12 +372,12 @@ func checkOrder(t *testing.T, list []toolkeep.Committed, total, each int) {
 	}
 	done := make(map[int]int)
 	for _, c := range list {
-		if c.Seq != next {
-			t.Fatalf("got %d where %d was due", c.Seq, next)
+		if c.seq != next {
+			t.Fatalf("got %d where %d was due", c.seq, next)
 		}
 		next++
 		var w, i int
-		if _, err := fmt.Sscanf(c.Change.(toolkeep.RecordCall).Invocation.ID, "w%d-%d", &w, &i); err != nil {
+		if _, err := fmt.Sscanf(c.id, "w%d-%d", &w, &i); err != nil {
 			t.Fatal(err)
 		}
 		if last, ok := done[w]; ok && i != last+1 || i >= each {
@@ -276,12 +387,12 @@ func checkOrder(t *testing.T, list []toolkeep.Committed, total, each int) {
 	}
 }
 
-func testFeedStops(t *testing.T, f *fixture) {
-	f.apply(toolkeep.AppendEvent{Event: toolkeep.Event{ID: "e", Tenant: "t"}})
+func testStops(t *testing.T, f *fixture, s stream) {
+	f.apply(s.apply("e"))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	n := 0
-	for _, err := range f.store.Watch(ctx, 0) {
+	for _, err := range s.watch(ctx, 0) {
 		if err != nil {
 			t.Errorf("the end of the context came as %v", err)
 		}
@@ -291,10 +402,10 @@ func testFeedStops(t *testing.T, f *fixture) {
 	if n != 1 {
 		t.Errorf("got %d elements", n)
 	}
-	for range f.store.Watch(ctx, 0) {
+	for range s.watch(ctx, 0) {
 		t.Error("an ended context yields")
 	}
-	for _, err := range f.store.Watch(t.Context(), 0) {
+	for _, err := range s.watch(t.Context(), 0) {
 		if err != nil {
 			t.Error(err)
 		}
@@ -303,16 +414,16 @@ func testFeedStops(t *testing.T, f *fixture) {
 }
 
 // testSlowWatcher: a watcher stops in the middle, and writers continue.
-func testSlowWatcher(t *testing.T, f *fixture) {
-	f.apply(toolkeep.AppendEvent{Event: toolkeep.Event{ID: "first", Tenant: "t"}})
+func testSlowWatcher(t *testing.T, f *fixture, s stream) {
+	f.apply(s.apply("first"))
 	arrived, written, done := make(chan struct{}), make(chan struct{}), make(chan int64)
 	go func() {
 		var last int64
-		for c, err := range f.store.Watch(t.Context(), 0) {
-			if err != nil || c.Seq != last+1 {
+		for c, err := range s.watch(t.Context(), 0) {
+			if err != nil || c.seq != last+1 {
 				break
 			}
-			last = c.Seq
+			last = c.seq
 			if last == 1 {
 				close(arrived)
 				<-written
@@ -326,8 +437,7 @@ func testSlowWatcher(t *testing.T, f *fixture) {
 	<-arrived
 	together(30, func(w int) {
 		for i := range 100 {
-			e := toolkeep.Event{ID: fmt.Sprint(w, "-", i), Tenant: "t", Data: json.RawMessage(`{}`)}
-			if err := f.store.Apply(t.Context(), toolkeep.AppendEvent{Event: e}); err != nil {
+			if err := f.store.Apply(t.Context(), s.apply(fmt.Sprint(w, "-", i))); err != nil {
 				t.Errorf("Apply: %v", err)
 			}
 		}
@@ -338,26 +448,26 @@ func testSlowWatcher(t *testing.T, f *fixture) {
 	}
 }
 
-// testFarBehind: watchers that start before the ring's oldest change get everything in
+// testFarBehind: watchers that start before the ring's oldest element get everything in
 // order, and switch from the database to the ring without a gap.
-func testFarBehind(t *testing.T, f *fixture) {
+func testFarBehind(t *testing.T, f *fixture, s stream) {
 	const total, first = flow.RingRows + 1000, 1001 // first is the oldest in the ring
 	changes := make([]toolkeep.Change, total)
 	for i := range changes {
-		changes[i] = toolkeep.RecordCall{Invocation: call(fmt.Sprint(i+1), toolkeep.CallSucceeded)}
+		changes[i] = s.apply(fmt.Sprint(i + 1))
 	}
 	for part := range slices.Chunk(changes, 1000) {
 		f.apply(part...)
 	}
 	for _, after := range []int64{0, 1, first - 2, first - 1, first, total - 1} {
-		list := f.feed(after)
-		if int64(len(list)) != total-after {
-			t.Fatalf("after %d come %d, want %d", after, len(list), total-after)
-		}
-		for i, c := range list {
-			want := after + int64(i) + 1
-			if id := c.Change.(toolkeep.RecordCall).Invocation.ID; c.Seq != want || id != fmt.Sprint(want) {
-				t.Fatalf("after %d comes call %s at %d, want %d", after, id, c.Seq, want)
+		want := after
+		for c, err := range s.watch(t.Context(), after) {
+			want++
+			if err != nil || c.seq != want || c.id != fmt.Sprint(want) {
+				t.Fatalf("after %d comes %s at %d, want %d; %v", after, c.id, c.seq, want, err)
+			}
+			if want == total {
+				break
 			}
 		}
 	}
@@ -368,7 +478,7 @@ func testReopen(t *testing.T, f *fixture) {
 		t.Log("LEFT OUT: this store cannot be opened again")
 		return
 	}
-	changes, _ := everyChange(f.clock())
+	changes, _, _ := everyChange(f.clock())
 	f.apply(changes...)
 	f.apply(toolkeep.ClaimCall{Invocation: keyed("k", "key")})
 	c, r, k := f.get("c"), f.get("r"), f.get("k")
@@ -382,11 +492,11 @@ func testReopen(t *testing.T, f *fixture) {
 	f.same(f.get("k"), k)
 	again, seq := f.versions()
 	sameJSON(t, "versions", again, versions)
-	if seq != head+1 {
-		t.Errorf("the head is %d, it was %d", seq, head+1)
+	if seq != head {
+		t.Errorf("the head is %d, it was %d", seq, head)
 	}
 	f.refused(toolkeep.ErrKeyTaken, toolkeep.ClaimCall{Invocation: keyed("l", "key")})
-	f.apply(toolkeep.AppendEvent{Event: toolkeep.Event{ID: "e2", Tenant: "t"}})
+	f.apply(toolkeep.PutKey{Key: apiKey("t", "e2")})
 	if list := f.feed(seq); len(list) != 1 || list[0].Seq != seq+1 {
 		t.Errorf("the feed goes on with %v", list)
 	}
@@ -394,19 +504,22 @@ func testReopen(t *testing.T, f *fixture) {
 
 func testClose(t *testing.T, f *fixture) {
 	f.apply(toolkeep.ClaimCall{Invocation: call("a", toolkeep.CallRunning)})
-	watched := make(chan error, 1)
-	started := make(chan struct{})
-	go func() {
-		var last error
-		for c, err := range f.store.Watch(context.Background(), 0) {
-			last = err
-			if c.Seq == 1 {
-				close(started)
+	watched := make(chan error, 2)
+	for _, s := range f.streams() {
+		f.apply(s.apply("before"))
+		started := make(chan struct{})
+		go func() {
+			var last error
+			for c, err := range s.watch(context.Background(), 0) {
+				last = err
+				if c.seq == 1 {
+					close(started)
+				}
 			}
-		}
-		watched <- last
-	}()
-	<-started
+			watched <- last
+		}()
+		<-started
+	}
 	// Every Apply in progress when the store closes is answered: committed or closed.
 	answers := make(chan error, 50)
 	for i := range 50 {
@@ -420,8 +533,10 @@ func testClose(t *testing.T, f *fixture) {
 	if err := f.store.Close(); err != nil {
 		t.Errorf("Close again: %v", err)
 	}
-	if err := <-watched; !errors.Is(err, toolkeep.ErrClosed) {
-		t.Errorf("Watch while closing ended with %v", err)
+	for range 2 {
+		if err := <-watched; !errors.Is(err, toolkeep.ErrClosed) {
+			t.Errorf("Watch while closing ended with %v", err)
+		}
 	}
 	for range 50 {
 		if err := <-answers; err != nil && !errors.Is(err, toolkeep.ErrClosed) {
@@ -432,13 +547,17 @@ func testClose(t *testing.T, f *fixture) {
 	_, getErr := f.store.Invocations().Get(ctx, ref("a"))
 	_, _, versionsErr := f.store.Versions(ctx)
 	_, headErr := f.store.Head(ctx)
-	var watchErr error
+	_, _, journalErr := f.store.ReadJournal(ctx, nil, 1)
+	var watchErr, entriesErr error
 	for _, err := range f.store.Watch(ctx, 1<<40) {
 		watchErr = err
 	}
+	for _, err := range f.store.WatchJournal(ctx, 1<<40) {
+		entriesErr = err
+	}
 	for what, err := range map[string]error{
 		"Apply": f.store.Apply(ctx, toolkeep.RecordCall{Invocation: call("b", toolkeep.CallSucceeded)}),
-		"Get":   getErr, "Versions": versionsErr, "Head": headErr, "Watch": watchErr,
+		"Get":   getErr, "Versions": versionsErr, "Head": headErr, "Watch": watchErr, "WatchJournal": entriesErr, "ReadJournal": journalErr,
 	} {
 		if !errors.Is(err, toolkeep.ErrClosed) {
 			t.Errorf("%s of a closed store: %v", what, err)

@@ -19,6 +19,7 @@ type Store interface {
 	toolkeep.Applier
 	toolkeep.Watcher
 	toolkeep.Members
+	toolkeep.Journal
 	Invocations() toolkeep.Invocations
 	CallMarks() toolkeep.CallMarks
 	Versions(ctx context.Context) ([]toolkeep.Version, int64, error)
@@ -83,13 +84,13 @@ func Run(t *testing.T, open Open) {
 		{"malformed changes", testMalformed},
 		{"cancelled before", testCancelledBefore},
 		{"every change has an action", testEveryChange},
-		{"feed has every change", testFeed},
-		{"feed has nothing of what failed or changed nothing", testFeedSilence},
-		{"feed hides secrets", testFeedHides},
-		{"feed in order under writers", testFeedOrder},
-		{"feed stops", testFeedStops},
-		{"slow watcher", testSlowWatcher},
-		{"watcher far behind", testFarBehind},
+		{"feed has what all must know", testFeed},
+		{"journal has what happened", testJournal},
+		{"nothing of what failed or changed nothing", testSilence},
+		{"in order under writers", each(testOrder)},
+		{"watch stops", each(testStops)},
+		{"slow watcher", each(testSlowWatcher)},
+		{"watcher far behind", each(testFarBehind)},
 		{"filters", testFilters},
 		{"paging", testPaging},
 		{"sweeps", testSweeps},
@@ -202,6 +203,21 @@ func (f *fixture) feed(after int64) []toolkeep.Committed {
 		}
 		list = append(list, c)
 		if c.Seq >= head {
+			break
+		}
+	}
+	return list
+}
+
+// journal returns the first n entries that this process wrote after seq.
+func (f *fixture) journal(seq int64, n int) []toolkeep.Entry {
+	f.Helper()
+	var list []toolkeep.Entry
+	for e, err := range f.store.WatchJournal(f.Context(), seq) {
+		if err != nil {
+			f.Fatalf("WatchJournal: %v", err)
+		}
+		if list = append(list, e); len(list) == n {
 			break
 		}
 	}
