@@ -23,6 +23,7 @@ type Store interface {
 	toolkeep.Applier
 	toolkeep.Watcher
 	toolkeep.Members
+	toolkeep.Journal
 	Invocations() toolkeep.Invocations
 	CallMarks() toolkeep.CallMarks
 	Versions(ctx context.Context) ([]toolkeep.Version, int64, error)

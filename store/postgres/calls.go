@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/store/record"
@@ -64,8 +65,8 @@ func (g *group) makeRoom(ctx context.Context, v *toolkeep.Invocation) error {
 	return err
 }
 
-func (g *group) move(ctx context.Context, c toolkeep.MoveCall, v *toolkeep.Invocation, data []byte) error {
-	args := g.moveArgs(c, v, data)
+func (g *group) move(ctx context.Context, c toolkeep.MoveCall, st *step) error {
+	v, args := st.Call, g.moveArgs(c, st)
 	n, err := g.exec(ctx, sqlMove, args...)
 	if err == nil && n == 0 {
 		n, err = g.rename(ctx, v, args)
@@ -82,7 +83,12 @@ func (g *group) move(ctx context.Context, c toolkeep.MoveCall, v *toolkeep.Invoc
 	return err
 }
 
-func (g *group) moveArgs(c toolkeep.MoveCall, v *toolkeep.Invocation, data []byte) []any {
+func (g *group) moveArgs(c toolkeep.MoveCall, st *step) []any {
+	v := st.Call
+	var writer, entry *int64
+	if st.InJournal() {
+		writer, entry = &st.Entry.Writer, &st.Entry.Seq
+	}
 	from := make([]string, len(c.From))
 	for i, s := range c.From {
 		from[i] = text(string(s))
@@ -95,7 +101,8 @@ func (g *group) moveArgs(c toolkeep.MoveCall, v *toolkeep.Invocation, data []byt
 		text(v.Tenant), text(v.ID), from, text(c.Owner), record.Nanos(g.at),
 		text(v.Subject), text(v.ToolID), text(v.Session), text(v.Parent), record.Nanos(v.CreatedAt),
 		string(v.State), text(string(v.Priority)), record.Nanos(v.Deadline), record.Nanos(v.ExpiresAt), record.Nanos(v.FetchedAt),
-		goesOn, text(v.LeaseOwner), record.Nanos(v.LeaseUntil), data, blobColumn(v.SealedArgs), blobColumn(v.Output),
+		goesOn, text(v.LeaseOwner), record.Nanos(v.LeaseUntil), st.CallData, blobColumn(v.SealedArgs), blobColumn(v.Output),
+		writer, entry,
 	}
 }
 
@@ -139,28 +146,16 @@ func (g *group) stateOf(ctx context.Context, ref toolkeep.CallRef) (toolkeep.Cal
 	return toolkeep.CallState(state), err
 }
 
-// renew extends leases and reports those actually held to watchers.
-func (g *group) renew(ctx context.Context, c toolkeep.RenewLeases, st *step) (bool, error) {
-	held := make([]toolkeep.CallRef, 0, len(c.Calls))
+// renew extends leases that the owner has, and reports whether there is one.
+func (g *group) renew(ctx context.Context, c toolkeep.RenewLeases) (changed bool, err error) {
 	b := &pgx.Batch{}
 	for _, ref := range c.Calls {
-		b.Queue(sqlRenew, record.Nanos(c.Until), text(ref.Tenant), text(ref.ID), text(c.Owner))
+		b.Queue(sqlRenew, record.Nanos(c.Until), text(ref.Tenant), text(ref.ID), text(c.Owner)).Exec(func(tag pgconn.CommandTag) error {
+			changed = changed || tag.RowsAffected() != 0
+			return nil
+		})
 	}
-	results := g.tx.SendBatch(ctx, b)
-	for _, ref := range c.Calls {
-		tag, err := results.Exec()
-		if err != nil {
-			return false, errors.Join(err, results.Close())
-		}
-		if tag.RowsAffected() != 0 {
-			held = append(held, ref)
-		}
-	}
-	if err := results.Close(); err != nil {
-		return false, err
-	}
-	st.Encoded = record.Renewed(c, held)
-	return len(held) != 0, nil
+	return changed, g.tx.SendBatch(ctx, b).Close()
 }
 
 // touch runs an update that changes nothing if the change has no meaning in the call's

@@ -33,27 +33,57 @@ func (s *Store) Head(ctx context.Context) (head int64, err error) {
 	return head, err
 }
 
-// Watch yields every change committed after seq, in order and without gaps. Changes of
-// calls older than FeedKeep may be gone, as may events and item changes older than
-// EventKeep; changes of the catalogue and of keys are complete. Claimed and moved calls
-// have no output or sealed arguments. It ends without an error when ctx ends, with
-// ErrClosed when the store closes, and with the reason if a row cannot be read. While
-// the database is unreachable it waits, see Health.
+// SeenHead returns the newest position of the feed that is known here: of what was read, and of
+// what this node's commits saw. It asks nothing of the database.
+func (s *Store) SeenHead() int64 {
+	head, _ := s.ring.Head()
+	return max(head, s.seen.Load())
+}
+
+// saw records a position of the feed that a commit saw, and lets the follower read up to it.
+func (s *Store) saw(seq int64) {
+	for {
+		known := s.seen.Load()
+		if seq <= known {
+			return
+		}
+		if s.seen.CompareAndSwap(known, seq) {
+			break
+		}
+	}
+	if head, _ := s.ring.Head(); seq > head {
+		s.lookAtFeed()
+	}
+}
+
+// Watch yields every change of the feed committed after seq, in order. Changes of items
+// older than EventKeep may be gone; changes of the catalogue and of keys are complete. It
+// ends without an error when ctx ends, with ErrClosed when the store closes, and with the
+// reason if a row cannot be read. While the database is unreachable it waits, see Health.
 func (s *Store) Watch(ctx context.Context, after int64) iter.Seq2[toolkeep.Committed, error] {
-	return func(yield func(toolkeep.Committed, error) bool) {
-		err := s.ring.Watch(ctx, max(after, 0), s.readPatiently, func(c toolkeep.Committed) bool { return yield(c, nil) })
+	return watch(ctx, &s.ring, after, func(ctx context.Context, seq, upTo int64) (batch []toolkeep.Committed, read int64, err error) {
+		err = s.patiently(ctx, func() error { batch, _, read, err = s.readFeed(ctx, seq, upTo); return err })
+		return batch, read, err
+	})
+}
+
+// watch yields the elements of a ring after seq, and those that left it from the database.
+func watch[T any](ctx context.Context, ring *flow.Ring[T], seq int64, read flow.Read[T]) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		err := ring.Watch(ctx, max(seq, 0), read, func(c T) bool { return yield(c, nil) })
 		if err != nil && ctx.Err() == nil {
-			yield(toolkeep.Committed{}, err)
+			var none T
+			yield(none, err)
 		}
 	}
 }
 
-// readPatiently reads the feed and retries while the database is unreachable.
-func (s *Store) readPatiently(ctx context.Context, seq, upTo int64) ([]toolkeep.Committed, error) {
+// patiently reads again while the database is unreachable.
+func (s *Store) patiently(ctx context.Context, read func() error) error {
 	for {
-		batch, _, err := s.readFeed(ctx, seq, upTo)
+		err := read()
 		if err == nil || isDamage(err) || errors.Is(err, toolkeep.ErrClosed) || ctx.Err() != nil {
-			return batch, err
+			return err
 		}
 		select {
 		case <-ctx.Done():
@@ -63,15 +93,12 @@ func (s *Store) readPatiently(ctx context.Context, seq, upTo int64) ([]toolkeep.
 	}
 }
 
-// readFeed reads rows after seq, up to and including upTo.
-func (s *Store) readFeed(ctx context.Context, seq, upTo int64) (batch []toolkeep.Committed, cost []int32, err error) {
+// readFeed reads changes after seq, up to and including upTo, and how far it came.
+func (s *Store) readFeed(ctx context.Context, seq, upTo int64) (batch []toolkeep.Committed, cost []int32, read int64, err error) {
 	err = s.read(ctx, func(ctx context.Context) error {
 		return s.pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
-			rows, err := conn.Query(ctx, sqlReadFeed, seq, upTo, flow.WatchRows)
-			if err != nil {
-				return err
-			}
-			stored, err := pgx.CollectRows(rows, scanRow)
+			var stored []record.Row
+			stored, read, err = feedRows(ctx, conn, seq, upTo, flow.WatchRows)
 			if err != nil {
 				return err
 			}
@@ -79,7 +106,20 @@ func (s *Store) readFeed(ctx context.Context, seq, upTo int64) (batch []toolkeep
 			return err
 		})
 	})
-	return batch, cost, err
+	return batch, cost, read, err
+}
+
+// feedRows reads rows of the feed after seq, up to and including upTo, and how far it came.
+func feedRows(ctx context.Context, conn *pgxpool.Conn, seq, upTo int64, limit int) (stored []record.Row, read int64, err error) {
+	rows, err := conn.Query(ctx, sqlReadFeed, seq, upTo, limit)
+	if err != nil {
+		return nil, 0, err
+	}
+	stored, err = pgx.CollectRows(rows, scanRow)
+	if len(stored) == limit {
+		upTo = stored[limit-1].Seq
+	}
+	return stored, upTo, err
 }
 
 func scanRow(row pgx.CollectableRow) (r record.Row, err error) {
@@ -105,16 +145,18 @@ func decode(ctx context.Context, conn *pgxpool.Conn, rows []record.Row) ([]toolk
 		}
 		return v, err
 	}
-	batch, cost := make([]toolkeep.Committed, len(rows)), make([]int32, len(rows))
-	for i, r := range rows {
-		var err error
-		if batch[i], err = record.Decode(r, published); err != nil {
+	batch, cost := make([]toolkeep.Committed, 0, len(rows)), make([]int32, 0, len(rows))
+	for _, r := range rows {
+		c, err := record.Decode(r, published)
+		if err != nil {
 			if failed != nil {
 				return nil, nil, failed
 			}
 			return nil, nil, damage{err}
 		}
-		cost[i] = int32(len(r.Data) + flow.RowCost)
+		if c.Change != nil {
+			batch, cost = append(batch, c), append(cost, int32(len(r.Data)+flow.RowCost))
+		}
 	}
 	return batch, cost, nil
 }
@@ -145,32 +187,19 @@ func (s *Store) follow() {
 // followOnce reads all new changes.
 func (s *Store) followOnce() error {
 	for {
-		_, head, _ := s.ring.Bounds()
-		batch, cost, err := s.readFeed(s.life, head, 1<<62)
+		head, _ := s.ring.Head()
+		now, err := s.Head(s.life)
+		if err != nil || now <= head {
+			return err
+		}
+		batch, cost, read, err := s.readFeed(s.life, head, now)
 		if err != nil {
 			return err
 		}
-		s.publish(head, batch, cost)
-		if len(batch) < flow.WatchRows {
-			return nil
+		s.ring.Publish(head, batch, cost)
+		if len(batch) == 0 { // rows that are no changes, or were removed
+			s.ring.Skip(read)
 		}
-	}
-}
-
-// publish adds the changes read after head to the ring. Removed rows leave gaps, after
-// which the ring starts over.
-func (s *Store) publish(head int64, batch []toolkeep.Committed, cost []int32) {
-	for from := 0; from < len(batch); {
-		to := from + 1
-		for to < len(batch) && batch[to].Seq == batch[to-1].Seq+1 {
-			to++
-		}
-		if before := batch[from].Seq - 1; before > head {
-			s.ring.Skip(before)
-		}
-		s.ring.Publish(batch[from:to], cost[from:to])
-		head = batch[to-1].Seq
-		from = to
 	}
 }
 
@@ -233,7 +262,7 @@ func (s *Store) listenOnce() error {
 		case s.life.Err() != nil:
 			return s.life.Err()
 		case err == nil:
-			_, head, _ := s.ring.Bounds()
+			head, _ := s.ring.Head()
 			if n, err := strconv.ParseInt(note.Payload, 10, 64); err != nil || n > head {
 				s.lookAtFeed()
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/store/flow"
 	"github.com/toolkeep/toolkeep/store/record"
 )
 
@@ -36,15 +37,36 @@ type group struct {
 	current *request
 	rows    []record.Encoded // feed rows of the Applies that have succeeded so far
 	calls   []record.Encoded // recorded calls without a row yet
-	foreign bool             // the queue wrote something
+	events  []record.Encoded // likewise events
+	entries []entry          // of the journal, of the Applies that have succeeded so far
+	before  int64            // number of the writer's newest entry before this group
+	last    int64            // and of the last that this group may write
+	changed bool             // something was written
 	sent    bool             // COMMIT has been sent
 	head    int64            // number of the last row; 0 while unknown
+	seen    int64            // the feed's position before this group
 }
 
+// entry is an entry of the journal with its approximate size.
+type entry struct {
+	toolkeep.Entry
+	cost int32
+}
+
+// reset prepares another attempt, and numbers the entries: a request that fails leaves gaps.
 func (g *group) reset() {
 	clear(g.errs)
 	*g = group{w: g.w, reqs: g.reqs, errs: g.errs, at: g.at, careful: g.careful,
-		stamp: record.FromMicros(record.Micros(g.at)), rows: g.rows[:0], calls: g.calls[:0]}
+		stamp: record.FromMicros(record.Micros(g.at)), rows: g.rows[:0], calls: g.calls[:0], events: g.events[:0], entries: g.entries[:0],
+		before: g.w.entry, last: g.w.entry}
+	for _, r := range g.reqs {
+		for i := range r.Steps {
+			if st := &r.Steps[i]; st.InJournal() {
+				g.last++
+				st.Entry.Writer, st.Entry.Seq, st.Entry.At = g.w.s.journal, g.last, g.stamp
+			}
+		}
+	}
 }
 
 // run executes all requests and commits. The error is the whole group's.
@@ -78,13 +100,13 @@ func (g *group) run(ctx context.Context) (err error) {
 		}
 		i++
 	}
-	if len(g.rows) == 0 && !g.foreign {
+	if !g.changed {
 		return g.tx.Rollback(ctx)
 	}
 	return g.finish(ctx, g.tx, true)
 }
 
-// plain reports whether the group consists only of feed rows and finished calls.
+// plain reports whether the group consists only of events and finished calls.
 func (g *group) plain() bool {
 	for _, r := range g.reqs {
 		if !r.Plain || g.careful {
@@ -137,9 +159,7 @@ func (g *group) together(ctx context.Context, reqs []*request, errs []error) (n 
 	for _, r := range reqs {
 		if r.Plain {
 			for i := range r.Steps {
-				if r.Steps[i].Kind == record.KindRecord {
-					g.calls = append(g.calls, r.Steps[i].Encoded)
-				}
+				g.write(&r.Steps[i])
 			}
 			done = append(done, 0)
 			continue
@@ -171,7 +191,7 @@ func (g *group) together(ctx context.Context, reqs []*request, errs []error) (n 
 		g.current = r
 		if r.Plain || done[i] != 0 {
 			for j := range r.Steps {
-				g.rows = append(g.rows, r.Steps[j].Encoded)
+				g.note(&r.Steps[j])
 			}
 			continue
 		}
@@ -201,6 +221,7 @@ func (g *group) steps(ctx context.Context, r *request) error {
 			if changed, err = st.act(ctx, g, st); err != nil {
 				return err
 			}
+			changed = changed || st.foreign
 		}
 		if changed {
 			g.emit(st)
@@ -217,7 +238,7 @@ func (g *group) isolated(ctx context.Context, r *request) (failed, broken error)
 	if _, err := g.tx.Exec(ctx, "SAVEPOINT one"); err != nil {
 		return nil, err
 	}
-	rows, foreign := len(g.rows), g.foreign
+	rows, entries, changed := len(g.rows), len(g.entries), g.changed
 	failed = g.steps(ctx, r)
 	if failed == nil {
 		_, broken = g.tx.Exec(ctx, "RELEASE SAVEPOINT one")
@@ -227,7 +248,7 @@ func (g *group) isolated(ctx context.Context, r *request) (failed, broken error)
 		return nil, failed // a deadlock or a server shutdown: not this request's fault
 	}
 	clear(g.rows[rows:])
-	g.rows, g.calls, g.foreign = g.rows[:rows], g.calls[:0], foreign
+	g.rows, g.entries, g.calls, g.events, g.changed = g.rows[:rows], g.entries[:entries], g.calls[:0], g.events[:0], changed
 	if _, err := g.tx.Exec(ctx, "ROLLBACK TO SAVEPOINT one"); err != nil {
 		return nil, errors.Join(failed, err)
 	}
@@ -235,17 +256,37 @@ func (g *group) isolated(ctx context.Context, r *request) (failed, broken error)
 	return failed, broken
 }
 
-// emit adds the feed row of a change.
+// emit adds a change that succeeded.
 func (g *group) emit(st *step) {
-	g.rows = append(g.rows, st.Encoded)
-	if st.Kind == record.KindRecord {
+	g.write(st)
+	g.note(st)
+}
+
+// write adds the row of a recorded call or an event, which is written later.
+func (g *group) write(st *step) {
+	switch {
+	case st.Kind == record.KindRecord:
 		g.calls = append(g.calls, st.Encoded)
+	case st.Entry.Event != nil:
+		g.events = append(g.events, st.Encoded)
 	}
 }
 
-// writeCalls inserts the rows of recorded calls before a statement may look for them.
+// note adds what feed and journal tell of a change.
+func (g *group) note(st *step) {
+	g.changed = true
+	switch {
+	case st.InJournal():
+		g.entries = append(g.entries, entry{st.Entry, int32(len(st.Data) + flow.RowCost)})
+	case st.Kind != 0:
+		g.rows = append(g.rows, st.Encoded)
+	}
+}
+
+// writeCalls inserts the rows of recorded calls before a statement may look for them, and
+// events with them.
 func (g *group) writeCalls(ctx context.Context) error {
-	if len(g.calls) == 0 {
+	if len(g.calls)+len(g.events) == 0 {
 		return nil
 	}
 	b := &pgx.Batch{}
@@ -257,14 +298,14 @@ type sender interface {
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
 
-// finish sends the rest in one message: the writer's number, the feed position, the
-// rows, the notification, and COMMIT if a transaction was begun (a message without one
-// is its own transaction).
+// finish sends the rest in one message: the writer's numbers, recorded calls and events;
+// if there are feed rows, the feed position, the rows and the notification; and COMMIT if a
+// transaction was begun (a message without one is its own transaction).
 func (g *group) finish(ctx context.Context, to sender, begun bool) error {
 	b := &pgx.Batch{}
-	b.Queue(sqlFence, text(g.w.name), g.w.number)
+	var head, seen int64
+	b.Queue(sqlFence, text(g.w.name), g.w.number, g.last).QueryRow(func(row pgx.Row) error { return row.Scan(nil, &seen) })
 	g.queueCalls(b)
-	var head int64
 	if n := len(g.rows); n != 0 {
 		b.Queue(sqlHead, n).QueryRow(func(row pgx.Row) error { return row.Scan(&head) })
 		g.queueFeed(b)
@@ -282,7 +323,7 @@ func (g *group) finish(ctx context.Context, to sender, begun bool) error {
 	if err := to.SendBatch(ctx, b).Close(); err != nil {
 		return err
 	}
-	g.head = head
+	g.head, g.seen = head, seen
 	return nil
 }
 
@@ -304,32 +345,42 @@ func (g *group) queueFeed(b *pgx.Batch) {
 	}
 }
 
-// queueCalls adds the rows of recorded calls. A call whose id is taken is only in the
-// feed.
+// queueCalls adds the rows of recorded calls and of events. A call whose id is taken is lost: it
+// was recorded before, or has the id of another.
 func (g *group) queueCalls(b *pgx.Batch) {
 	for from := 0; from < len(g.calls); {
 		to := chunk(g.calls, from)
 		rows := g.calls[from:to]
 		var columns [7][]string
-		created, data := make([]int64, len(rows)), make([][]byte, len(rows))
+		created, data, numbers := make([]int64, len(rows)), make([][]byte, len(rows)), make([]int64, len(rows))
 		for i, r := range rows {
 			v := r.Call
 			for j, s := range [...]string{v.Tenant, v.ID, v.Subject, v.ToolID, v.Session, v.Parent, string(v.State)} {
 				columns[j] = append(columns[j], text(s))
 			}
-			created[i], data[i] = record.Nanos(v.CreatedAt), r.CallData
+			created[i], data[i], numbers[i] = record.Nanos(v.CreatedAt), r.CallData, r.Entry.Seq
 		}
 		n, log := int64(len(rows)), g.w.s.cfg.Log
-		b.Queue(sqlRecord, columns[0], columns[1], columns[2], columns[3], columns[4], columns[5], columns[6], created, data).
+		b.Queue(sqlRecord, columns[0], columns[1], columns[2], columns[3], columns[4], columns[5], columns[6], created, data, numbers, g.w.s.journal).
 			Exec(func(tag pgconn.CommandTag) error {
 				if taken := n - tag.RowsAffected(); taken != 0 {
-					log.Error("recorded calls have ids that are taken; they are in the feed only", "calls", taken)
+					log.Error("recorded calls have ids that are taken; they stay as they were recorded first", "calls", taken)
 				}
 				return nil
 			})
 		from = to
 	}
-	g.calls = g.calls[:0]
+	for from := 0; from < len(g.events); {
+		to := chunk(g.events, from)
+		rows := g.events[from:to]
+		tenants, ids, data, numbers := make([]string, len(rows)), make([]string, len(rows)), make([][]byte, len(rows)), make([]int64, len(rows))
+		for i, r := range rows {
+			tenants[i], ids[i], data[i], numbers[i] = text(r.Tenant), text(r.Ref), r.Data, r.Entry.Seq
+		}
+		b.Queue(sqlEvent, g.w.s.journal, record.Micros(g.at), numbers, tenants, ids, data)
+		from = to
+	}
+	g.calls, g.events = g.calls[:0], g.events[:0]
 }
 
 // chunk returns the end of the rows for one statement.
@@ -356,7 +407,6 @@ func (g *group) enqueue(ctx context.Context, c toolkeep.Enqueue) (err error) {
 			err = fmt.Errorf("postgres: the queue panicked: %v", p)
 		}
 	}()
-	g.foreign = true
 	if err := g.w.s.cfg.Enqueue(ctx, g.tx, c); err != nil {
 		return fmt.Errorf("enqueue %s: %w", c.Call.ID, err)
 	}

@@ -14,9 +14,6 @@ const (
 	tendRows = 1000
 	// tendLock is the advisory lock of the retention pass: one node at a time.
 	tendLock = 0x746f6f6c74656e64
-	// writerKeep is how long the row of a dead writer stays. A live writer that loses
-	// its row inserts it again.
-	writerKeep = "1 day"
 )
 
 // tendLoop removes rows past their retention.
@@ -43,11 +40,12 @@ func (s *Store) tendLoop() {
 func (s *Store) tend(ctx context.Context) error {
 	now := s.cfg.Clock()
 	for _, pass := range []func(context.Context, pgx.Tx) (more bool, err error){
-		s.trimFeed("calls", 0, record.LastCallKind, now.Add(-s.cfg.FeedKeep)),
+		s.trimFeed("calls", 0, record.LastCallKind, now.Add(-s.cfg.FeedKeep)), // of programs before the journal
 		s.trimFeed("events", record.KindEvent, record.KindEvent, now.Add(-s.cfg.EventKeep)),
 		s.dropInvocations(now.Add(-s.cfg.InvocationKeep)),
 		forgetDocument(now.Add(-s.cfg.EventKeep)),
-		dropWriters,
+		s.dropEvents(now.Add(-s.cfg.EventKeep)),
+		s.dropWriters,
 	} {
 		for more := true; more; {
 			var err error
@@ -121,8 +119,19 @@ func forgetDocument(cutoff time.Time) func(context.Context, pgx.Tx) (bool, error
 	}
 }
 
-// dropWriters removes the rows of writers that have been inactive for long.
-func dropWriters(ctx context.Context, tx pgx.Tx) (bool, error) {
-	_, err := tx.Exec(ctx, `DELETE FROM writers WHERE at < now() - $1::text::interval`, writerKeep)
+// dropEvents removes events older than cutoff.
+func (s *Store) dropEvents(cutoff time.Time) func(context.Context, pgx.Tx) (bool, error) {
+	return func(ctx context.Context, tx pgx.Tx) (bool, error) {
+		tag, err := tx.Exec(ctx, `DELETE FROM events WHERE ctid = ANY(ARRAY(
+			SELECT ctid FROM events WHERE at < $1 LIMIT $2 FOR UPDATE SKIP LOCKED))`, record.Micros(cutoff), tendRows)
+		return tag.RowsAffected() == tendRows, err
+	}
+}
+
+// dropWriters removes the rows of writers whose entries are all past their retention. A live
+// writer that loses its row inserts it again.
+func (s *Store) dropWriters(ctx context.Context, tx pgx.Tx) (bool, error) {
+	_, err := tx.Exec(ctx, `DELETE FROM writers WHERE at < now() - make_interval(secs => $1)`,
+		(max(s.cfg.EventKeep, s.cfg.InvocationKeep) + 24*time.Hour).Seconds())
 	return false, err
 }

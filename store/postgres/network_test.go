@@ -26,7 +26,7 @@ func TestCut(t *testing.T) {
 	p := newProxy(t, server.Addr())
 	a := mustOpen(t, Config{DSN: server.DSN(name), Node: "a"})
 	b := mustOpen(t, Config{DSN: server.TCP(p.addr(), name), Node: "b", timeout: 2 * time.Second, pollInterval: 50 * time.Millisecond})
-	mustApply(t, b, recorded("before"))
+	mustApply(t, b, recorded("before"), key("before"))
 
 	type result struct {
 		list []toolkeep.Committed
@@ -41,7 +41,7 @@ func TestCut(t *testing.T) {
 	p.refuse.Store(true)
 	p.cut()
 	for i := range 20 {
-		mustApply(t, a, recorded(fmt.Sprint("while-", i)))
+		mustApply(t, a, recorded(fmt.Sprint("while-", i)), key(fmt.Sprint("while-", i)))
 	}
 	if err := b.Apply(ctx, recorded("lost")); err == nil {
 		t.Error("a node without network committed")
@@ -58,7 +58,7 @@ func TestCut(t *testing.T) {
 			t.Fatal("the node did not recover")
 		}
 	}
-	mustApply(t, b, recorded("after"))
+	mustApply(t, b, recorded("after"), key("after"))
 	r := <-watched
 	if r.err != nil || len(r.list) != total {
 		t.Fatalf("the watcher got %d changes, %v", len(r.list), r.err)
@@ -67,6 +67,18 @@ func TestCut(t *testing.T) {
 		if c.Seq != int64(i)+1 {
 			t.Fatalf("got %d where %d was due", c.Seq, i+1)
 		}
+	}
+	own := 0
+	for e, err := range b.WatchJournal(ctx, 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if own++; e.Call.ID == "after" {
+			break
+		}
+	}
+	if all := entries(ctx, t, b); own != 2 || len(all) != total {
+		t.Errorf("the node's own journal has %d entries, that of all %d", own, len(all))
 	}
 	if n := number(t, server.DSN(name), `SELECT count(*) FROM invocations WHERE id = 'lost'`); n != 0 {
 		t.Error("what was refused was committed")
@@ -126,7 +138,7 @@ func TestFreeze(t *testing.T) {
 					default:
 					}
 					id := fmt.Sprintf("%d-%d-%d", round, w, i)
-					if err := b.Apply(ctx, event(id), toolkeep.ClaimCall{Invocation: call(id, toolkeep.CallRunning)}); err != nil {
+					if err := b.Apply(ctx, event(id), key(id), toolkeep.ClaimCall{Invocation: call(id, toolkeep.CallRunning)}); err != nil {
 						once.Do(func() { close(failed) })
 						return
 					}
@@ -139,7 +151,7 @@ func TestFreeze(t *testing.T) {
 		}
 		p.frozen.Lock()
 		for i := range 20 {
-			mustApply(t, a, event(fmt.Sprintf("a-%d-%d", round, i)))
+			mustApply(t, a, event(fmt.Sprintf("a-%d-%d", round, i)), key(fmt.Sprintf("a-%d-%d", round, i)))
 		}
 		select {
 		case <-failed:
@@ -154,10 +166,10 @@ func TestFreeze(t *testing.T) {
 			}
 		}
 		mine := fmt.Sprintf("%d-%%", round)
-		n := number(t, server.DSN(name), `SELECT count(*) FROM feed WHERE kind = 10 AND ref LIKE $1`, mine)
-		distinct := number(t, server.DSN(name), `SELECT count(DISTINCT ref) FROM feed WHERE kind = 10 AND ref LIKE $1`, mine)
+		n := number(t, server.DSN(name), `SELECT count(*) FROM events WHERE id LIKE $1`, mine)
+		distinct := number(t, server.DSN(name), `SELECT count(DISTINCT id) FROM events WHERE id LIKE $1`, mine)
 		if n != distinct || n < int(acknowledged.Load()) || n > int(acknowledged.Load())+4 {
-			t.Errorf("%d changes were acknowledged, the feed has %d, %d of them different", acknowledged.Load(), n, distinct)
+			t.Errorf("%d changes were acknowledged, the journal has %d, %d of them different", acknowledged.Load(), n, distinct)
 		}
 	}
 	head, err := b.Head(ctx)
@@ -187,7 +199,7 @@ func testOnce(t *testing.T, ctx context.Context, s *Store, dsn string, disturb f
 				default:
 				}
 				id := fmt.Sprint(next.Add(1))
-				changes := []toolkeep.Change{toolkeep.AppendEvent{Event: toolkeep.Event{ID: id, Tenant: "t"}}}
+				changes := []toolkeep.Change{toolkeep.AppendEvent{Event: toolkeep.Event{ID: id, Tenant: "t"}}, key(id)}
 				if rand.N(3) == 0 {
 					claims.Add(1)
 					changes = append(changes, toolkeep.ClaimCall{Invocation: call(id, toolkeep.CallRunning)})
@@ -208,19 +220,31 @@ func testOnce(t *testing.T, ctx context.Context, s *Store, dsn string, disturb f
 	}
 	close(stop)
 	wg.Wait()
-	if n := number(t, dsn, `SELECT count(*) FROM feed WHERE kind = 10`); n != int(next.Load()) {
-		t.Errorf("%d events were applied, the feed has %d", next.Load(), n)
+	if n := number(t, dsn, `SELECT count(*) FROM events`); n != int(next.Load()) {
+		t.Errorf("%d events were applied, there are %d", next.Load(), n)
 	}
 	if n := number(t, dsn, `SELECT count(*) FROM invocations`); n != int(claims.Load()) {
 		t.Errorf("%d calls were claimed, there are %d", claims.Load(), n)
 	}
 	head, err := s.Head(ctx)
-	if err != nil || head != next.Load()+claims.Load() {
+	if err != nil || head != next.Load() {
 		t.Errorf("the feed ends at %d, %v", head, err)
 	}
 	list, err := until(ctx, s, 0, head)
 	if err != nil || int64(len(list)) != head {
 		t.Errorf("a watcher got %d of %d, %v", len(list), head, err)
+	}
+	own := int64(0)
+	for e, err := range s.WatchJournal(ctx, 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if own++; e.Event == nil || own == next.Load() {
+			break
+		}
+	}
+	if all := entries(ctx, t, s); own != next.Load() || int64(len(all)) != own {
+		t.Errorf("this node's watchers got %d of %d entries, the journal has %d", own, next.Load(), len(all))
 	}
 	t.Logf("%d changes, %d retries", head, s.Stats().Retries)
 }
@@ -229,7 +253,7 @@ func testOnce(t *testing.T, ctx context.Context, s *Store, dsn string, disturb f
 func TestServerRestart(t *testing.T) {
 	ctx, server := testContext(t), pgtest.Start(t)
 	s := mustOpen(t, Config{DSN: server.NewDatabase(t), timeout: 2 * time.Second, pollInterval: 50 * time.Millisecond})
-	mustApply(t, s, recorded("a"))
+	mustApply(t, s, recorded("a"), key("a"))
 	if err := server.Down(); err != nil {
 		t.Fatal(err)
 	}
@@ -244,10 +268,10 @@ func TestServerRestart(t *testing.T) {
 			t.Fatal("the store did not recover")
 		}
 	}
-	mustApply(t, s, recorded("c"))
+	mustApply(t, s, recorded("c"), key("c"))
 	list, err := until(ctx, s, 0, 2)
-	if err != nil || len(list) != 2 {
-		t.Errorf("the feed has %v, %v", list, err)
+	if all := entries(ctx, t, s); err != nil || len(list) != 2 || len(all) != 2 {
+		t.Errorf("the feed has %v, %v, the journal %v", list, err, all)
 	}
 }
 

@@ -12,8 +12,8 @@ import (
 // step is one prepared change: its encoded feed row and its other effects.
 type step struct {
 	record.Encoded
-	// act changes tables and reports whether the feed must record it. nil: only the
-	// feed row and, for a recorded call, its invocations row are written.
+	// act changes tables and reports whether it changed something. nil: the row of a
+	// recorded call or an event is all there is to write.
 	act func(ctx context.Context, g *group, st *step) (changed bool, err error)
 	// first returns the statement that does act's work in the normal case. If it
 	// changes no row, act finds out why. nil: there is none.
@@ -39,13 +39,13 @@ func (s *Store) prepare(c toolkeep.Change) (step, error) {
 		}
 	case toolkeep.MoveCall:
 		if !c.FreeKey {
-			st.first = func(g *group, st *step) (string, []any) { return sqlMove, g.moveArgs(c, st.Call, st.CallData) }
+			st.first = func(g *group, st *step) (string, []any) { return sqlMove, g.moveArgs(c, st) }
 		}
 		st.act = func(ctx context.Context, g *group, st *step) (bool, error) {
-			return true, g.move(ctx, c, st.Call, st.CallData)
+			return true, g.move(ctx, c, st)
 		}
 	case toolkeep.RenewLeases:
-		st.act = func(ctx context.Context, g *group, st *step) (bool, error) { return g.renew(ctx, c, st) }
+		st.act = func(ctx context.Context, g *group, _ *step) (bool, error) { return g.renew(ctx, c) }
 	case toolkeep.RequestCancel:
 		st.act = func(ctx context.Context, g *group, _ *step) (bool, error) {
 			return g.touch(ctx, c.Call, sqlCancel, text(c.By), text(c.Why))

@@ -7,20 +7,24 @@ const (
 
 // The writer's statements. pgx prepares each once per connection.
 const (
-	// sqlFence sets the writer's number and fails with a division by zero if the row
-	// does not hold the previous one: see doc.go.
-	sqlFence = `WITH mine AS (UPDATE writers SET number = $2, committed = $2, at = now() WHERE name = $1 AND number = $2 - 1 RETURNING 1)
-		SELECT 1 / count(*) FROM mine`
+	// sqlFence sets the writer's number and that of its newest entry, and fails with a
+	// division by zero if the row does not hold the previous number: see doc.go. It
+	// returns the newest position of the feed.
+	sqlFence = `WITH mine AS (UPDATE writers SET number = $2, committed = $2, entries = $3, at = now()
+			WHERE name = $1 AND number = $2 - 1 RETURNING 1)
+		SELECT 1 / count(*), (SELECT seq FROM feed_head) FROM mine`
 	sqlHead   = `UPDATE feed_head SET seq = seq + $1 RETURNING seq`
 	sqlNotify = `SELECT pg_notify($1, seq::text) FROM feed_head`
 	sqlFeed   = `INSERT INTO feed (seq, at, kind, tenant, ref, data)
 		SELECT feed_head.seq - $1::bigint + r.n, $2::bigint, r.kind, r.tenant, r.ref, r.data
 		FROM feed_head, unnest($3::bigint[], $4::text[], $5::text[], $6::bytea[])
 			WITH ORDINALITY AS r (kind, tenant, ref, data, n)`
-	sqlRecord = `INSERT INTO invocations (tenant, id, subject, tool, session, parent, state, created, data)
-		SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
-			$8::bigint[], $9::bytea[])
+	sqlRecord = `INSERT INTO invocations (tenant, id, subject, tool, session, parent, state, created, data, entry, writer)
+		SELECT r.*, $11::bigint FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
+			$8::bigint[], $9::bytea[], $10::bigint[]) AS r
 		ON CONFLICT DO NOTHING`
+	sqlEvent = `INSERT INTO events (writer, at, entry, tenant, id, data)
+		SELECT $1::bigint, $2::bigint, r.* FROM unnest($3::bigint[], $4::text[], $5::text[], $6::bytea[]) AS r`
 
 	sqlClaim = `INSERT INTO invocations (tenant, id, subject, tool, session, parent, state, created,
 			hold_key, priority, deadline, expires, fetched, lease_owner, lease_until, cancel_by, cancel_why,
@@ -36,14 +40,15 @@ const (
 	moveWhere = ` WHERE tenant = $1 AND id = $2 AND state = ANY($3::text[])
 		AND ($4::text = '' OR lease_owner IN ('', $4::text) OR lease_until <= $5::bigint)`
 	// 6 to 10 the rarely changing columns, 16 whether the call continues, 17 and 18 the
-	// new lease.
+	// new lease, 22 and 23 writer and number of the entry, if this is the call's end.
 	sqlMove = `UPDATE invocations SET state = $11, priority = $12, deadline = $13, expires = $14,
 			fetched = CASE WHEN fetched <> 0 THEN fetched ELSE $15::bigint END,
 			lease_owner = CASE WHEN $16::boolean AND $4::text = '' AND lease_owner NOT IN ('', $17::text) AND lease_until > $5::bigint
 				THEN lease_owner ELSE $17::text END,
 			lease_until = CASE WHEN $16::boolean AND $4::text = '' AND lease_owner NOT IN ('', $17::text) AND lease_until > $5::bigint
 				THEN lease_until ELSE $18::bigint END,
-			data = $19, sealed = $20, output = $21` + moveWhere +
+			data = $19, sealed = $20, output = $21,
+			writer = coalesce($22::bigint, writer), entry = coalesce($23::bigint, entry)` + moveWhere +
 		` AND subject = $6 AND tool = $7 AND session = $8 AND parent = $9 AND created = $10`
 	sqlRename = `UPDATE invocations SET subject = $6, tool = $7, session = $8, parent = $9, created = $10` + moveWhere
 	sqlState  = `SELECT state FROM invocations WHERE tenant = $1 AND id = $2`

@@ -23,9 +23,12 @@ type Store struct {
 	conf *pgx.ConnConfig // for the writing and listening connections
 	pool *pgxpool.Pool
 
-	queue  flow.Queue[step]
-	ring   flow.Ring
-	behind chan struct{} // wakes the follower
+	queue   flow.Queue[step]
+	ring    flow.Ring[toolkeep.Committed] // of the feed
+	entries flow.Ring[toolkeep.Entry]     // of this writer's journal
+	journal int64                         // this writer's number
+	seen    atomic.Int64                  // newest position of the feed that a commit saw
+	behind  chan struct{}                 // wakes the follower
 
 	groups      atomic.Int64
 	rows        atomic.Int64
@@ -77,10 +80,17 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 		s.pool.Close()
 		return nil, err
 	}
+	w := &writer{s: s, name: c.writerName()}
+	if s.journal, err = s.newWriter(ctx, w.name); err != nil {
+		s.pool.Close()
+		return nil, err
+	}
 	s.queue.Start(c.groupMax)
-	s.ring.Start(head)
+	s.ring.Start(head, func(c *toolkeep.Committed) int64 { return c.Seq })
+	s.entries.Start(0, func(e *toolkeep.Entry) int64 { return e.Seq })
+	s.seen.Store(head)
 	s.life, s.end = context.WithCancel(context.Background())
-	go newWriter(s).run()
+	go w.run()
 	s.background.Go(s.listen)
 	s.background.Go(s.follow)
 	s.background.Go(s.tendLoop)
@@ -166,6 +176,7 @@ func (s *Store) Close() error {
 		<-s.writerDone
 		s.end()
 		s.ring.Close()
+		s.entries.Close()
 		s.background.Wait()
 		s.pool.Close()
 	})
@@ -240,7 +251,7 @@ func (s *Store) Health(ctx context.Context) error {
 type Stats struct {
 	Head     int64 // newest feed position seen by this node
 	Groups   int64 // transactions committed since Open
-	Rows     int64 // feed rows committed by this node since Open
+	Rows     int64 // rows of feed and journal committed by this node since Open
 	Retries  int64 // retried transactions
 	Conns    int64 // connections of the pool
 	MaxConns int64
@@ -248,7 +259,7 @@ type Stats struct {
 
 // Stats returns the store's numbers. It never blocks on the database.
 func (s *Store) Stats() Stats {
-	_, head, _ := s.ring.Bounds()
+	head, _ := s.ring.Head()
 	p := s.pool.Stat()
 	return Stats{
 		Head: head, Groups: s.groups.Load(), Rows: s.rows.Load(), Retries: s.retries.Load(),

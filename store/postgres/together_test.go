@@ -36,7 +36,7 @@ func TestTogether(t *testing.T) {
 	}
 	groups := s.Stats().Groups
 
-	// Another transaction holds the feed's head, so that the first Apply waits and the
+	// Another transaction holds the writer's row, so that the first Apply waits and the
 	// others queue behind it.
 	other, err := pgx.Connect(ctx, dsn)
 	if err != nil {
@@ -47,7 +47,7 @@ func TestTogether(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tx.Exec(ctx, "SELECT seq FROM feed_head FOR UPDATE"); err != nil {
+	if _, err := tx.Exec(ctx, "SELECT number FROM writers FOR UPDATE"); err != nil {
 		t.Fatal(err)
 	}
 	apply := func(c toolkeep.Change) <-chan error {
@@ -81,13 +81,9 @@ func TestTogether(t *testing.T) {
 		{"a", move("a", "", toolkeep.CallRunning, toolkeep.CallFailed), nil},
 	}
 	var outcomes []<-chan error
-	var refs []string
 	for i, c := range cases {
 		outcomes = append(outcomes, apply(c.change))
 		eventually(t, func() bool { return s.queue.Len() == i+1 })
-		if c.want == nil {
-			refs = append(refs, c.what)
-		}
 	}
 	if err := tx.Rollback(ctx); err != nil {
 		t.Fatal(err)
@@ -103,24 +99,12 @@ func TestTogether(t *testing.T) {
 	if n := s.Stats().Groups - groups; n != 2 {
 		t.Errorf("%d groups, want that of the first and one for all others", n)
 	}
-	const before = 4 + 1 // the existing calls, and the first
-	list, err := until(ctx, s, before, before+int64(len(refs)))
-	if err != nil {
-		t.Fatal(err)
-	}
 	var got []string
-	for _, c := range list {
-		switch c := c.Change.(type) {
-		case toolkeep.ClaimCall:
-			got = append(got, c.Invocation.ID)
-		case toolkeep.MoveCall:
-			got = append(got, c.Invocation.ID)
-		case toolkeep.RecordCall:
-			got = append(got, c.Invocation.ID)
-		}
+	for _, e := range entries(ctx, t, s) {
+		got = append(got, e.Call.ID)
 	}
-	if !slices.Equal(got, refs) {
-		t.Errorf("the feed has %q, want %q", got, refs)
+	if want := []string{"first", "r", "running", "renamed", "a"}; !slices.Equal(got, want) {
+		t.Errorf("the journal has %q, want %q", got, want)
 	}
 	for id, want := range map[string]toolkeep.CallState{"running": toolkeep.CallSucceeded, "renamed": toolkeep.CallSucceeded, "a": toolkeep.CallFailed,
 		"c": toolkeep.CallRunning, "r": toolkeep.CallSucceeded} {

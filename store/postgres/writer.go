@@ -30,15 +30,15 @@ type writer struct {
 	conn   *pgx.Conn
 	used   time.Time // when conn was last known to work
 	number int64     // of the next transaction
+	entry  int64     // of the newest committed entry of the journal
 	// doubt is the number of a transaction whose COMMIT got no response, 0 for none.
 	doubt int64
 
 	reqs      []*request
 	committed []toolkeep.Committed
+	entries   []toolkeep.Entry
 	cost      []int32
 }
-
-func newWriter(s *Store) *writer { return &writer{s: s, name: s.cfg.writerName()} }
 
 // run commits groups until the queue is closed and empty.
 func (w *writer) run() {
@@ -159,6 +159,7 @@ func (w *writer) attempt(ctx context.Context, g *group) error {
 	if err == nil {
 		if g.sent { // otherwise there was nothing to commit and the number is still unused
 			w.number++
+			w.entry = g.last
 		}
 		w.used = time.Now()
 		w.doubt = 0
@@ -187,12 +188,13 @@ func (w *writer) connect(ctx context.Context) (committed int64, err error) {
 	w.conn, w.used = conn, time.Now()
 	var burnt int64
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `INSERT INTO writers (name, number, committed) VALUES ($1, 0, 0) ON CONFLICT DO NOTHING`, text(w.name))
+		_, err := tx.Exec(ctx, `INSERT INTO writers (id, name, number, committed, entries) VALUES ($1, $2, 0, 0, $3) ON CONFLICT DO NOTHING`,
+			w.s.journal, text(w.name), w.entry) // an operator may have removed it
 		if err != nil {
 			return err
 		}
-		return tx.QueryRow(ctx, `UPDATE writers SET number = number + 1, at = now() WHERE name = $1 RETURNING number, committed`,
-			text(w.name)).Scan(&burnt, &committed)
+		return tx.QueryRow(ctx, `UPDATE writers SET number = number + 1, at = now() WHERE name = $1 RETURNING number, committed, entries`,
+			text(w.name)).Scan(&burnt, &committed, &w.entry)
 	})
 	if err != nil {
 		w.drop()
@@ -213,16 +215,14 @@ func (w *writer) drop() {
 	w.conn = nil
 }
 
-// close removes the writer's row.
+// close closes the connection. The writer's row stays: who reads the journal looks there for
+// how far it goes.
 func (w *writer) close() {
 	if w.conn == nil || w.conn.IsClosed() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), pingTimeout)
 	defer cancel()
-	if _, err := w.conn.Exec(ctx, `DELETE FROM writers WHERE name = $1`, text(w.name)); err != nil {
-		w.s.cfg.Log.Warn("the writer's row stays behind until it is old", "error", err)
-	}
 	if err := w.conn.Close(ctx); err != nil {
 		w.s.cfg.Log.Warn("the writer's connection did not close cleanly", "error", err)
 	}
@@ -231,19 +231,26 @@ func (w *writer) close() {
 // publish passes a committed group to this node's watchers.
 func (w *writer) publish(g *group) {
 	w.s.groups.Add(1)
-	w.s.rows.Add(int64(len(g.rows)))
+	w.s.rows.Add(int64(len(g.rows) + len(g.entries)))
+	w.entries, w.cost = w.entries[:0], w.cost[:0]
+	for _, e := range g.entries {
+		w.entries, w.cost = append(w.entries, e.Entry), append(w.cost, e.cost)
+	}
+	w.s.entries.Publish(g.before, w.entries, w.cost)
+	clear(w.entries)
+	w.s.saw(g.seen)
 	if len(g.rows) == 0 {
 		return
 	}
 	w.committed, w.cost = w.committed[:0], w.cost[:0]
+	first := g.head - int64(len(g.rows)) + 1
 	if g.head != 0 { // otherwise the response was lost: the follower reads it
-		first := g.head - int64(len(g.rows)) + 1
 		for i, r := range g.rows {
 			w.committed = append(w.committed, toolkeep.Committed{Seq: first + int64(i), At: g.stamp, Change: r.Change})
 			w.cost = append(w.cost, int32(len(r.Data)+flow.RowCost))
 		}
 	}
-	if g.head == 0 || !w.s.ring.Publish(w.committed, w.cost) {
+	if g.head == 0 || !w.s.ring.Publish(first-1, w.committed, w.cost) {
 		w.s.lookAtFeed()
 	}
 	clear(w.committed)
