@@ -236,7 +236,7 @@ type Store struct {
 	WALBytes    int64         `key:"store.wal_bytes" kind:"size" default:"64MiB" min:"1MiB" max:"1TiB" help:"size from which the write-ahead log is cut"`
 	KeepCalls   time.Duration `key:"store.keep_calls" default:"30d" min:"1h" help:"how long records of ended calls stay"`
 	KeepEvents  time.Duration `key:"store.keep_events" default:"90d" min:"1h" help:"how long events stay"`
-	KeepFeed    time.Duration `key:"store.keep_feed" default:"7d" min:"1h" help:"how long changes of calls stay in the feed"`
+	KeepFeed    time.Duration `key:"store.keep_feed" default:"7d" min:"1h" help:"how long the ends of calls stay in the journal of SQLite, from which usage is counted again if its checkpoint cannot be read"`
 }
 
 // Secrets configures which secrets references may name, and the sealing.

@@ -33,13 +33,12 @@ type Config struct {
 	// pollInterval is how often the feed is read without a notification; default 500
 	// ms.
 	pollInterval time.Duration
-	// FeedKeep is how long changes of calls stay in the feed; default 7 days. The
-	// newest feedKeepRows stay whatever their age; changes of the catalogue and of keys
-	// stay forever.
+	// FeedKeep is how long what programs before the journal left of calls stays in the
+	// feed; default 7 days. The newest feedKeepRows stay whatever their age.
 	FeedKeep time.Duration
 	// feedKeepRows default 100,000.
 	feedKeepRows int64
-	// EventKeep is how long events stay in the feed; default 90 days.
+	// EventKeep is how long events and changes of items stay; default 90 days.
 	EventKeep time.Duration
 	// InvocationKeep is how long records of ended calls stay; default 30 days.
 	InvocationKeep time.Duration

@@ -4,10 +4,10 @@
 //
 // # Order of the feed
 //
-// Several nodes write, and a reader must never see a change before one with a lower
-// sequence number. A sequence object does not guarantee this: numbers are drawn in one
-// order and committed in another. Here the numbers come from the single row of
-// feed_head:
+// The feed is what every node must know. Several nodes write, and a reader must never see
+// a change before one with a lower sequence number. A sequence object does not guarantee
+// this: numbers are drawn in one order and committed in another. Here the numbers come
+// from the single row of feed_head:
 //
 //	UPDATE feed_head SET seq = seq + n RETURNING seq
 //
@@ -18,23 +18,30 @@
 // numbers below n, and a transaction that is rolled back returns its numbers: there are
 // no gaps to wait for. A reader simply asks for what is above the last number it has.
 //
-// The cost is that commits of all nodes are serialised. It stays small because the lock
-// is taken last: everything else in a group comes before, and the update, the feed
-// rows, the notification and the COMMIT go to the server in one message, so the lock is
-// held for server work only, never for a network round trip.
+// The cost is that these commits of all nodes are serialised. They are few: nothing of a
+// call is among them.
+//
+// # Order of the journal
+//
+// A call that ended has in its row the writer that ended it and the number of the entry;
+// events are rows of their own with the same two. The writer counts the numbers in memory
+// and puts the last into its own row of writers with each transaction, so a reader that
+// has seen a number there finds all entries up to it. Numbers of a request that failed
+// leave gaps. No transaction of a call touches a row that another writer's needs, unless
+// it is the same call or the same idempotency key.
 //
 // # The writer
 //
 // Each node has one goroutine that writes, on its own connection. As in the SQLite
 // store, concurrent Applies share a transaction; each that can fail runs inside a
-// savepoint. A group that consists only of finished calls is one message and one
-// transaction. Single-change Applies with a claim or a move also go in one message, and
+// savepoint. A group that consists only of finished calls and events is one message and
+// one transaction. Single-change Applies with a claim or a move also go in one message, and
 // only those that changed no row are then examined one by one.
 //
-//	queued -> taken -> [claims, moves], (savepoint -> changes -> release) -> [head, feed rows, NOTIFY, COMMIT] -> answered
+//	queued -> taken -> [claims, moves], (savepoint -> changes -> release) -> [writer, calls, events, (head, feed rows, NOTIFY), COMMIT] -> answered
 //
 // If the connection is lost during a COMMIT, its outcome is unknown. The first
-// statement of each transaction therefore advances the writer's number in its row of
+// statement of the last message therefore advances the writer's number in its row of
 // writers by one. A new connection reads that row, which waits for a transaction that
 // is still open, and skips one number, so that anything from the old connection that
 // has not yet reached the server fails. Then the group is known to be committed, or is
@@ -42,13 +49,14 @@
 //
 // # Readers
 //
-// A node passes its own commits directly to its watchers if no other node committed in
-// between. A follower fetches everything else when a notification names a number that
-// is not there yet, and every pollInterval in case a notification was lost. While the
-// database is unreachable, watchers wait, and then continue where they were.
+// A node passes its own commits directly to its watchers, those of the feed if no other
+// node committed in between. A follower fetches everything else of the feed when a
+// notification names a number that is not there yet, when a commit of this node saw one,
+// and every pollInterval in case a notification was lost. While the database is
+// unreachable, watchers wait, and then continue where they were.
 //
-// The table invocations is written in the same transaction as the feed, so reads see
-// every Apply that has returned, on any node.
+// The table invocations is written in the same transaction, so reads see every Apply that
+// has returned, on any node.
 //
 // # Text
 //

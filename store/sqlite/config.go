@@ -31,13 +31,13 @@ type Config struct {
 	// WALBytes is the size above which the write-ahead log is truncated; default 64
 	// MiB.
 	WALBytes int64
-	// FeedKeep is how long changes of calls stay in the feed; default 7 days. The
-	// newest feedKeepRows stay whatever their age; changes of the catalogue and of keys
-	// stay forever.
+	// FeedKeep is how long ended calls stay in the journal; default 7 days. The newest
+	// feedKeepRows stay whatever their age. Changes of the catalogue and of keys stay in
+	// the feed forever.
 	FeedKeep time.Duration
 	// feedKeepRows default 100,000.
 	feedKeepRows int64
-	// EventKeep is how long events stay in the feed; default 90 days.
+	// EventKeep is how long events and changes of items stay; default 90 days.
 	EventKeep time.Duration
 	// InvocationKeep is how long records of ended calls stay; default 30 days.
 	InvocationKeep time.Duration

@@ -11,18 +11,18 @@
 //
 // Apply prepares its changes (checks, encoding) in the caller, queues them and waits.
 // One goroutine takes everything queued and commits it in one transaction. Each Apply
-// that can fail runs inside a savepoint. Feed rows are collected in memory and inserted
-// together just before COMMIT, so a failed Apply leaves neither rows nor sequence
-// numbers, and the sequence has no gaps of its own.
+// that can fail runs inside a savepoint. Rows of the feed and of the journal are collected
+// in memory and inserted together just before COMMIT, so a failed Apply leaves neither rows
+// nor sequence numbers, and the sequences have no gaps of their own.
 //
-//	queued -> taken -> (savepoint -> changes -> release) -> feed rows -> COMMIT -> published -> answered
+//	queued -> taken -> (savepoint -> changes -> release) -> feed and journal -> COMMIT -> published -> answered
 //
 // The writer's in-memory state (head, ring, rows still to be indexed) changes only
 // after COMMIT has succeeded.
 //
-// # The feed and the index
+// # The journal and the index
 //
-// A call that has ended when it is recorded costs one narrow feed row. The table
+// A call that has ended when it is recorded costs one narrow row of the journal. The table
 // invocations follows: the writer copies such rows there in batches, between groups,
 // and the mark "indexed" records its progress. Rows not yet copied are also in memory,
 // up to a limit, so a claim still sees that an id is taken, and a reader makes the
