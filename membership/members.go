@@ -29,11 +29,8 @@ type Config struct {
 	// Place names the data directory and the machine, if a process there is certainly the
 	// only one that is alive (datadir.Identity); "" if that is not known.
 	Place string
-	// URL is where peers reach this node, "" until it listens; nil if they never do.
-	URL func() string
-	// Facts are what nodes compare or show; no secrets. It is asked at each beat and must
-	// not block.
-	Facts func() map[string]any
+	// URL is where peers reach this node, "" while they do not; nil if they never do.
+	URL   func() string
 	Clock func() time.Time // of the node; default time.Now
 	Log   *slog.Logger     // default: nothing is logged
 }
@@ -51,6 +48,8 @@ type Members struct {
 	leader context.Context    // ends with yield
 
 	mu      sync.Mutex
+	facts   func() any // see Tell
+	beaten  func()
 	nodes   []toolkeep.NodeState // of the last beat
 	heard   time.Time            // when that was sent
 	ahead   time.Duration        // of the store's clock
@@ -127,14 +126,10 @@ func (m *Members) self() toolkeep.NodeState {
 	if m.c.URL != nil {
 		n.URL = m.c.URL()
 	}
-	facts := make(map[string]any)
-	if m.c.Facts != nil {
-		maps.Copy(facts, m.c.Facts())
-	}
-	if m.c.Place != "" {
-		facts[place] = m.c.Place
-	}
-	data, err := json.Marshal(facts)
+	m.mu.Lock()
+	facts := m.facts
+	m.mu.Unlock()
+	data, err := m.data(facts)
 	if err == nil && len(data) > toolkeep.MaxNodeData {
 		err = fmt.Errorf("%d bytes, %d are allowed", len(data), toolkeep.MaxNodeData)
 	}
@@ -144,6 +139,34 @@ func (m *Members) self() toolkeep.NodeState {
 	}
 	n.Data = data
 	return n
+}
+
+// data has the facts and the place.
+func (m *Members) data(facts func() any) ([]byte, error) {
+	all := make(map[string]any)
+	if facts != nil {
+		raw, err := json.Marshal(facts())
+		if err == nil {
+			err = json.Unmarshal(raw, &all)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if m.c.Place != "" {
+		all[place] = m.c.Place
+	}
+	return json.Marshal(all)
+}
+
+// Tell sets what nodes compare or show: facts gives what has the JSON of an object, without
+// secrets; it is asked often and must not block. beaten is called after each beat. Tell beats
+// once itself.
+func (m *Members) Tell(ctx context.Context, facts func() any, beaten func()) {
+	m.mu.Lock()
+	m.facts, m.beaten = facts, beaten
+	m.mu.Unlock()
+	m.beat(ctx)
 }
 
 func (m *Members) beating() {
@@ -161,6 +184,16 @@ func (m *Members) beating() {
 
 // beat tells the others about this node and notes what they say.
 func (m *Members) beat(ctx context.Context) {
+	m.exchange(ctx)
+	m.mu.Lock()
+	beaten := m.beaten
+	m.mu.Unlock()
+	if beaten != nil {
+		beaten()
+	}
+}
+
+func (m *Members) exchange(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, beatLimit)
 	defer cancel()
 	asked, sent := m.c.Clock(), time.Now()

@@ -171,10 +171,15 @@ func TestNodesKnowEachOther(t *testing.T) {
 		s.ahead = 7 * time.Second
 		url := ""
 		ca := self("a", "1")
-		ca.URL, ca.Facts = func() string { return url }, func() map[string]any { return map[string]any{"seal": "x"} }
+		ca.URL = func() string { return url }
 		a, b := start(t, s, ca), start(t, s, self("b", "1"))
 		if names(a) != "a/1" || names(b) != "a/1 b/1" {
 			t.Errorf("a knows %q, b %q", names(a), names(b))
+		}
+		beats := 0
+		a.Tell(t.Context(), func() any { return map[string]any{"seal": "x"} }, func() { beats++ })
+		if beats != 1 {
+			t.Errorf("%d beats were told of, want that of Tell", beats)
 		}
 		url = "http://a:1"
 		time.Sleep(2*beatEvery + time.Millisecond)
@@ -424,9 +429,8 @@ func TestEvery(t *testing.T) {
 func TestTooMuchToSay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
-		c := self("a", "1")
-		c.Facts = func() map[string]any { return map[string]any{"x": strings.Repeat("x", toolkeep.MaxNodeData)} }
-		a := start(t, s, c)
+		a := start(t, s, self("a", "1"))
+		a.Tell(t.Context(), func() any { return map[string]any{"x": strings.Repeat("x", toolkeep.MaxNodeData)} }, func() {})
 		if list, _ := a.Live(); len(list) != 1 || len(list[0].Data) > 100 {
 			t.Errorf("it says %v", list)
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/control/nodes"
 	"github.com/toolkeep/toolkeep/datadir"
 	"github.com/toolkeep/toolkeep/membership"
 )
@@ -19,7 +20,7 @@ const (
 )
 
 // workBlobs is the removal of old blobs, in the folder that this node has.
-func (n *Node) workBlobs() string { return "blobs.sweep" }
+func (n *Node) workBlobs() string { return "blobs.sweep " + n.blobs.ID() }
 
 // buildMembers gives the node its name and makes it one among the others.
 func (n *Node) buildMembers(context.Context) (err error) {
@@ -30,17 +31,9 @@ func (n *Node) buildMembers(context.Context) (err error) {
 	}
 	n.members = membership.New(membership.Config{
 		Self:  toolkeep.NodeState{Name: n.name, Run: uuid.NewString(), Version: cmp.Or(n.config.Service.Version, n.options.Version), StartedAt: n.now()},
-		Place: datadir.Identity(n.config.Data), URL: n.peerURL, Clock: n.options.Clock, Log: n.logger("nodes"),
+		Place: datadir.Identity(n.config.Data), URL: func() string { return n.config.HTTP.Peer(n.URL()) }, Clock: n.options.Clock, Log: n.logger("nodes"),
 	})
 	return nil
-}
-
-// peerURL is where the other nodes reach this one, "" until it listens.
-func (n *Node) peerURL() string {
-	if at := n.URL(); at != "" {
-		return n.config.HTTP.Peer(at)
-	}
-	return ""
 }
 
 // leads tells whether this node does a work.
@@ -56,5 +49,13 @@ func (n *Node) startLeading(context.Context) error {
 	return nil
 }
 
-// Members is this node among those of its store.
-func (n *Node) Members() *membership.Members { return n.members }
+// buildAgreement compares this node with the others, now and at each beat.
+func (n *Node) buildAgreement(ctx context.Context) error {
+	n.agreement = nodes.NewAgreement(nodes.AgreementConfig{Members: n.members, Log: n.logger("nodes"),
+		OpensStore: func(ctx context.Context) error { return n.sealer.OpensStore(ctx, n.store) }})
+	n.members.Tell(ctx, func() any {
+		ids := n.sealer.IDs()
+		return nodes.Facts{Seals: ids[0], Opens: ids, Blobs: n.blobs.ID()}
+	}, n.agreement.Look)
+	return nil
+}

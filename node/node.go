@@ -78,10 +78,11 @@ type Options struct {
 
 // Node is a running Toolkeep.
 type Node struct {
-	config  *config.Config
-	options Options
-	name    string // survives a restart; in the database's list of sessions
-	members *membership.Members
+	config    *config.Config
+	options   Options
+	name      string // survives a restart; in the database's list of sessions
+	members   *membership.Members
+	agreement *nodes.Agreement
 
 	unlock  func() // releases the data directory
 	redact  *redact.Redactor
@@ -184,6 +185,7 @@ func (n *Node) parts(opening context.Context) []part {
 		{"search", n.buildSearch, n.closeSearch},
 		{"versions", n.startCatalog, nil},
 		{"result cache", n.buildResults, func() { n.recall.Stop() }},
+		{"agreement", n.buildAgreement, nil},
 		{"telemetry", n.buildTelemetry, nil},
 		{"overlays", n.buildContexts, func() { n.contexts.Stop() }},
 		{"calls", n.buildPipeline, func() { n.pipeline.Stop() }},
@@ -340,6 +342,8 @@ func (n *Node) buildTelemetry(context.Context) (err error) {
 	n.health = telemetry.NewHealth(telemetry.HealthConfig{Version: version, Log: n.logger("health"), Clock: n.options.Clock})
 	n.health.Add(telemetry.Component{Name: "store", Required: true, Grace: n.config.Catalog.StaleFor, Check: n.storeHealth})
 	n.health.Add(telemetry.Component{Name: "nodes", Required: true, Check: n.members.Health, Details: func() any { return nodes.Briefs(n.members) }})
+	n.health.Add(telemetry.Component{Name: "agreement", Required: true, Check: n.agreement.Ready, Details: func() any { return n.agreement.Differences() }})
+	n.health.Add(telemetry.Component{Name: "differences", Check: n.agreement.Health})
 	n.health.Add(telemetry.Component{Name: "record_spool", Check: func(context.Context) error { return n.pipeline.RecordHealth() }})
 	n.health.Add(telemetry.Component{Name: "file_descriptors", Check: func(ctx context.Context) error { return n.faces.listeners.Health(ctx) }})
 	if n.access.TakesTokens() {

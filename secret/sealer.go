@@ -325,6 +325,14 @@ func (s *Sealer) Newest() string {
 	return hex.EncodeToString(id[:])
 }
 
+// IDs returns the ids of all keys, the sealing one first. An id is a hash that reveals nothing of its key.
+func (s *Sealer) IDs() (ids []string) {
+	for _, k := range s.keys() {
+		ids = append(ids, hex.EncodeToString(k.id[:]))
+	}
+	return ids
+}
+
 // Keys returns the number of keys.
 func (s *Sealer) Keys() int { return len(*s.ring.Load()) }
 

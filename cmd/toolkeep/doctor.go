@@ -6,15 +6,20 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/config"
 	"github.com/toolkeep/toolkeep/control/doctor"
+	"github.com/toolkeep/toolkeep/control/nodes"
 	"github.com/toolkeep/toolkeep/control/secrets"
 	"github.com/toolkeep/toolkeep/datadir"
 	"github.com/toolkeep/toolkeep/secret"
+	"github.com/toolkeep/toolkeep/store/blob"
 	"github.com/toolkeep/toolkeep/store/postgres"
 	"github.com/toolkeep/toolkeep/store/sqlite"
 )
@@ -88,10 +93,39 @@ func doctorConfig(c *config.Config) doctor.Config {
 		CheckSeal: func(check []byte) (bool, error) {
 			return secrets.CheckSeal(secrets.SealConfig{Data: c.Data, KeyFile: c.Secrets.SealKey, Keys: c.Secrets.SealKeys}, check)
 		}}
+	of.Compare = func(live []toolkeep.NodeState) []doctor.Finding { return compareNodes(c, live) }
 	if c.GRPC.Enabled() {
 		of.Listeners = append(of.Listeners, doctor.Listener{Name: "grpc.addr", Addr: c.GRPC.Addr})
 	}
 	return of
+}
+
+// compareNodes finds what the settings have otherwise than the nodes that live.
+func compareNodes(c *config.Config, live []toolkeep.NodeState) (found []doctor.Finding) {
+	seal := secrets.SealConfig{Data: c.Data, KeyFile: c.Secrets.SealKey, Keys: c.Secrets.SealKeys}
+	facts := nodes.Facts{Blobs: blob.ReadID(c.BlobDir())}
+	facts.Opens, _ = secrets.KeyIDs(seal) // keyFiles says what is wrong with them
+	if c.Vault.TransitKey != "" {
+		facts.Opens = append([]string{"transit/" + c.Vault.TransitKey}, facts.Opens...)
+	}
+	if len(facts.Opens) > 0 {
+		facts.Seals = facts.Opens[0]
+	}
+	self := toolkeep.NodeState{Name: c.Node.Name, Version: cmp.Or(c.Service.Version, version)}
+	if self.Name == "" {
+		raw, _ := os.ReadFile(filepath.Join(c.Data, datadir.NodeFile)) // a new node has none
+		self.Name = strings.TrimSpace(string(raw))
+	}
+	var err error
+	if self.Data, err = json.Marshal(facts); err != nil {
+		return []doctor.Finding{{Check: "nodes", State: doctor.Fail, Found: err.Error()}}
+	}
+	// sealFault compares the key with the store's.
+	for _, d := range nodes.Compare(&self, live, func() error { return nil }) {
+		state := map[string]string{nodes.Differs: doctor.OK, nodes.Warn: doctor.Warn, nodes.Fail: doctor.Fail}[d.State]
+		found = append(found, doctor.Finding{Check: "nodes", State: state, Found: d.Text})
+	}
+	return found
 }
 
 // storeOf is the store of the settings.

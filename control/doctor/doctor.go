@@ -31,8 +31,8 @@ const (
 	diskWarn   = 1 << 30
 	diskFail   = 100 << 20
 	lagWarn    = 10_000 // recorded calls
-	clockWarn  = time.Second
-	clockFail  = 5 * time.Second // leases of calls are renewed within this time
+	clockWarn  = 2 * time.Second
+	clockFail  = 10 * time.Second // a node is not ready then
 	expiryWarn = 14 * 24 * time.Hour
 	askTimeout = 5 * time.Second // per request, also to PostgreSQL
 )
@@ -64,9 +64,10 @@ type File struct {
 
 // Server is what a shared database says of itself.
 type Server struct {
-	Server                string        // version of PostgreSQL
-	Schema, Newest, Floor int64         // versions of the schema: its own, the newest that this program supports, the oldest that may use it
-	Ahead, Within         time.Duration // how far its clock is ahead of this machine's, give or take Within
+	Server                string               // version of PostgreSQL
+	Schema, Newest, Floor int64                // versions of the schema: its own, the newest that this program supports, the oldest that may use it
+	Ahead, Within         time.Duration        // how far its clock is ahead of this machine's, give or take Within
+	Nodes                 []toolkeep.NodeState // that live
 }
 
 // Store reads the store of the settings past what serves it.
@@ -92,7 +93,9 @@ type Config struct {
 	ClientCA      bool   // the server asks clients for certificates
 	Version       string // of this program
 
-	Store     Store
+	Store Store
+	// Compare finds what the settings have otherwise than the nodes that live.
+	Compare   func(live []toolkeep.NodeState) []Finding
 	ServerTLS func() error // reads the files of TLS as a server would
 	CheckSeal func(check []byte) (known bool, err error)
 	// Certificate is shown to a server that asks for one; HasCertificate says whether
@@ -325,6 +328,14 @@ func (d *doctor) postgres(ctx context.Context) {
 	}
 	d.add("clock", state, advice, "the database's clock is %s off this machine's, give or take %s",
 		info.Ahead.Round(time.Millisecond), max(info.Within, time.Millisecond).Round(time.Millisecond))
+	if d.c.Compare == nil {
+		return
+	}
+	if found := d.c.Compare(info.Nodes); len(found) > 0 {
+		d.found = append(d.found, found...)
+	} else {
+		d.add("nodes", "ok", "", "%d live, and agree with the settings", len(info.Nodes))
+	}
 }
 
 // keyFiles checks the files that only their owner may access.

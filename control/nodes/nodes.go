@@ -43,11 +43,14 @@ func List(p *toolkeep.Principal, m Members) ([]Node, time.Duration, error) {
 	live, age := m.Live()
 	list := make([]Node, len(live))
 	for i, n := range live {
-		list[i] = Node{Name: n.Name, Self: n.Name+"/"+n.Run == m.Owner(), Version: n.Version, URL: n.URL, StartedAt: n.StartedAt.UTC(), SeenAt: n.SeenAt.UTC(),
+		list[i] = Node{Name: n.Name, Self: owns(m, &n), Version: n.Version, URL: n.URL, StartedAt: n.StartedAt.UTC(), SeenAt: n.SeenAt.UTC(),
 			Leads: append([]string{}, n.Leads...), Facts: n.Data}
 	}
 	return list, age, nil
 }
+
+// owns tells whether n is the node that is asked.
+func owns(m Members, n *toolkeep.NodeState) bool { return n.Name+"/"+n.Run == m.Owner() }
 
 // Briefs is what health shows of the nodes.
 func Briefs(m Members) []Brief {

@@ -31,6 +31,26 @@ const byTransit = 2
 // Keys are the keys of this server.
 func (s *Sealer) Keys() *secret.Sealer { return s.keys }
 
+// IDs are those of the keys that open, the one that seals first. They reveal nothing of
+// the keys.
+func (s *Sealer) IDs() []string {
+	ids := s.keys.IDs()
+	if s.transit != nil {
+		ids = append([]string{"transit/" + s.transit.Key()}, ids...)
+	}
+	return ids
+}
+
+// OpensStore is an error if the keys do not open the store's check. A Vault that does not
+// answer is no error.
+func (s *Sealer) OpensStore(ctx context.Context, store secret.Documents) error {
+	check, err := readCheck(ctx, store)
+	if err != nil || check.Body == nil {
+		return err
+	}
+	return (&opening{Sealer: s}).unlessAway(secret.OpenCheck(s, check.Body))
+}
+
 // Seal implements secret.Sealing.
 func (s *Sealer) Seal(plain, context []byte) ([]byte, error) {
 	if s.transit != nil {
@@ -157,6 +177,16 @@ func CheckSeal(c SealConfig, body []byte) (known bool, err error) {
 		return true, o.refuse(fault, made)
 	}
 	return true, nil
+}
+
+// KeyIDs are the IDs of the Sealer that OpenSealer would make, as far as there is a key. It
+// makes none and asks no Vault. E3403.
+func KeyIDs(c SealConfig) ([]string, error) {
+	o := &opening{c, &Sealer{}}
+	if made, err := o.readKeys(); made || err != nil {
+		return nil, err
+	}
+	return o.IDs(), nil
 }
 
 // readCheck reads the document that tells with which keys the store is sealed; it has

@@ -45,6 +45,7 @@ type Dir struct {
 	root  string
 	max   int64
 	clock func() time.Time
+	id    string
 }
 
 // meta is the metadata document of a blob.
@@ -68,8 +69,59 @@ func Open(dir string) (*Dir, error) {
 	if err := os.Chmod(root, 0o700); err != nil {
 		return nil, fmt.Errorf("blob: %w", err)
 	}
-	return &Dir{root: root, max: MaxBytes, clock: time.Now}, nil
+	d := &Dir{root: root, max: MaxBytes, clock: time.Now}
+	if d.id, err = d.identify(); err != nil {
+		return nil, fmt.Errorf("blob: %w", err)
+	}
+	return d, nil
 }
+
+// identity is the file that tells one directory from another, for processes that share one.
+const identity = "folder.id"
+
+// ID names the directory, whatever path leads to it.
+func (d *Dir) ID() string { return d.id }
+
+// ReadID reads the ID of a directory without making one; "" where it has none.
+func ReadID(dir string) string {
+	raw, err := os.ReadFile(filepath.Join(dir, identity))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(raw))
+}
+
+// identify reads the id, or makes it; of several processes the first one's counts.
+func (d *Dir) identify() (string, error) {
+	path := filepath.Join(d.root, identity)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err == nil {
+		id := uuid.NewString()
+		_, err = f.WriteString(id)
+		return id, errors.Join(err, f.Close())
+	}
+	if !errors.Is(err, fs.ErrExist) {
+		return "", err
+	}
+	for try := 0; ; try++ {
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			return "", err
+		}
+		if id, err := uuid.Parse(strings.TrimSpace(string(raw))); err == nil {
+			return id.String(), nil
+		}
+		if try == identityTries {
+			return "", fmt.Errorf("%s holds no id; remove it, and the next start makes another", path)
+		}
+		time.Sleep(identityPause) // another process writes it
+	}
+}
+
+const (
+	identityTries = 20
+	identityPause = 50 * time.Millisecond
+)
 
 // Put stores the content of r under a new id. Of b it takes Tenant (required), Subject
 // and ContentType, and returns b with ID, Bytes and CreatedAt. More than MaxBytes is

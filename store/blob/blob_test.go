@@ -52,7 +52,7 @@ func get(t *testing.T, d *Dir, id string) (toolkeep.Blob, string) {
 func files(t *testing.T, d *Dir) (names []string) {
 	t.Helper()
 	err := filepath.WalkDir(d.root, func(p string, e fs.DirEntry, err error) error {
-		if err == nil && !e.IsDir() {
+		if err == nil && !e.IsDir() && e.Name() != identity {
 			names = append(names, p)
 		}
 		return err
@@ -61,6 +61,40 @@ func files(t *testing.T, d *Dir) (names []string) {
 		t.Fatal(err)
 	}
 	return names
+}
+
+// TestID: one directory has one id, also for processes that open it first at once, and another
+// directory another.
+func TestID(t *testing.T) {
+	dir, other := filepath.Join(t.TempDir(), "blobs"), filepath.Join(t.TempDir(), "blobs")
+	ids := make([]string, 8)
+	var all sync.WaitGroup
+	for i := range ids {
+		all.Go(func() {
+			d, err := Open(dir)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			ids[i] = d.ID()
+		})
+	}
+	all.Wait()
+	for _, id := range ids {
+		if id == "" || id != ids[0] || ReadID(dir) != id {
+			t.Fatalf("one directory is %q", ids)
+		}
+	}
+	d, err := Open(other)
+	if err != nil || d.ID() == ids[0] || ReadID(t.TempDir()) != "" {
+		t.Errorf("another directory is %q, too: %v", d.ID(), err)
+	}
+	if err := os.WriteFile(filepath.Join(other, identity), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(other); err == nil || !strings.Contains(err.Error(), identity) {
+		t.Errorf("a damaged id: %v", err)
+	}
 }
 
 func TestPutAndOpen(t *testing.T) {

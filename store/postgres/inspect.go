@@ -9,16 +9,19 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/pressly/goose/v3"
+
+	"github.com/toolkeep/toolkeep"
 )
 
 // Info is the result of Inspect.
 type Info struct {
-	Server string        // PostgreSQL version
-	Schema int64         // schema version, 0 without a schema
-	Newest int64         // newest schema version known to this program
-	Floor  int64         // oldest schema version that a program must know to use the database
-	Ahead  time.Duration // how far the server's clock is ahead of this machine's
-	Within time.Duration // uncertainty of Ahead
+	Server string               // PostgreSQL version
+	Schema int64                // schema version, 0 without a schema
+	Newest int64                // newest schema version known to this program
+	Floor  int64                // oldest schema version that a program must know to use the database
+	Ahead  time.Duration        // how far the server's clock is ahead of this machine's
+	Within time.Duration        // uncertainty of Ahead
+	Nodes  []toolkeep.NodeState // that live
 }
 
 // Inspect connects once and reads; it changes nothing.
@@ -56,6 +59,9 @@ func Inspect(ctx context.Context, dsn string) (info Info, err error) {
 	if err := conn.QueryRow(ctx, "SELECT coalesce(max(version_id), 0) FROM "+versionTable).Scan(&info.Schema); err != nil {
 		return info, fmt.Errorf("postgres: read the schema version: %w", err)
 	}
+	if info.Nodes, err = inspectNodes(ctx, conn); err != nil {
+		return info, fmt.Errorf("postgres: read the nodes: %w", err)
+	}
 	if info.Schema <= info.Newest {
 		return info, nil
 	}
@@ -63,6 +69,20 @@ func Inspect(ctx context.Context, dsn string) (info Info, err error) {
 		return info, fmt.Errorf("postgres: read which versions the schema allows: %w", err)
 	}
 	return info, nil
+}
+
+// inspectNodes reads the nodes that live; a schema of earlier versions has none.
+func inspectNodes(ctx context.Context, conn *pgx.Conn) ([]toolkeep.NodeState, error) {
+	var there bool
+	if err := conn.QueryRow(ctx, "SELECT to_regclass('leads') IS NOT NULL").Scan(&there); err != nil || !there {
+		return nil, err
+	}
+	rows, err := conn.Query(ctx, `SELECT `+nodeColumns+` FROM nodes AS n WHERE seen > statement_timestamp() - $1 * interval '1 millisecond' ORDER BY name LIMIT 1000`,
+		float64(toolkeep.NodeGone.Milliseconds()))
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (toolkeep.NodeState, error) { return scanNode(row) })
 }
 
 // ReadDocument connects once and reads the body of a document of no tenant.
