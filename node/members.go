@@ -17,6 +17,7 @@ const (
 	workSweep     = "calls.sweep"     // lapsed leases, passed deadlines, results that nobody fetched
 	workRetention = "store.retention" // rows past their time
 	workVectors   = "vectors.sweep"   // vectors that nobody uses
+	// usage.Work is another one.
 )
 
 // workBlobs is the removal of old blobs, in the folder that this node has.
@@ -41,7 +42,13 @@ func (n *Node) leads(work string) func() bool {
 	return func() bool { return n.members.Leads(work) }
 }
 
-// startLeading asks for all works. River elects a leader for the queue's own upkeep itself.
+// shared reports whether other nodes live.
+func (n *Node) shared() bool {
+	live, _ := n.members.Live()
+	return len(live) > 1
+}
+
+// startLeading asks for these works. River elects a leader for the queue's own upkeep itself.
 func (n *Node) startLeading(context.Context) error {
 	for _, work := range []string{workSweep, workRetention, workVectors, n.workBlobs()} {
 		n.members.Lead(work, nil)

@@ -22,10 +22,10 @@ import (
 // buildUsage makes what learns from how tools are used.
 func (n *Node) buildUsage(context.Context) error {
 	c := n.config.Search
-	n.usage = usage.New(usage.Config{Store: usage.FromFeed(n.store), Clean: n.redact.All().Clean,
+	n.usage = usage.New(usage.Config{Store: n.store, Clean: n.redact.All().Clean,
 		NoHistory: c.History == "off", Learning: usage.Learning(c.Learning),
 		Weights: c.Weights(), Keep: c.HistoryKeep, Every: usage.JobEvery(n.config.Store.KeepFeed),
-		Node: n.name, Clock: n.options.Clock, Log: n.logger("usage")})
+		Lead: n.members.Lead, Shared: n.shared, Node: n.name, Clock: n.options.Clock, Log: n.logger("usage")})
 	return nil
 }
 

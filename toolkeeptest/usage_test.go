@@ -205,29 +205,33 @@ func TestUsageOverARestart(t *testing.T) {
 	}
 }
 
-// TestUsageOnTwoNodes: each node knows what the other executed.
+// TestUsageOnTwoNodes: a node takes feedback on a search that the other made, and knows then what
+// the other executed; without that it knows it within about a minute.
 func TestUsageOnTwoNodes(t *testing.T) {
 	t.Parallel()
 	nodes := cluster(t, 2)
 	one, two := nodes[0], nodes[1]
 	publishSome(one)
 	key := one.Key("default", "ann", "agent")
-	here, there := user{t, one, key, "s-1", ""}, user{t, two, key, "s-1", ""}
 	two.AwaitKey("default", key)
-	waitUntil(t, "the second node has the tools", func() bool {
-		status, body := there.do("GET", "/api/v1/tools/retrieval/search?q=send+a+message", "")
-		return status == 200 && strings.Contains(body, "chat.post")
-	})
-	f, _ := here.search("q=send+a+message")
-	here.call("chat.post")
-	waitUntil(t, "the conversation is known there", func() bool {
-		_, ids := there.search("strategy=session&q=anything+else")
-		return len(ids) == 1 && ids[0] == "chat.post"
-	})
-	waitUntil(t, "feedback is taken there", func() bool {
-		status, _ := there.do("POST", "/api/v1/tools/retrieval/feedback", fmt.Sprintf(`{"retrievalId":%q,"toolSelected":"chat.post","relevance":1}`, f.Data.Metadata.RetrievalID))
-		return status == 200
-	})
+	for _, way := range [][2]*toolkeeptest.Toolkeep{{one, two}, {two, one}} { // one of them leads
+		session := "s-" + way[0].URL()
+		here, there := user{t, way[0], key, session, ""}, user{t, way[1], key, session, ""}
+		waitUntil(t, "the second node has the tools", func() bool {
+			status, body := there.do("GET", "/api/v1/tools/retrieval/search?q=send+a+message", "")
+			return status == 200 && strings.Contains(body, "chat.post")
+		})
+		f, _ := here.search("q=send+a+message")
+		here.call("chat.post")
+		waitUntil(t, "feedback is taken there", func() bool { // the record of the search is written within a second
+			status, _ := there.do("POST", "/api/v1/tools/retrieval/feedback", fmt.Sprintf(`{"retrievalId":%q,"toolSelected":"chat.post","relevance":1}`, f.Data.Metadata.RetrievalID))
+			return status == 200
+		})
+		waitUntil(t, "the conversation is known there", func() bool {
+			_, ids := there.search("strategy=session&q=anything+else")
+			return len(ids) == 1 && ids[0] == "chat.post"
+		})
+	}
 }
 
 // TestPersonsBehindOneKey: the persons behind one agent share no history, no feedback and no report, over every face.

@@ -33,19 +33,19 @@ func onEveryStore(t *testing.T, run func(t *testing.T, l *life, one, two Store))
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = s.Close() })
-		run(t, l, FromFeed(s), FromFeed(s))
+		run(t, l, s, s)
 	})
 	t.Run("postgres", func(t *testing.T) {
-		dsn := pgtest.Start(t).NewDatabase(t)
+		dsn, l := pgtest.Start(t).NewDatabase(t), lived(t)
 		open := func(node string) Store {
-			s, err := postgres.Open(t.Context(), postgres.Config{DSN: dsn, Node: node})
+			s, err := postgres.Open(t.Context(), postgres.Config{DSN: dsn, Node: node, Clock: l.clock})
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = s.Close() })
-			return FromFeed(s)
+			return s
 		}
-		run(t, lived(t), open("one"), open("two"))
+		run(t, l, open("one"), open("two"))
 	})
 }
 
@@ -108,7 +108,7 @@ func TestCheckpointCutShort(t *testing.T) {
 			live(10)
 			next := start(t, one, fmt.Sprint("after", at), l.clock)
 			settle(t, one, steady, next)
-			if a, b := steady.dump(t), next.dump(t); a != b {
+			if a, b := steady.known(t), next.known(t); a != b {
 				t.Fatalf("killed after %d changes: %s", at, firstDiff(a, b))
 			}
 			if next.head.Revision < 2 {
@@ -196,7 +196,7 @@ func TestCheckpointOfOldFormat(t *testing.T) {
 		}
 		b := start(t, two, "b", l.clock)
 		settle(t, two, a, b)
-		if x, y := a.dump(t), b.dump(t); x != y || len(x) < 2000 {
+		if x, y := a.known(t), b.known(t); x != y || len(x) < 2000 {
 			t.Errorf("they know different things:\n%s", firstDiff(x, y))
 		}
 	})
@@ -239,7 +239,7 @@ func TestCheckpointsRace(t *testing.T) {
 		}
 		last := start(t, one, "last", l.clock)
 		settle(t, one, last)
-		if x, y := nodes[0].dump(t), last.dump(t); x != y {
+		if x, y := nodes[0].known(t), last.known(t); x != y {
 			t.Errorf("they know different things:\n%s", firstDiff(x, y))
 		}
 		if err := last.Checkpoint(t.Context()); err != nil {

@@ -11,6 +11,9 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
+// Work is what one node does for all: it reads what the others wrote, and writes checkpoints.
+const Work = "usage.journal"
+
 const (
 	readEvery = time.Second // how often the leader reads the journal
 	readMost  = 500         // entries at once
@@ -37,8 +40,11 @@ func (u *Usage) unlock() { <-u.reading }
 // foldOwn folds the entries of this process as they are committed, until ctx ends.
 func (u *Usage) foldOwn(ctx context.Context) {
 	own := u.c.Store.JournalWriter()
-	if u.c.Lead == nil {
-		_ = u.catchUp(ctx) // lead does it too and logs: what earlier runs wrote is then read once
+	u.mu.RLock()
+	earlier := u.state.position[own] > 0
+	u.mu.RUnlock()
+	if earlier { // also of an earlier run: it is read once, as the leader does
+		_ = u.catchUp(ctx)
 	}
 	for ctx.Err() == nil {
 		u.mu.RLock()

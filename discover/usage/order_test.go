@@ -43,6 +43,19 @@ func (u *Usage) counts(t testing.TB) string {
 	return strings.Join(out, "")
 }
 
+// known is all that is known, as text. Each node reads the entries of several writers in an order of
+// its own: then it is what does not depend on that.
+func (u *Usage) known(t testing.TB) string {
+	t.Helper()
+	u.mu.RLock()
+	writers := len(u.state.position)
+	u.mu.RUnlock()
+	if writers > 1 {
+		return u.counts(t)
+	}
+	return u.dump(t)
+}
+
 // choices is what must be the same, too, if no entry is read much later than those around it.
 func (u *Usage) choices(t testing.TB, tenant string) string {
 	t.Helper()

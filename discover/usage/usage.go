@@ -140,7 +140,7 @@ func (u *Usage) Start(ctx context.Context) error {
 		u.done.Go(func() { u.lead(run) })
 		return nil
 	}
-	u.c.Lead("usage", func(ctx context.Context) {
+	u.c.Lead(Work, func(ctx context.Context) {
 		ctx, end := context.WithCancel(ctx)
 		defer end()
 		defer context.AfterFunc(run, end)()
