@@ -18,6 +18,38 @@ const (
 	gcLook  = 250 * time.Millisecond
 )
 
+// A process that allocates less than idleRate for idleFor is idle. It gives the room above its live heap back to the
+// system, if it has allocated idleRoom since the last time: what an import or a start left behind.
+const (
+	idleRate = 1 << 20 // bytes a second
+	idleFor  = 5 * time.Second
+	idleRoom = 16 << 20 // bytes
+)
+
+// idleness notices when a process becomes idle.
+type idleness struct {
+	started, released uint64    // bytes allocated until the look that began the period, and until the last release
+	since             time.Time // of that look
+}
+
+// look is told the bytes that the process has ever allocated, and reports whether to release memory.
+func (i *idleness) look(allocated uint64, now time.Time) bool {
+	passed := now.Sub(i.since)
+	if float64(allocated-i.started) > idleRate*max(passed, time.Second).Seconds() {
+		i.started, i.since = allocated, now
+		return false
+	}
+	if passed < idleFor {
+		return false
+	}
+	i.started, i.since = allocated, now
+	if allocated-i.released < idleRoom {
+		return false
+	}
+	i.released = allocated
+	return true
+}
+
 // paceCollector adjusts GOGC until ctx ends.
 func paceCollector(ctx context.Context) {
 	if os.Getenv("GOGC") != "" {
@@ -26,7 +58,8 @@ func paceCollector(ctx context.Context) {
 	now := gcMost
 	debug.SetGCPercent(now)
 	go func() {
-		live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+		live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/heap/allocs:bytes"}}
+		idle := idleness{since: time.Now()}
 		tick := time.NewTicker(gcLook)
 		defer tick.Stop()
 		for {
@@ -36,6 +69,9 @@ func paceCollector(ctx context.Context) {
 			case <-tick.C:
 			}
 			metrics.Read(live)
+			if idle.look(live[1].Value.Uint64(), time.Now()) {
+				debug.FreeOSMemory()
+			}
 			want := gcPercent(live[0].Value.Uint64())
 			// Setting it stops the world briefly, so skip small changes.
 			if diff := want - now; diff > now/8 || -diff > now/8 {
