@@ -19,6 +19,10 @@ const (
 )
 
 // Tool is an immutable published version. A call keeps the Tool that it resolved to.
+//
+// It is whole, or an outline: then Raw is nil, Packed is not, and Manifest lacks the members that lists, searches and
+// contexts do not need (pack.Outline), above all the schemas. Catalog.Resolve and Describe return whole tools;
+// lists, snapshots, search and the feed have outlines.
 type Tool struct {
 	ID       string // namespace.name
 	Version  string // full SemVer 2.0.0
@@ -26,6 +30,21 @@ type Tool struct {
 	Digest   string // "sha256:" and 64 hex digits over the RFC 8785 form of the manifest
 	Manifest *Manifest
 	Raw      []byte // the manifest as RFC 8785 JSON
+	Packed   Packed // of an outline
+}
+
+// Packed has what an outline lacks.
+type Packed interface {
+	// Whole returns the whole tool of an outline.
+	Whole(outline *Tool) (*Tool, error)
+}
+
+// Whole returns the whole tool. E3003 if the stored manifest cannot be unpacked.
+func (t *Tool) Whole() (*Tool, error) {
+	if t.Packed == nil {
+		return t, nil
+	}
+	return t.Packed.Whole(t)
 }
 
 // Ref returns the exact reference, namespace.name@version.

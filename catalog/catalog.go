@@ -48,7 +48,7 @@ type Catalog struct {
 	maxActive   int
 	removeAfter time.Duration
 	home        string
-	defaults    Defaults
+	read        *reader
 
 	current atomic.Pointer[Snapshot]
 	ranges  ranges
@@ -69,7 +69,7 @@ type Catalog struct {
 func New(cfg Config) *Catalog {
 	c := &Catalog{
 		store: cfg.Store, load: cfg.Load, checkers: cfg.Checkers,
-		now: cfg.Clock, log: cfg.Log, maxActive: cfg.MaxActive, removeAfter: cfg.RemoveAfter, home: cfg.Home, defaults: cfg.Defaults,
+		now: cfg.Clock, log: cfg.Log, maxActive: cfg.MaxActive, removeAfter: cfg.RemoveAfter, home: cfg.Home, read: newReader(cfg.Defaults),
 	}
 	if c.now == nil {
 		c.now = time.Now
@@ -83,7 +83,7 @@ func New(cfg Config) *Catalog {
 	if c.removeAfter <= 0 {
 		c.removeAfter = 90 * 24 * time.Hour
 	}
-	c.current.Store(emptySnapshot(c.defaults))
+	c.current.Store(emptySnapshot(c.read))
 	return c
 }
 
@@ -128,7 +128,7 @@ func (c *Catalog) Start(ctx context.Context) error {
 	c.follower.reset(first.seq)
 	run, cancel := context.WithCancel(context.Background())
 	c.cancel = cancel
-	c.done.Go(func() { c.read(run, first.seq) })
+	c.done.Go(func() { c.follow(run, first.seq) })
 	c.done.Go(func() { c.build(run) })
 	if c.load != nil {
 		return nil
@@ -147,7 +147,7 @@ func (c *Catalog) Start(ctx context.Context) error {
 
 // first returns the snapshot of what Load returns.
 func (c *Catalog) first(ctx context.Context) (*Snapshot, error) {
-	s := emptySnapshot(c.defaults)
+	s := emptySnapshot(c.read)
 	if c.load == nil {
 		return s, nil
 	}

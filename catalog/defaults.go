@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"slices"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
@@ -16,7 +17,8 @@ type Defaults struct {
 	Coerce   bool               // result.coerce
 }
 
-// fill fills in what the manifest leaves out: what d sets, else the defaults of the manifest's schema.
+// fill fills in what the manifest leaves out: what d sets, else the defaults of the manifest's schema. It changes m
+// alone, not what m points to.
 func (d Defaults) fill(m *toolkeep.Manifest) {
 	orElse(&m.Category, "utility")
 	orElse(&m.Complexity, "low")
@@ -29,9 +31,7 @@ func (d Defaults) fill(m *toolkeep.Manifest) {
 	orElse(&x.CPUMillicores, 500)
 	orElse(&x.MemoryMB, 1024)
 
-	if m.Result == nil {
-		m.Result = new(toolkeep.ResultSpec)
-	}
+	m.Result = own(m.Result)
 	m.Result.StrictAsked = m.Result.Strict != nil && *m.Result.Strict
 	if d.Lenient {
 		orElse(&m.Result.Strict, new(false))
@@ -42,9 +42,7 @@ func (d Defaults) fill(m *toolkeep.Manifest) {
 	}
 	orElse(&m.Result.MaxOutputBytes, 2_000_000)
 
-	if m.Retry == nil {
-		m.Retry = new(toolkeep.RetrySpec)
-	}
+	m.Retry = own(m.Retry)
 	r := m.Retry
 	orElse(&r.MaxAttempts, d.Retry.MaxAttempts)
 	orElse(&r.BaseDelayMS, d.Retry.BaseDelayMS)
@@ -59,24 +57,35 @@ func (d Defaults) fill(m *toolkeep.Manifest) {
 	orElse(&r.MaxDelayMS, new(int64(32_000)))
 	orElse(&r.Jitter, "full")
 
-	if m.Cache == nil {
-		m.Cache = new(toolkeep.CacheSpec)
-	}
+	m.Cache = own(m.Cache)
 	orElse(&m.Cache.Policy, "none")
 	orElse(&m.Cache.TTLSeconds, int(d.CacheTTL/time.Second))
 	orElse(&m.Cache.TTLSeconds, 300)
 
 	if m.RateLimit != nil {
+		m.RateLimit = own(m.RateLimit)
 		orElse(&m.RateLimit.Algorithm, "token_bucket")
 	}
 	if m.Cost != nil {
+		m.Cost = own(m.Cost)
 		orElse(&m.Cost.Model, "fixed")
 	}
 	if m.Permissions != nil {
+		m.Permissions = own(m.Permissions)
+		m.Permissions.Filesystem = slices.Clone(m.Permissions.Filesystem)
 		for i := range m.Permissions.Filesystem {
 			orElse(&m.Permissions.Filesystem[i].Mode, "ro")
 		}
 	}
+}
+
+// own returns a copy of *p, or a zero value: a manifest's outline shares its members with others.
+func own[T any](p *T) *T {
+	if p == nil {
+		return new(T)
+	}
+	c := *p
+	return &c
 }
 
 func orElse[T comparable](field *T, value T) {

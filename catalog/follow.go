@@ -90,8 +90,8 @@ func (f *follower) reached(seq int64) {
 	}
 }
 
-// read follows the feed and resumes after a failure.
-func (c *Catalog) read(ctx context.Context, after int64) {
+// follow reads the feed and resumes after a failure.
+func (c *Catalog) follow(ctx context.Context, after int64) {
 	const shortest, longest = 50 * time.Millisecond, 5 * time.Second
 	pause := shortest
 	for ctx.Err() == nil {

@@ -165,10 +165,13 @@ func (c *Catalog) Highest(p *toolkeep.Principal, toolID string) *toolkeep.Tool {
 	if err != nil || len(all) == 0 {
 		return nil
 	}
-	return all[0].Tool
+	if t, err := all[0].Tool.Whole(); err == nil {
+		return t
+	}
+	return all[0].Tool // damaged: Publish refuses to compare with it
 }
 
-// Versions returns every version of a tool that visible admits, in every state, highest first.
+// Versions returns every version of a tool that visible admits, in every state, highest first, with outlines.
 //
 // Errors: E3001.
 func (c *Catalog) Versions(p *toolkeep.Principal, toolID string, visible func(*toolkeep.Tool) bool) ([]toolkeep.Version, error) {

@@ -16,6 +16,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/contracts"
+	"github.com/toolkeep/toolkeep/pack"
 	"github.com/toolkeep/toolkeep/schema"
 )
 
@@ -83,8 +84,8 @@ func parseTree(raw []byte) (any, error) {
 func DecodeManifest(raw []byte) (*toolkeep.Manifest, error) { return Defaults{}.decode(raw) }
 
 func (d Defaults) decode(raw []byte) (*toolkeep.Manifest, error) {
-	m := new(toolkeep.Manifest)
-	if err := json.Unmarshal(raw, m, json.WithUnmarshalers(exactNumbers)); err != nil {
+	m, err := pack.Decode(raw)
+	if err != nil {
 		return nil, err
 	}
 	shareRaw(m, raw)
@@ -93,7 +94,7 @@ func (d Defaults) decode(raw []byte) (*toolkeep.Manifest, error) {
 }
 
 // shareRaw points schemas and other raw values, which are most of a manifest, into raw instead of separate memory:
-// a catalogue keeps both.
+// a whole tool keeps both.
 func shareRaw(m *toolkeep.Manifest, raw []byte) {
 	dec := jsontext.NewDecoder(bytes.NewBuffer(raw))
 	if _, err := dec.ReadToken(); err != nil {
@@ -139,19 +140,6 @@ func rawMember(m *toolkeep.Manifest, name string) *stdjson.RawMessage {
 	}
 	return nil
 }
-
-// exactNumbers keeps numbers in untyped values as their text.
-var exactNumbers = json.UnmarshalFromFunc(func(dec *jsontext.Decoder, v *any) error {
-	if dec.PeekKind() != '0' {
-		return errors.ErrUnsupported
-	}
-	n, err := dec.ReadValue()
-	if err != nil {
-		return err
-	}
-	*v = stdjson.Number(string(n))
-	return nil
-})
 
 // invalid makes E3008 with the faults ordered by pointer.
 func invalid(id, version string, faults []toolkeep.Fault) *toolkeep.Error {

@@ -225,7 +225,7 @@ func (c *Catalog) parseAll(ctx context.Context, manifests [][]byte, tenant strin
 		if err := ctx.Err(); err != nil {
 			return nil, toolkeep.AsError(err)
 		}
-		t, err := c.defaults.parse(raw)
+		t, err := c.read.defaults.parse(raw)
 		if err != nil {
 			var e *toolkeep.Error
 			if !errors.As(err, &e) || e.Code != toolkeep.InvalidManifest {
@@ -337,11 +337,11 @@ func (pl *plan) add(tools []*toolkeep.Tool) error {
 	pl.results = make([]Published, len(tools))
 	coming := make([]incoming, len(tools))
 	for i, t := range tools {
-		v, err := pl.c.defaults.readVersion(toolkeep.Version{Tool: t})
+		v, err := pl.c.read.version(toolkeep.Version{Tool: t})
 		if err != nil { // ParseManifest has checked the version
 			return toolkeep.AsError(err)
 		}
-		coming[i] = incoming{i, v}
+		coming[i] = incoming{i, v, t}
 	}
 	slices.SortStableFunc(coming, func(a, b incoming) int {
 		if c := strings.Compare(a.v.Tool.ID, b.v.Tool.ID); c != 0 {
@@ -368,6 +368,7 @@ func (pl *plan) add(tools []*toolkeep.Tool) error {
 type incoming struct {
 	index int
 	v     *version
+	whole *toolkeep.Tool
 }
 
 // addTool plans the versions of one tool.
@@ -406,7 +407,7 @@ func (pl *plan) addTool(coming []incoming) error {
 func (pl *plan) addVersion(key *toolKey, e *entry, in incoming) (*entry, error) {
 	t := in.v.Tool
 	result := &pl.results[in.index]
-	*result = Published{ToolID: t.ID, Version: t.Version, Digest: t.Digest, Bump: "none", Warnings: warnUnhonoured(t)}
+	*result = Published{ToolID: t.ID, Version: t.Version, Digest: t.Digest, Bump: "none", Warnings: warnUnhonoured(in.whole)}
 	if e != nil {
 		for _, have := range e.versions {
 			if !have.sem.Equal(in.v.sem) {
@@ -422,7 +423,11 @@ func (pl *plan) addVersion(key *toolKey, e *entry, in incoming) (*entry, error) 
 	result.Bump = "new"
 	life := toolkeep.Lifecycle{State: toolkeep.Active, PublishedAt: pl.now, PublishedBy: pl.p.Subject}
 	if below := e.below(in.v.sem); below != nil {
-		cmp := Compare(below.Tool, t)
+		old, err := below.Tool.Whole()
+		if err != nil {
+			return nil, err
+		}
+		cmp := Compare(old, in.whole)
 		result.Bump = cmp.Bump
 		if cmp.Bump == BumpMajor && in.v.sem.Major() == below.sem.Major() {
 			result.Breaking = cmp.Breaking()

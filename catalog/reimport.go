@@ -20,6 +20,10 @@ const FirstVersion = "1.0.0"
 // SameContent reports whether a published tool equals a manifest without version and source. Numbers are compared
 // by value.
 func SameContent(published *toolkeep.Tool, manifest map[string]any) bool {
+	published, err := published.Whole()
+	if err != nil {
+		return false
+	}
 	tree, err := parseTree(published.Raw)
 	if err != nil {
 		return false

@@ -30,7 +30,7 @@ const Latest = "latest"
 //
 // Errors: E3001 no such tool, E3002 no tool with the capability, E3103 several, E3004 no such exact version, E3005 no version fits, E3009 removed or past its sunset
 // date, E3010 blocked, E3012 held, E3301 invalid range; E3003 if it is unknown and the store cannot be asked whether
-// another node has published it. An exact, empty or "latest" reference to an active version
+// another node has published it, or if its stored manifest is damaged. An exact, empty or "latest" reference to an active version
 // allocates nothing.
 func (c *Catalog) Resolve(ctx context.Context, p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error) {
 	before := c.current.Load()
@@ -71,7 +71,11 @@ func (c *Catalog) Describe(ctx context.Context, p *toolkeep.Principal, tool, rng
 
 func (c *Catalog) describe(p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error) {
 	v, warnings, err := c.Find(p, tool, rng, visible)
-	return v, warnings, c.meant(err, p, tool, visible)
+	if err != nil {
+		return v, warnings, c.meant(err, p, tool, visible)
+	}
+	v.Tool, err = v.Tool.Whole()
+	return v, warnings, err
 }
 
 // meant adds the nearest id that visible admits to E3001.
@@ -116,7 +120,7 @@ func (c *Catalog) newer(ctx context.Context, before *Snapshot, err error) (again
 	return c.current.Load() != before, nil
 }
 
-// Find is Describe for those who look many ids up: it does not ask the store about an unknown one, and its E3001 does
+// Find is Describe for those who look many ids up: it returns an outline, does not ask the store about an unknown one, and its E3001 does
 // not name the nearest id, which is looked for among all tools.
 func (c *Catalog) Find(p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error) {
 	s := c.current.Load()

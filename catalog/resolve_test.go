@@ -200,7 +200,7 @@ func TestLifecycleTable(t *testing.T) {
 
 func TestResolveUnknownState(t *testing.T) {
 	tool := parsed(t)
-	v, err := Defaults{}.readVersion(toolkeep.Version{Tool: tool, Life: toolkeep.Lifecycle{State: "quarantined"}})
+	v, err := newReader(Defaults{}).version(toolkeep.Version{Tool: tool, Life: toolkeep.Lifecycle{State: "quarantined"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,8 +6,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/Masterminds/semver/v3"
-
 	"github.com/toolkeep/toolkeep"
 )
 
@@ -25,10 +23,10 @@ type Snapshot struct {
 	count  int        // versions
 	edited []*entry   // tools changed since
 
-	defaults Defaults // of what manifests leave out
+	read *reader
 }
 
-func emptySnapshot(d Defaults) *Snapshot { return &Snapshot{hash: maphash.MakeSeed(), defaults: d} }
+func emptySnapshot(r *reader) *Snapshot { return &Snapshot{hash: maphash.MakeSeed(), read: r} }
 
 // Seq returns the number of the last catalogue change in the snapshot.
 func (s *Snapshot) Seq() int64 { return s.seq }
@@ -39,8 +37,8 @@ func (s *Snapshot) Tools() int { return len(s.order) }
 // Count returns the number of versions in every state.
 func (s *Snapshot) Count() int { return s.count }
 
-// All yields every version of every tenant in every state, ordered by tool id, tenant and SemVer. The caller
-// decides who may see what.
+// All yields every version of every tenant in every state, with the outline of its tool, ordered by tool id, tenant and
+// SemVer. The caller decides who may see what.
 func (s *Snapshot) All() iter.Seq[toolkeep.Version] {
 	return func(yield func(toolkeep.Version) bool) {
 		for _, k := range s.order {
@@ -53,8 +51,8 @@ func (s *Snapshot) All() iter.Seq[toolkeep.Version] {
 	}
 }
 
-// Changed yields all versions of each tool changed since the snapshot with the number after, unordered; ok is false
-// if this snapshot was not built from that one, and the caller must use All.
+// Changed yields all versions of each tool changed since the snapshot with the number after, as All does, unordered; ok
+// is false if this snapshot was not built from that one, and the caller must use All.
 func (s *Snapshot) Changed(after int64) (versions iter.Seq[toolkeep.Version], ok bool) {
 	return func(yield func(toolkeep.Version) bool) {
 		for _, e := range s.edited {
@@ -111,7 +109,7 @@ func (s *Snapshot) taken(tenant, id string) (owner string, yes bool) {
 
 // next builds the snapshot after changes. It skips and reports unreadable versions.
 func (s *Snapshot) next(changes []toolkeep.Committed, report func(id, version string, err error)) *Snapshot {
-	n := &Snapshot{seq: s.seq, after: s.seq, hash: s.hash, defaults: s.defaults, shards: s.shards, order: s.order, count: s.count}
+	n := &Snapshot{seq: s.seq, after: s.seq, hash: s.hash, read: s.read, shards: s.shards, order: s.order, count: s.count}
 	edits := map[toolKey][]*version{}
 	for _, c := range changes {
 		if c.Seq <= s.seq {
@@ -141,7 +139,7 @@ func (s *Snapshot) edit(edits map[toolKey][]*version, k toolKey) []*version {
 }
 
 func (s *Snapshot) publish(edits map[toolKey][]*version, v toolkeep.Version, report func(string, string, error)) {
-	add, err := s.defaults.readVersion(v)
+	add, err := s.read.version(v)
 	if err != nil {
 		report(v.Tool.ID, v.Tool.Version, err)
 		return
@@ -211,23 +209,4 @@ func mergeKeys(a, b []*toolKey) []*toolKey {
 		}
 	}
 	return append(append(out, a...), b...)
-}
-
-// readVersion makes a version from a store's record. If the typed manifest is missing or lacks its defaults, it is
-// decoded from Raw.
-func (d Defaults) readVersion(v toolkeep.Version) (*version, error) {
-	sem, err := semver.StrictNewVersion(v.Tool.Version)
-	if err != nil {
-		return nil, err
-	}
-	if v.Tool.Manifest == nil || v.Tool.Manifest.SideEffects == "" {
-		m, err := d.decode(v.Tool.Raw)
-		if err != nil {
-			return nil, err
-		}
-		t := *v.Tool
-		t.Manifest = m
-		v.Tool = &t
-	}
-	return &version{Version: v, sem: sem}, nil
 }

@@ -17,8 +17,7 @@ import (
 	"github.com/Masterminds/semver/v3"
 
 	"github.com/toolkeep/toolkeep"
-	"github.com/toolkeep/toolkeep/canon"
-	"github.com/toolkeep/toolkeep/schema"
+	"github.com/toolkeep/toolkeep/pack"
 )
 
 // Fields of a tool, with the weight of a word and how much a field's length reduces it. Measured on
@@ -141,7 +140,7 @@ func (v *vocabulary) add(term string) uint32 {
 		return n
 	}
 	switch {
-	case len(v.small) >= 2000:
+	case len(v.small) >= 2000 && (v.shared || len(v.small) >= len(v.big)): // a first index is merged at each doubling
 		big := make(map[string]uint32, len(v.big)+len(v.small))
 		maps.Copy(big, v.big)
 		maps.Copy(big, v.small)
@@ -367,7 +366,8 @@ func (x *Index) takeApart(t *toolkeep.Tool) *doc {
 	add(fieldName, unsaid(m.ToolName, name))
 	add(fieldName, unsaid(m.Verb, name))
 	add(fieldDescription, m.Description)
-	parameters(m.ParametersSchema, func(s string) { add(fieldParameters, s) })
+	said := pack.WordsOf(t)
+	add(fieldParameters, said.Parameters)
 	add(fieldLabels, namespace)
 	add(fieldLabels, m.Category)
 	for _, s := range slices.Concat(m.Tags, m.Capabilities) {
@@ -376,7 +376,7 @@ func (x *Index) takeApart(t *toolkeep.Tool) *doc {
 	for _, s := range []string{m.ShortDescription, m.Explanation, m.InputGuidance} {
 		add(fieldMore, s)
 	}
-	for _, e := range m.Examples {
+	for _, e := range said.Examples {
 		add(fieldExamples, e.Scenario)
 		add(fieldExamples, e.Explanation)
 	}
@@ -426,36 +426,4 @@ func (x *Index) term(w string) uint32 {
 		x.stems[strings.Clone(w)] = n
 	}
 	return n
-}
-
-// parameters yields the names and descriptions of all parameters, a few levels deep.
-func parameters(raw json.RawMessage, yield func(string)) {
-	if len(raw) == 0 {
-		return
-	}
-	tree, err := canon.Parse(raw, canon.Limits{Properties: 20_000})
-	if err != nil {
-		return // unreadable schemas are never published
-	}
-	describeParameters(tree, 0, yield)
-}
-
-func describeParameters(node any, depth int, yield func(string)) {
-	m, ok := node.(map[string]any)
-	if !ok || depth > 4 {
-		return
-	}
-	if s, ok := m["description"].(string); ok && depth > 0 {
-		yield(s)
-	}
-	for p, below := range schema.Below(m) {
-		switch p.Keyword.Name {
-		case "properties":
-			yield(p.Name)
-		case "items", "allOf", "anyOf", "oneOf":
-		default:
-			continue
-		}
-		describeParameters(below, depth+1, yield)
-	}
 }

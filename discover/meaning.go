@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/pack"
 )
 
 // Embedder turns texts into unit vectors whose scalar product is the similarity of meaning.
@@ -634,7 +635,7 @@ func embeddingText(t *toolkeep.Tool) string {
 	for _, u := range m.UseCases {
 		add(u)
 	}
-	for _, e := range m.Examples {
+	for _, e := range pack.WordsOf(t).Examples {
 		add(e.Scenario)
 	}
 	return b.String()

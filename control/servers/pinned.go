@@ -129,5 +129,9 @@ func (s *Servers) highest(p *toolkeep.Principal, id string) *toolkeep.Tool {
 	if err != nil || len(all) == 0 {
 		return nil
 	}
-	return all[0].Tool
+	t, err := all[0].Tool.Whole()
+	if err != nil {
+		return all[0].Tool // damaged: Publish refuses to compare with it
+	}
+	return t
 }

@@ -26,6 +26,7 @@ func (b *builder) cost(part any, markdown func(*strings.Builder)) int {
 // detail is a tool shown in full, at one level.
 type detail struct {
 	tool     *toolkeep.Tool
+	whole    *toolkeep.Tool // the same
 	level    int
 	costs    [levels]int // 0: not counted yet
 	examples []Example
@@ -64,16 +65,22 @@ func (b *builder) line(t *toolkeep.Tool) int {
 
 // at renders the tool at a level.
 func (d *detail) at(level int) Detail {
-	raw, omitted := manifestAt(d.tool, level)
+	raw, omitted := manifestAt(d.whole, level)
 	return Detail{ToolID: oneLine(d.tool.ID), Manifest: raw, Omitted: omitted}
 }
 
 // details shows tools in full within budget tokens. While they are too large, parts are left out
 // one by one, starting with the last tool; then whole tools.
 func (b *builder) details(tools []*toolkeep.Tool, budget int) {
-	list := make([]detail, len(tools))
-	for i, t := range tools {
-		list[i] = detail{tool: t, examples: examplesOf(t)}
+	list := make([]detail, 0, len(tools))
+	for _, t := range tools {
+		whole, err := t.Whole()
+		if err != nil {
+			b.left = append(b.left, LeftOut{What: "manifest", ToolID: oneLine(t.ID), Why: whyDamaged})
+			budget -= b.line(t)
+			continue
+		}
+		list = append(list, detail{tool: t, whole: whole, examples: examplesOf(whole)})
 	}
 	cost := func(d *detail) int {
 		if d.costs[d.level] == 0 {
@@ -330,7 +337,7 @@ func (b *builder) note() {
 				shown++
 			}
 		}
-		if n := len(d.tool.Manifest.Examples) - shown; n > 0 {
+		if n := len(d.whole.Manifest.Examples) - shown; n > 0 {
 			out = append(out, LeftOut{What: "examples", ToolID: oneLine(d.tool.ID), Count: n, Why: whyBudget})
 		}
 	}

@@ -244,6 +244,7 @@ type LeftOut struct {
 // Reasons in LeftOut.
 const (
 	whyBudget  = "the token budget"
+	whyDamaged = "the stored manifest cannot be read"
 	whyUnknown = "there is no such tool"
 	whyNoMatch = "they do not look like this error"
 	whyLess    = "less near to what was asked"

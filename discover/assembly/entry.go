@@ -2,13 +2,13 @@ package assembly
 
 import (
 	"encoding/json"
-	"maps"
 	"slices"
 	"strings"
 	"unicode"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/pack"
 	"github.com/toolkeep/toolkeep/schema"
 )
 
@@ -24,8 +24,8 @@ const (
 func entry(t *toolkeep.Tool) Entry {
 	m := t.Manifest
 	e := Entry{ToolID: oneLine(t.ID), Verb: toolkeep.ClipBytes(oneLine(m.Verb), entryName), ShortDescription: short(m), Category: toolkeep.ClipBytes(oneLine(m.Category), entryName), Tags: few(m.Tags, entryTags)}
-	required, optional := parameterNames(m.ParametersSchema)
-	e.RequiredParams, e.OptionalParams = few(required, entryParams), few(optional, entryParams)
+	said := pack.WordsOf(t)
+	e.RequiredParams, e.OptionalParams = few(said.Required, entryParams), few(said.Optional, entryParams)
 	return e
 }
 
@@ -109,28 +109,6 @@ func schemaTree(raw []byte) (map[string]any, bool) {
 	}
 	m, ok := v.(map[string]any)
 	return m, ok
-}
-
-// parameterNames returns a schema's required properties in the schema's order, and its optional
-// ones by name.
-func parameterNames(raw []byte) (required, optional []string) {
-	m, ok := schemaTree(raw)
-	if !ok {
-		return nil, nil
-	}
-	list, _ := m["required"].([]any)
-	for _, v := range list {
-		if s, ok := v.(string); ok && !slices.Contains(required, s) {
-			required = append(required, s)
-		}
-	}
-	properties, _ := m["properties"].(map[string]any)
-	for _, name := range slices.Sorted(maps.Keys(properties)) {
-		if !slices.Contains(required, name) {
-			optional = append(optional, name)
-		}
-	}
-	return required, optional
 }
 
 // Levels of a tool shown in full: each leaves out one more part.

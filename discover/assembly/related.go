@@ -9,6 +9,7 @@ import (
 	strict "github.com/go-json-experiment/json"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/pack"
 )
 
 // relationships is the manifest's object of that name.
@@ -236,7 +237,7 @@ func hints(r *Recovery, t *toolkeep.Tool, named, others bool) []string {
 		out = append(out, "The tool changes things and may have done so: find out before calling it again.")
 	}
 	if t != nil && r.Class == "VALIDATION_ERROR" {
-		if required, _ := parameterNames(t.Manifest.ParametersSchema); len(required) > 0 {
+		if required := pack.WordsOf(t).Required; len(required) > 0 {
 			out = append(out, "Required arguments: "+names(few(required, entryParams))+".")
 		}
 	}

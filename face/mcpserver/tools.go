@@ -63,6 +63,9 @@ func (x *exchange) appendAuth(dst []byte, t *toolkeep.Tool) []byte {
 // render builds the definition of one version. A definition from an MCP upstream is passed on
 // unchanged.
 func render(t *toolkeep.Tool) *definition {
+	if whole, err := t.Whole(); err == nil { // a damaged one is shown without its schemas; its calls are E3003
+		t = whole
+	}
 	if t.Manifest.Execution.Kind == kindMCP {
 		if def, err := source.Definition(t); err == nil {
 			return passed(def, exact(t.Manifest))

@@ -185,7 +185,11 @@ func findTools(ctx context.Context, x *exchange, _ *mcp.Message, arguments, _, d
 		if i > 0 {
 			b = append(b, ',')
 		}
-		m := f.Tool.Manifest
+		whole, err := f.Tool.Whole()
+		if err != nil {
+			return x.ownFailure(dst, err), nil
+		}
+		m := whole.Manifest
 		ids = append(ids, f.Tool.ID)
 		b = canon.AppendString(append(b, `{"tool_id":`...), f.Tool.ID)
 		b = canon.AppendString(append(b, `,"name":`...), mcp.ToolName(f.Tool.ID))

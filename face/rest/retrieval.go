@@ -14,6 +14,7 @@ import (
 	"github.com/toolkeep/toolkeep/discover/assembly"
 	"github.com/toolkeep/toolkeep/discover/usage"
 	"github.com/toolkeep/toolkeep/face/gate"
+	"github.com/toolkeep/toolkeep/pack"
 )
 
 // Discovery's own paths speak camelCase and wrap their data, as Discovery 8.1
@@ -145,7 +146,11 @@ func (a *API) search(ctx context.Context, p *toolkeep.Principal, in *searchInput
 	d.LightweightIndex, d.IndexRest = index, rest
 	d.DetailedTools = make([]DetailedTool, len(found))
 	for i, m := range found {
-		d.DetailedTools[i] = a.detailed(p, m.Tool, in.IncludeExamples, true)
+		whole, err := m.Tool.Whole()
+		if err != nil {
+			return nil, err
+		}
+		d.DetailedTools[i] = a.detailed(p, whole, in.IncludeExamples, true)
 		d.DetailedTools[i].Relationships = a.relationships(m.Tool, as)
 	}
 	d.Metadata = SearchMetadata{
@@ -229,31 +234,12 @@ func indexEntry(m discover.Match) IndexEntry {
 	if e.ShortDescription == "" {
 		e.ShortDescription = toolkeep.ClipBytes(f.Description, 100)
 	}
-	e.RequiredParams, e.OptionalParams = parameterNames(f.ParametersSchema)
+	said := pack.WordsOf(m.Tool)
+	e.RequiredParams, e.OptionalParams = some(said.Required), some(said.Optional)
 	return e
 }
 
-// parameterNames splits a schema's properties; the schema was checked when it
-// was published, so one that does not parse has none.
-func parameterNames(schema []byte) (required, optional []string) {
-	var s struct {
-		Properties map[string]jsontext.Value `json:"properties"`
-		Required   []string                  `json:"required"`
-	}
-	required, optional = []string{}, []string{}
-	if strict.Unmarshal(schema, &s) != nil {
-		return required, optional
-	}
-	for name := range s.Properties {
-		if !slices.Contains(s.Required, name) {
-			optional = append(optional, name)
-		}
-	}
-	slices.Sort(optional)
-	return append(required, s.Required...), optional
-}
-
-// detailed is a tool with its manifest, which has examples and relationships only where the answer
+// detailed is a whole tool with its manifest, which has examples and relationships only where the answer
 // has them.
 func (a *API) detailed(p *toolkeep.Principal, t *toolkeep.Tool, examples, relationships bool) DetailedTool {
 	d := DetailedTool{ToolID: t.ID, Version: t.Version, Manifest: a.shownManifest(p, t), Examples: []object{}}

@@ -157,7 +157,8 @@ func (a *API) inspectStopped(p *toolkeep.Principal, in *getToolInput, refused er
 	}
 	for _, v := range list {
 		if v.Tool.Version == in.Version {
-			return v, nil
+			v.Tool, err = v.Tool.Whole()
+			return v, err
 		}
 	}
 	return toolkeep.Version{}, refused
@@ -243,7 +244,7 @@ func (a *API) diff(ctx context.Context, p *toolkeep.Principal, in *diffInput) (*
 func (a *API) pick(ctx context.Context, p *toolkeep.Principal, id, ref string, list []toolkeep.Version) (*toolkeep.Tool, error) {
 	for _, v := range list {
 		if v.Tool.Version == ref {
-			return v.Tool, nil
+			return v.Tool.Whole()
 		}
 	}
 	v, _, err := a.c.Catalog.Describe(ctx, p, id, ref, a.visible(p))

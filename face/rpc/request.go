@@ -142,6 +142,9 @@ func (r *reader) isText() func(string) bool {
 		if ask == nil {
 			p := r.req.principal
 			v, _, err := r.s.c.Catalog.Find(p, r.call.Tool, r.call.Range, r.s.visible(p))
+			if err == nil {
+				v.Tool, err = v.Tool.Whole()
+			}
 			if err != nil {
 				ask = func(string) bool { return true }
 			} else {

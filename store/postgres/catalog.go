@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/pack"
 	"github.com/toolkeep/toolkeep/store/record"
 )
 
@@ -72,7 +73,16 @@ func (g *group) asBefore(ctx context.Context, c toolkeep.SetLifecycle, ref strin
 }
 
 func (g *group) publish(ctx context.Context, t record.Tool, ref string) (bool, error) {
-	n, err := g.exec(ctx, sqlPublish, text(t.Tenant), text(t.ID), text(t.Version), text(t.Digest), t.Life, t.Raw, t.Manifest)
+	if len(t.Parts) > 0 {
+		digests, data := make([][]byte, len(t.Parts)), make([][]byte, len(t.Parts))
+		for i, p := range t.Parts {
+			digests[i], data[i] = p.Digest[:], []byte(p.Data)
+		}
+		if _, err := g.exec(ctx, sqlParts, text(t.Tenant), digests, data); err != nil {
+			return false, err
+		}
+	}
+	n, err := g.exec(ctx, sqlPublish, text(t.Tenant), text(t.ID), text(t.Version), text(t.Digest), t.Life, t.Outline, t.Text, t.Words)
 	if err != nil || n != 0 {
 		return true, err
 	}
@@ -106,12 +116,98 @@ func (g *group) revoke(ctx context.Context, c toolkeep.RevokeKey) (bool, error) 
 	return true, err
 }
 
-const versionColumns = `tenant, id, version, digest, life, raw, manifest`
+const versionColumns = `tenant, id, version, digest, life, outline, manifest, words`
 
 // Versions returns every published version with its lifecycle, and the feed position of
-// this state.
-func (s *Store) Versions(ctx context.Context) ([]toolkeep.Version, int64, error) {
-	return snapshot(ctx, s, `SELECT `+versionColumns+` FROM versions ORDER BY tenant, id, version`, scanVersion)
+// this state. Their tools are outlines whose manifests lack their defaults.
+func (s *Store) Versions(ctx context.Context) (list []toolkeep.Version, head int64, err error) {
+	err = s.moment(ctx, func(tx pgx.Tx) error {
+		list = nil
+		if err := tx.QueryRow(ctx, sqlReadHead).Scan(&head); err != nil {
+			return err
+		}
+		parts, err := partsOf(ctx, tx, `SELECT tenant, digest, data FROM manifest_parts`)
+		if err != nil {
+			return err
+		}
+		rows, err := tx.Query(ctx, `SELECT `+versionColumns+` FROM versions ORDER BY tenant, id, version`)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			t, err := scanTool(rows)
+			if err != nil {
+				return err
+			}
+			v, err := decodeVersion(t, parts)
+			if err != nil {
+				return err
+			}
+			list = append(list, v)
+		}
+		return rows.Err()
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	return list, head, nil
+}
+
+// versionOf returns one published version.
+func versionOf(ctx context.Context, q querier, tenant, id, version string) (toolkeep.Version, error) {
+	t, err := scanTool(q.QueryRow(ctx, `SELECT `+versionColumns+` FROM versions WHERE tenant = $1 AND id = $2 AND version = $3`,
+		text(tenant), text(id), text(version)))
+	if err != nil {
+		return toolkeep.Version{}, err
+	}
+	var digests [][]byte
+	if _, err := pack.Read(tenant, t.Text, nil, func(d pack.Digest) ([]byte, error) {
+		digests = append(digests, d[:])
+		return nil, nil
+	}); err != nil {
+		return toolkeep.Version{}, damaged(err)
+	}
+	var found parts
+	if len(digests) > 0 {
+		found, err = partsOf(ctx, q, `SELECT tenant, digest, data FROM manifest_parts WHERE tenant = $1 AND digest = ANY($2)`, text(tenant), digests)
+		if err != nil {
+			return toolkeep.Version{}, err
+		}
+	}
+	return decodeVersion(t, found)
+}
+
+type querier interface {
+	Query(ctx context.Context, query string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, query string, args ...any) pgx.Row
+}
+
+type partKey struct {
+	tenant string
+	digest pack.Digest
+}
+
+type parts map[partKey][]byte
+
+func partsOf(ctx context.Context, q querier, query string, args ...any) (parts, error) {
+	rows, err := q.Query(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	found := parts{}
+	for rows.Next() {
+		var k partKey
+		var digest, data []byte
+		if err := rows.Scan(&k.tenant, &digest, &data); err != nil {
+			return nil, err
+		}
+		k.tenant = plainText(k.tenant)
+		copy(k.digest[:], digest)
+		found[k] = data
+	}
+	return found, rows.Err()
 }
 
 // Keys returns every API key, including revoked and expired ones, and the feed position
@@ -130,18 +226,16 @@ func (s *Store) Keys(ctx context.Context) ([]toolkeep.APIKey, int64, error) {
 
 // snapshot reads a whole table and the feed's head in one snapshot.
 func snapshot[T any](ctx context.Context, s *Store, query string, scan pgx.RowToFunc[T], args ...any) (list []T, head int64, err error) {
-	err = s.read(ctx, func(ctx context.Context) error {
-		return pgx.BeginTxFunc(ctx, s.pool, oneMoment(), func(tx pgx.Tx) error {
-			if err := tx.QueryRow(ctx, sqlReadHead).Scan(&head); err != nil {
-				return err
-			}
-			rows, err := tx.Query(ctx, query, args...)
-			if err != nil {
-				return err
-			}
-			list, err = pgx.CollectRows(rows, scan)
+	err = s.moment(ctx, func(tx pgx.Tx) error {
+		if err := tx.QueryRow(ctx, sqlReadHead).Scan(&head); err != nil {
 			return err
-		})
+		}
+		rows, err := tx.Query(ctx, query, args...)
+		if err != nil {
+			return err
+		}
+		list, err = pgx.CollectRows(rows, scan)
+		return err
 	})
 	if err != nil {
 		return nil, 0, err
@@ -149,19 +243,30 @@ func snapshot[T any](ctx context.Context, s *Store, query string, scan pgx.RowTo
 	return list, head, nil
 }
 
+// moment runs read in a transaction whose statements all see one snapshot.
+func (s *Store) moment(ctx context.Context, read func(pgx.Tx) error) error {
+	return s.read(ctx, func(ctx context.Context) error { return pgx.BeginTxFunc(ctx, s.pool, oneMoment(), read) })
+}
+
 // oneMoment returns the options of a transaction whose statements all see one snapshot.
 func oneMoment() pgx.TxOptions {
 	return pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 }
 
-func scanVersion(row pgx.CollectableRow) (toolkeep.Version, error) {
-	var t record.Tool
-	if err := row.Scan(&t.Tenant, &t.ID, &t.Version, &t.Digest, &t.Life, &t.Raw, &t.Manifest); err != nil {
-		return toolkeep.Version{}, err
-	}
+func scanTool(row pgx.Row) (t record.Tool, err error) {
+	err = row.Scan(&t.Tenant, &t.ID, &t.Version, &t.Digest, &t.Life, &t.Outline, &t.Text, &t.Words)
 	for _, s := range []*string{&t.Tenant, &t.ID, &t.Version, &t.Digest} {
 		*s = plainText(*s)
 	}
-	v, err := record.DecodeVersion(t)
+	return t, err
+}
+
+func decodeVersion(t record.Tool, from parts) (toolkeep.Version, error) {
+	v, err := record.DecodeVersion(t, func(d pack.Digest) ([]byte, error) {
+		if data, ok := from[partKey{t.Tenant, d}]; ok {
+			return data, nil
+		}
+		return nil, errors.New("a part of the manifest is not in the store")
+	})
 	return v, damaged(err)
 }

@@ -133,13 +133,7 @@ func scanRow(row pgx.CollectableRow) (r record.Row, err error) {
 func decode(ctx context.Context, conn *pgxpool.Conn, rows []record.Row) ([]toolkeep.Committed, []int32, error) {
 	var failed error
 	published := func(tenant, id, version string) (toolkeep.Version, error) {
-		found, err := conn.Query(ctx, `SELECT `+versionColumns+` FROM versions WHERE tenant = $1 AND id = $2 AND version = $3`,
-			text(tenant), text(id), text(version))
-		if err != nil {
-			failed = err
-			return toolkeep.Version{}, err
-		}
-		v, err := pgx.CollectExactlyOneRow(found, scanVersion)
+		v, err := versionOf(ctx, conn, tenant, id, version)
 		if code(err) != "" || ctx.Err() != nil || conn.Conn().IsClosed() {
 			failed = err
 		}

@@ -98,6 +98,7 @@ func ReadDocument(ctx context.Context, dsn, kind, id string) (body []byte, err e
 
 // newestSchema returns the version of the last migration.
 func newestSchema() (newest int64, err error) {
+	newest = packVersion
 	files, err := fs.ReadDir(migrationFiles, "migrations")
 	if err != nil {
 		return 0, err

@@ -31,7 +31,7 @@ const (
 // the tables of the undone steps with their contents.
 //
 // Steps are additive: nodes of the previous version keep working while another migrates
-// up, or back to their version.
+// up, or back to their version. The one to packVersion is not: it raises the floor.
 func Migrate(ctx context.Context, dsn string, target int64) (from, to int64, err error) {
 	c := Config{DSN: dsn}
 	if err := c.fill(); err != nil {
@@ -66,7 +66,7 @@ func migrateLocked(ctx context.Context, db *sql.DB, target int64, log *slog.Logg
 		return 0, 0, err
 	}
 	p, err := goose.NewProvider(goose.DialectPostgres, db, files,
-		goose.WithTableName(versionTable), goose.WithDisableGlobalRegistry(true), goose.WithSlog(log))
+		goose.WithTableName(versionTable), goose.WithDisableGlobalRegistry(true), goose.WithSlog(log), goose.WithGoMigrations(packMigration()))
 	if err != nil {
 		return 0, 0, fmt.Errorf("postgres: read migrations: %w", err)
 	}

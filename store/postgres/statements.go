@@ -59,8 +59,10 @@ const (
 	sqlProgress = `UPDATE invocations SET progress = $1 WHERE tenant = $2 AND id = $3 AND` + notEnded
 	sqlFetched  = `UPDATE invocations SET fetched = $1 WHERE tenant = $2 AND id = $3 AND fetched = 0 AND` + ended
 
-	sqlPublish = `INSERT INTO versions (tenant, id, version, digest, life, raw, manifest) VALUES ($1, $2, $3, $4, $5, $6, $7)
+	sqlPublish = `INSERT INTO versions (tenant, id, version, digest, life, outline, manifest, words) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 		ON CONFLICT DO NOTHING`
+	sqlParts = `INSERT INTO manifest_parts (tenant, digest, data)
+		SELECT $1::text, p.digest, p.data FROM unnest($2::bytea[], $3::bytea[]) AS p (digest, data) ON CONFLICT DO NOTHING`
 	sqlDigest = `SELECT digest FROM versions WHERE tenant = $1 AND id = $2 AND version = $3`
 	sqlLife   = `UPDATE versions SET life = $1 WHERE tenant = $2 AND id = $3 AND version = $4`
 	sqlLifeOf = `SELECT life FROM versions WHERE tenant = $1 AND id = $2 AND version = $3 FOR UPDATE`

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/pack"
 )
 
 // The catalogue and the keys change rarely; their feed rows are JSON and stay forever.
@@ -51,8 +52,8 @@ func encodeCatalogue(c toolkeep.Change) (Encoded, error) {
 	switch c := c.(type) {
 	case toolkeep.PublishVersion:
 		t := c.Version.Tool
-		if t == nil || t.Manifest == nil || t.ID == "" || t.Version == "" || t.Digest == "" || len(t.Raw) == 0 {
-			return Encoded{}, errors.New("the tool is incomplete: id, version, digest, raw and parsed manifest are needed")
+		if t == nil || t.ID == "" || t.Version == "" || t.Digest == "" || len(t.Raw) == 0 && t.Packed == nil {
+			return Encoded{}, errors.New("the tool is incomplete: id, version, digest and manifest are needed")
 		}
 		data, err := Marshal(publishedRow{ID: t.ID, Version: t.Version, Life: c.Version.Life})
 		return Encoded{Change: c, Kind: KindPublish, Tenant: t.Tenant, Ref: t.Ref(), Data: data}, err
@@ -99,10 +100,12 @@ func DecodeKey(tenant, id string, data []byte) (toolkeep.APIKey, error) {
 	return k, nil
 }
 
-// Tool is a row of the versions table; Life and Manifest are JSON columns.
+// Tool is a row of the versions table, with the rows of its parts. Life and Outline are JSON columns: Outline is the
+// manifest as pack.Outline leaves it, without defaults.
 type Tool struct {
 	Tenant, ID, Version, Digest string
-	Life, Raw, Manifest         []byte
+	Life, Outline               []byte
+	pack.Stored
 }
 
 // EncodeVersion returns the row of a published version.
@@ -112,17 +115,38 @@ func EncodeVersion(v toolkeep.Version) (Tool, error) {
 	if err != nil {
 		return Tool{}, err
 	}
-	manifest, err := Marshal(t.Manifest)
-	return Tool{Tenant: t.Tenant, ID: t.ID, Version: t.Version, Digest: t.Digest, Life: life, Raw: t.Raw, Manifest: manifest}, err
+	packed, err := pack.Of(t)
+	if err != nil {
+		return Tool{}, err
+	}
+	outline, err := EncodeOutline(packed)
+	return Tool{Tenant: t.Tenant, ID: t.ID, Version: t.Version, Digest: t.Digest, Life: life, Outline: outline, Stored: packed.Stored()}, err
 }
 
-// DecodeVersion reads what EncodeVersion wrote.
-func DecodeVersion(r Tool) (toolkeep.Version, error) {
-	t := &toolkeep.Tool{Tenant: r.Tenant, ID: r.ID, Version: r.Version, Digest: r.Digest, Raw: r.Raw, Manifest: &toolkeep.Manifest{}}
+// EncodeOutline returns the outline column of a manifest.
+func EncodeOutline(m *pack.Manifest) ([]byte, error) {
+	raw, err := m.Raw()
+	if err != nil {
+		return nil, err
+	}
+	whole, err := pack.Decode(raw)
+	if err != nil {
+		return nil, err
+	}
+	return Marshal(pack.Outline(whole))
+}
+
+// DecodeVersion reads what EncodeVersion wrote; part returns the data of a part. The tool is an outline whose manifest
+// lacks its defaults.
+func DecodeVersion(r Tool, part func(pack.Digest) ([]byte, error)) (toolkeep.Version, error) {
+	t := &toolkeep.Tool{Tenant: r.Tenant, ID: r.ID, Version: r.Version, Digest: r.Digest, Manifest: &toolkeep.Manifest{}}
 	v := toolkeep.Version{Tool: t}
-	if err := errors.Join(Unmarshal(r.Life, &v.Life), Unmarshal(r.Manifest, t.Manifest)); err != nil {
+	packed, err := pack.Read(r.Tenant, r.Text, r.Words, part)
+	if err := errors.Join(err, Unmarshal(r.Life, &v.Life), Unmarshal(r.Outline, t.Manifest)); err != nil {
 		return v, fmt.Errorf("version %s: %w", t.Ref(), err)
 	}
+	t.Packed = packed
+	t.Manifest.ParametersSchema = nil // null in the column
 	fillCause(&v.Life)
 	return v, nil
 }

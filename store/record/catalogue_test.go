@@ -4,11 +4,16 @@ import (
 	"testing"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/pack"
 )
 
 // TestCauseOfOldRecords: a record from before causes gets one, and only a reason that
 // matches a server's text exactly makes it a server's block.
 func TestCauseOfOldRecords(t *testing.T) {
+	packed, err := pack.New(&toolkeep.Tool{Raw: []byte(`{}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		stored      string
 		cause, held toolkeep.Cause
@@ -25,7 +30,7 @@ func TestCauseOfOldRecords(t *testing.T) {
 		{`{"state":"active","held":{"why":"it does not offer this tool any more"}}`, "", toolkeep.CauseDefinitionGone},
 		{`{"state":"active","held":{"why":"look","cause":"administrator"}}`, "", toolkeep.CauseAdministrator},
 	} {
-		v, err := DecodeVersion(Tool{ID: "files.read", Version: "1.0.0", Life: []byte(c.stored), Manifest: []byte(`{}`)})
+		v, err := DecodeVersion(Tool{ID: "files.read", Version: "1.0.0", Life: []byte(c.stored), Outline: []byte(`{}`), Stored: packed.Stored()}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/pack"
 	"github.com/toolkeep/toolkeep/store/record"
 )
 
@@ -79,7 +80,12 @@ func (g *group) publish(t record.Tool, ref string) (bool, error) {
 	case !errors.Is(err, sql.ErrNoRows):
 		return false, err
 	}
-	_, err = g.exec(sqlPublish, t.Tenant, t.ID, t.Version, t.Digest, t.Life, t.Raw, t.Manifest)
+	for _, p := range t.Parts {
+		if _, err := g.exec(sqlPart, p.Tenant, p.Digest[:], []byte(p.Data)); err != nil {
+			return true, err
+		}
+	}
+	_, err = g.exec(sqlPublish, t.Tenant, t.ID, t.Version, t.Digest, t.Life, t.Outline, t.Text, t.Words)
 	return true, err
 }
 
@@ -105,17 +111,63 @@ func (g *group) revoke(c toolkeep.RevokeKey) (bool, error) {
 	return true, err
 }
 
+const versionColumns = `tenant, id, version, digest, life, outline, manifest, words`
+
 // Versions returns every published version with its lifecycle, and the feed position of
-// this state.
+// this state. Their tools are outlines whose manifests lack their defaults.
 func (s *Store) Versions(ctx context.Context) ([]toolkeep.Version, int64, error) {
 	var list []toolkeep.Version
-	seq, err := s.snapshot(ctx, `SELECT tenant, id, version, digest, life, raw, manifest FROM versions
-		ORDER BY tenant, id, version`, func(rows *sql.Rows) error {
-		v, err := scanVersion(rows)
-		list = append(list, v)
-		return err
+	var head int64
+	err := s.moment(ctx, func(tx *sql.Tx) (err error) {
+		if head, err = newest(ctx, tx, "feed"); err != nil {
+			return err
+		}
+		parts := map[partKey][]byte{}
+		err = each(ctx, tx, `SELECT tenant, digest, data FROM manifest_parts`, func(rows *sql.Rows) error {
+			var k partKey
+			var digest sql.RawBytes
+			var data []byte
+			if err := rows.Scan(&k.tenant, &digest, &data); err != nil {
+				return err
+			}
+			copy(k.digest[:], digest)
+			parts[k] = data
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		return each(ctx, tx, `SELECT `+versionColumns+` FROM versions ORDER BY tenant, id, version`, func(rows *sql.Rows) error {
+			v, err := scanVersion(rows, func(tenant string, d pack.Digest) ([]byte, error) {
+				if data, ok := parts[partKey{tenant, d}]; ok {
+					return data, nil
+				}
+				return nil, errNoPart
+			})
+			list = append(list, v)
+			return err
+		})
 	})
-	return list, seq, err
+	return list, head, s.orClosed(err)
+}
+
+type partKey struct {
+	tenant string
+	digest pack.Digest
+}
+
+var errNoPart = errors.New("a part of the manifest is not in the store")
+
+// versionOf returns one published version.
+func versionOf(ctx context.Context, q querier, tenant, id, version string) (toolkeep.Version, error) {
+	row := q.QueryRowContext(ctx, `SELECT `+versionColumns+` FROM versions WHERE tenant = ? AND id = ? AND version = ?`, tenant, id, version)
+	return scanVersion(row, func(tenant string, d pack.Digest) (data []byte, err error) {
+		err = q.QueryRowContext(ctx, `SELECT data FROM manifest_parts WHERE tenant = ? AND digest = ?`, tenant, d[:]).Scan(&data)
+		if errors.Is(err, sql.ErrNoRows) {
+			err = errNoPart
+		}
+		return data, err
+	})
 }
 
 // Keys returns every API key, including revoked and expired ones, and the feed position
@@ -136,34 +188,45 @@ func (s *Store) Keys(ctx context.Context) ([]toolkeep.APIKey, int64, error) {
 }
 
 // snapshot reads a whole table and the feed's head in one transaction.
-func (s *Store) snapshot(ctx context.Context, query string, each func(*sql.Rows) error, args ...any) (int64, error) {
+func (s *Store) snapshot(ctx context.Context, query string, row func(*sql.Rows) error, args ...any) (head int64, err error) {
+	err = s.moment(ctx, func(tx *sql.Tx) error {
+		if head, err = newest(ctx, tx, "feed"); err != nil {
+			return err
+		}
+		return each(ctx, tx, query, row, args...)
+	})
+	return head, s.orClosed(err)
+}
+
+// moment runs read in one reading transaction.
+func (s *Store) moment(ctx context.Context, read func(*sql.Tx) error) error {
 	tx, err := s.read.BeginTx(ctx, nil)
 	if err != nil {
-		return 0, s.orClosed(err)
+		return err
 	}
 	defer tx.Rollback()
-	head, err := newest(ctx, tx, "feed")
+	return read(tx)
+}
+
+func each(ctx context.Context, q querier, query string, row func(*sql.Rows) error, args ...any) error {
+	rows, err := q.QueryContext(ctx, query, args...)
 	if err != nil {
-		return 0, s.orClosed(err)
-	}
-	rows, err := tx.QueryContext(ctx, query, args...)
-	if err != nil {
-		return 0, s.orClosed(err)
+		return err
 	}
 	defer rows.Close()
 	for rows.Next() {
-		if err := each(rows); err != nil {
-			return 0, err
+		if err := row(rows); err != nil {
+			return err
 		}
 	}
-	return head, s.orClosed(rows.Err())
+	return rows.Err()
 }
 
-func scanVersion(row interface{ Scan(...any) error }) (toolkeep.Version, error) {
+func scanVersion(row interface{ Scan(...any) error }, part func(tenant string, d pack.Digest) ([]byte, error)) (toolkeep.Version, error) {
 	var t record.Tool
-	if err := row.Scan(&t.Tenant, &t.ID, &t.Version, &t.Digest, &t.Life, &t.Raw, &t.Manifest); err != nil {
+	if err := row.Scan(&t.Tenant, &t.ID, &t.Version, &t.Digest, &t.Life, &t.Outline, &t.Text, &t.Words); err != nil {
 		return toolkeep.Version{}, err
 	}
-	v, err := record.DecodeVersion(t)
+	v, err := record.DecodeVersion(t, func(d pack.Digest) ([]byte, error) { return part(t.Tenant, d) })
 	return v, stored(err)
 }

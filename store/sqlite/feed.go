@@ -100,8 +100,7 @@ type querier interface {
 // published finds the tool of a version, which its feed row only refers to.
 func published(ctx context.Context, q querier) record.Versions {
 	return func(tenant, id, version string) (toolkeep.Version, error) {
-		return scanVersion(q.QueryRowContext(ctx, `SELECT tenant, id, version, digest, life, raw, manifest
-			FROM versions WHERE tenant = ? AND id = ? AND version = ?`, tenant, id, version))
+		return versionOf(ctx, q, tenant, id, version)
 	}
 }
 

@@ -185,6 +185,7 @@ func hasTable(ctx context.Context, db *sql.DB, name string) (there bool, err err
 
 // newestSchema returns the version of the last migration.
 func newestSchema() (newest int64, err error) {
+	newest = packVersion
 	files, err := fs.ReadDir(migrationFiles, "migrations")
 	if err != nil {
 		return 0, err

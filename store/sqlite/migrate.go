@@ -43,7 +43,7 @@ func migrate(ctx context.Context, db *sql.DB, target int64, log *slog.Logger) (f
 		return 0, 0, err
 	}
 	p, err := goose.NewProvider(goose.DialectSQLite3, db, files,
-		goose.WithTableName(versionTable), goose.WithDisableGlobalRegistry(true), goose.WithSlog(log))
+		goose.WithTableName(versionTable), goose.WithDisableGlobalRegistry(true), goose.WithSlog(log), goose.WithGoMigrations(packMigration()))
 	if err != nil {
 		return 0, 0, fmt.Errorf("sqlite: read migrations: %w", err)
 	}
@@ -70,6 +70,12 @@ func migrate(ctx context.Context, db *sql.DB, target int64, log *slog.Logger) (f
 	}
 	if err != nil {
 		return from, from, fmt.Errorf("sqlite: migrate from schema version %d to %d: %w", from, target, err)
+	}
+	if 0 < from && from < packVersion && target >= packVersion {
+		// The space of the unpacked manifests goes back to the file system.
+		if _, err = db.ExecContext(ctx, "VACUUM"); err != nil {
+			return from, target, fmt.Errorf("sqlite: shrink the file after the migration: %w", err)
+		}
 	}
 	return from, target, nil
 }

@@ -26,6 +26,7 @@ const (
 	sqlMark
 	sqlDigest
 	sqlPublish
+	sqlPart
 	sqlLife
 	sqlLifeOf
 	sqlPutKey
@@ -88,8 +89,9 @@ func statements() [statementCount]string {
 			ON CONFLICT (name) DO UPDATE SET seq = excluded.seq`,
 
 		sqlDigest: `SELECT digest FROM versions WHERE tenant = ? AND id = ? AND version = ?`,
-		sqlPublish: `INSERT INTO versions (tenant, id, version, digest, life, raw, manifest) VALUES ` +
-			tuples(1, 7),
+		sqlPublish: `INSERT INTO versions (tenant, id, version, digest, life, outline, manifest, words) VALUES ` +
+			tuples(1, 8),
+		sqlPart:   `INSERT INTO manifest_parts (tenant, digest, data) VALUES (?, ?, ?) ON CONFLICT DO NOTHING`,
 		sqlLifeOf: `SELECT life FROM versions WHERE tenant = ? AND id = ? AND version = ?`,
 		sqlLife:   `UPDATE versions SET life = ? WHERE tenant = ? AND id = ? AND version = ?`,
 		sqlPutKey: `INSERT INTO api_keys (tenant, id, data) VALUES (?, ?, ?)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,14 +16,14 @@ import (
 // tool is a version whose manifest has numbers and nested values of every kind.
 func tool(tenant, id, version, digest string) toolkeep.Version {
 	strict := false
-	raw := []byte(`{"tool_id":"` + id + `","version":"` + version + `","digest":"` + digest + `"}`)
-	return toolkeep.Version{
+	v := toolkeep.Version{
 		Tool: &toolkeep.Tool{
-			ID: id, Version: version, Tenant: tenant, Digest: digest, Raw: raw,
+			ID: id, Version: version, Tenant: tenant, Digest: digest,
 			Manifest: &toolkeep.Manifest{
-				SchemaVersion: 1, ToolID: id, Version: version, Description: "does <something> & more",
+				ReleaseNotes: digest, SchemaVersion: 1, ToolID: id, Version: version, Description: "does <something> & more",
 				Tags: []string{"a", "b"}, SideEffects: "reads", Risk: "low",
-				ParametersSchema: json.RawMessage(`{"maximum":9007199254740993,"type":"object"}`),
+				ParametersSchema: json.RawMessage(`{"$defs":{"large":` + largeDefinition + `},"maximum":9007199254740993,"type":"object"}`),
+				Examples:         []toolkeep.Example{{Scenario: "say it", Input: json.RawMessage(`{"n":1.10}`)}},
 				Result:           &toolkeep.ResultSpec{Strict: &strict},
 				Icons:            []any{map[string]any{"size": json.Number("9007199254740993")}},
 				Execution:        toolkeep.ExecutionSpec{Kind: "http", Binding: json.RawMessage(`{"method":"GET"}`), TimeoutMS: 1000},
@@ -31,6 +32,38 @@ func tool(tenant, id, version, digest string) toolkeep.Version {
 		},
 		Life: toolkeep.Lifecycle{State: toolkeep.Active, PublishedAt: time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC), PublishedBy: "p"},
 	}
+	var err error
+	if v.Tool.Raw, err = json.Marshal(v.Tool.Manifest); err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// largeDefinition is a part of the manifests of all tools.
+var largeDefinition = `{"description":"` + strings.Repeat("said at length; ", 64) + `"}`
+
+// whole returns a version with its whole tool.
+func (f *fixture) whole(v toolkeep.Version) toolkeep.Version {
+	f.Helper()
+	t, err := v.Tool.Whole()
+	if err != nil {
+		f.Fatal(err)
+	}
+	v.Tool = t
+	return v
+}
+
+// wholes returns versions with their whole tools. They come as outlines.
+func (f *fixture) wholes(list []toolkeep.Version) []toolkeep.Version {
+	f.Helper()
+	out := make([]toolkeep.Version, len(list))
+	for i, v := range list {
+		if v.Tool.Raw != nil || v.Tool.Manifest.ParametersSchema != nil || v.Tool.Manifest.Description == "" {
+			f.Errorf("%s is not an outline: %+v", v.Tool.Ref(), v.Tool.Manifest)
+		}
+		out[i] = f.whole(v)
+	}
+	return out
 }
 
 func (f *fixture) versions() ([]toolkeep.Version, int64) {
@@ -39,7 +72,7 @@ func (f *fixture) versions() ([]toolkeep.Version, int64) {
 	if err != nil {
 		f.Fatalf("Versions: %v", err)
 	}
-	return list, seq
+	return f.wholes(list), seq
 }
 
 func testPublish(t *testing.T, f *fixture) {
@@ -62,11 +95,12 @@ func testPublish(t *testing.T, f *fixture) {
 		t.Errorf("the catalogue is of %d, the feed is at %d", seq, head)
 	}
 	sameJSON(t, "versions", got, []toolkeep.Version{shared, v, next})
+	want := tool("t", "ns.a", "1.0.0", "sha256:1")
 	for _, v := range got {
 		if n, ok := v.Tool.Manifest.Icons[0].(map[string]any)["size"].(json.Number); !ok || n != "9007199254740993" {
 			t.Errorf("a number in a tree came back as %#v", v.Tool.Manifest.Icons[0])
 		}
-		if !bytes.Equal(v.Tool.Manifest.ParametersSchema, []byte(`{"maximum":9007199254740993,"type":"object"}`)) {
+		if !bytes.Equal(v.Tool.Manifest.ParametersSchema, want.Tool.Manifest.ParametersSchema) {
 			t.Errorf("the schema came back as %s", v.Tool.Manifest.ParametersSchema)
 		}
 	}

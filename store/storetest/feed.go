@@ -145,7 +145,11 @@ func testFeed(t *testing.T, f *fixture) {
 			if fmt.Sprintf("%T", c.Change) != fmt.Sprintf("%T", want[i]) {
 				t.Errorf("change %d is %T, want %T", i, c.Change, want[i])
 			}
-			sameJSON(t, fmt.Sprintf("change %d, %T", i, want[i]), c.Change, want[i])
+			change := c.Change
+			if p, ok := change.(toolkeep.PublishVersion); ok { // an outline, unless this store has published it itself
+				change = toolkeep.PublishVersion{Version: f.whole(p.Version)}
+			}
+			sameJSON(t, fmt.Sprintf("change %d, %T", i, want[i]), change, want[i])
 		}
 		if rest := f.feed(4); len(rest) != len(want)-4 || rest[0].Seq != 5 {
 			t.Errorf("after 4 come %d changes", len(rest))

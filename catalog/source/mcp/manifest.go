@@ -261,8 +261,12 @@ func shown(tool string) string { return toolkeep.Clip(oneLine(tool), 80) }
 // Definition restores the definition a tool was published with from its manifest, in RFC 8785 form:
 // its digest is the tool's source.digest.
 //
-// Errors: E3008 if the tool was not made by this package.
+// Errors: E3008 if the tool was not made by this package, E3003 if its stored manifest is damaged.
 func Definition(t *toolkeep.Tool) ([]byte, error) {
+	t, err := t.Whole()
+	if err != nil {
+		return nil, err
+	}
 	tree, err := canon.ParseObject(t.Raw, canon.Limits{Bytes: catalog.MaxManifestBytes, Depth: catalog.MaxManifestDepth, Properties: 20_000, Elements: 100_000})
 	if err != nil {
 		return nil, toolkeep.NewError(toolkeep.InvalidManifest, "the manifest of %s cannot be read", t.ID).Because(err)

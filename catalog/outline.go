@@ -1,0 +1,132 @@
+package catalog
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/Masterminds/semver/v3"
+	"github.com/maypok86/otter/v2"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/pack"
+)
+
+// wholeBytes bounds the memory of unpacked manifests: those of some thousand tools that are called. The others cost
+// about 0.1 ms at their next call.
+const wholeBytes = 32 << 20
+
+// reader makes versions from a store's records, and their whole tools.
+type reader struct {
+	defaults Defaults
+	wholes   *otter.Cache[*packed, *toolkeep.Tool]
+	// Tools without these members share one of each.
+	retry               *toolkeep.RetrySpec
+	cache               *toolkeep.CacheSpec
+	result, resultOfMCP *toolkeep.ResultSpec
+
+	mu   sync.Mutex
+	sems map[string]*semver.Version
+}
+
+func newReader(d Defaults) *reader {
+	plain, mcp := &toolkeep.Manifest{}, &toolkeep.Manifest{Execution: toolkeep.ExecutionSpec{Kind: "mcp"}}
+	d.fill(plain)
+	d.fill(mcp)
+	return &reader{
+		defaults: d, retry: plain.Retry, cache: plain.Cache, result: plain.Result, resultOfMCP: mcp.Result, sems: map[string]*semver.Version{},
+		wholes: otter.Must(&otter.Options[*packed, *toolkeep.Tool]{MaximumWeight: wholeBytes,
+			// Raw, which the schemas share, and the other members.
+			Weigher: func(_ *packed, t *toolkeep.Tool) uint32 { return uint32(len(t.Raw) + 4096) }})}
+}
+
+// packed is what a version's outline lacks.
+type packed struct {
+	*pack.Manifest
+	by *reader
+}
+
+// Whole returns the whole tool, with defaults. E3003 if the stored manifest cannot be unpacked or is
+// not the published one.
+func (p *packed) Whole(outline *toolkeep.Tool) (*toolkeep.Tool, error) {
+	if t, ok := p.by.wholes.GetIfPresent(p); ok {
+		return t, nil
+	}
+	t, err := p.WholeBy(outline, func(raw []byte) (*toolkeep.Manifest, error) {
+		if have := canon.Digest(raw); have != outline.Digest {
+			return nil, fmt.Errorf("its digest is %s, not %s", have, outline.Digest)
+		}
+		return p.by.defaults.decode(raw)
+	})
+	if err == nil {
+		p.by.wholes.Set(p, t)
+	}
+	return t, err
+}
+
+// version makes a version with an outline from a store's record.
+func (r *reader) version(v toolkeep.Version) (*version, error) {
+	sem, err := r.sem(v.Tool.Version)
+	if err != nil {
+		return nil, err
+	}
+	if p, ok := v.Tool.Packed.(*packed); ok && p.by == r {
+		return &version{Version: v, sem: sem}, nil
+	}
+	body, err := pack.Of(v.Tool)
+	if err != nil {
+		return nil, err
+	}
+	m := v.Tool.Manifest
+	if _, stored := v.Tool.Packed.(*pack.Manifest); !stored || m == nil {
+		raw := v.Tool.Raw
+		if raw == nil {
+			raw, err = body.Raw()
+		}
+		if err == nil {
+			m, err = pack.Decode(raw)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	t := *v.Tool
+	t.Raw, t.Manifest, t.Packed = nil, r.outline(m), &packed{body, r}
+	t.Manifest.ToolID, t.Manifest.Version = t.ID, t.Version // one text in memory
+	v.Tool = &t
+	return &version{Version: v, sem: sem}, nil
+}
+
+// maxSems bounds the version numbers that tools share: most have one of few.
+const maxSems = 1024
+
+func (r *reader) sem(text string) (*semver.Version, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if sem := r.sems[text]; sem != nil {
+		return sem, nil
+	}
+	sem, err := semver.StrictNewVersion(text)
+	if err == nil && len(r.sems) < maxSems {
+		r.sems[text] = sem
+	}
+	return sem, err
+}
+
+// outline returns the outline of a manifest without defaults, with them.
+func (r *reader) outline(m *toolkeep.Manifest) *toolkeep.Manifest {
+	o := pack.Outline(m)
+	r.defaults.fill(o)
+	if m.Retry == nil {
+		o.Retry = r.retry
+	}
+	if m.Cache == nil {
+		o.Cache = r.cache
+	}
+	if m.Result == nil && m.Execution.Kind == "mcp" {
+		o.Result = r.resultOfMCP
+	} else if m.Result == nil {
+		o.Result = r.result
+	}
+	return o
+}
