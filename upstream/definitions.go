@@ -33,6 +33,7 @@ type Definitions struct {
 	Info
 	Owner string    // the server's: the tenant that it belongs to, "" all
 	At    time.Time // time of the read
+	Since time.Time // when the session that was read began
 	// Settled is false if the server may offer more: the read came so soon after its
 	// start that it may still add to its lists, or only sessions were read that may not
 	// show everything.
@@ -273,7 +274,7 @@ func sameDefinitions(a, b *Definitions) bool {
 // read fails: a partial list must not look like removed tools. Another list that the
 // server refuses keeps what it had.
 func (s *server) read(ctx context.Context, sess *session, tools bool) (Definitions, error) {
-	d := Definitions{Info: sess.info, Owner: s.spec.Tenant, partial: tools}
+	d := Definitions{Info: sess.info, Owner: s.spec.Tenant, Since: sess.began, partial: tools}
 	for _, l := range []struct {
 		method, member, capability string
 		in                         func(*Definitions) *[][]byte

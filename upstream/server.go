@@ -469,7 +469,7 @@ func (s *server) restart(tenant string) {
 	st.health.forgive()
 	st.older.Store(false)
 	st.defs.doubt()
-	st.log.note("restarted by hand")
+	st.log.note("the sessions are ended, and new ones are started when they are needed")
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, sl := range s.slots {

@@ -16,12 +16,16 @@ func (s *Servers) DefinitionsRead(server, tenant string, d upstream.Definitions)
 	v := tenantServer{serverID{d.Owner, server}, tenant}
 	digests := digestsOf(d.Tools)
 	s.mu.Lock()
-	s.offered[v] = digests
+	s.offered[v] = offering{digests, d.Since}
 	s.mu.Unlock()
 	s.compareOrRetry(v, d, digests)
 }
 
 func (s *Servers) compareOrRetry(v tenantServer, d upstream.Definitions, digests map[string]string) {
+	if s.outdated(v, offering{digests, d.Since}) {
+		s.renew(v)
+		return
+	}
 	err := s.compare(v.serverID, d, digests)
 	if err == nil || s.run.Err() != nil {
 		return

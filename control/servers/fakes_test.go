@@ -56,7 +56,7 @@ func (m *memory) Apply(_ context.Context, changes ...toolkeep.Change) error {
 				}
 			}
 		case toolkeep.PutDocument:
-			i := m.find(ch.Document.Tenant, ch.Document.ID)
+			i := m.find(ch.Document.Kind, ch.Document.Tenant, ch.Document.ID)
 			var revision int64
 			if i >= 0 {
 				revision = m.docs[i].Revision
@@ -69,7 +69,7 @@ func (m *memory) Apply(_ context.Context, changes ...toolkeep.Change) error {
 			m.docs = append(m.docs, ch.Document)
 			c = ch
 		case toolkeep.DeleteDocument:
-			i := m.find(ch.Tenant, ch.ID)
+			i := m.find(ch.Kind, ch.Tenant, ch.ID)
 			if i < 0 {
 				return toolkeep.ErrNotFound
 			}
@@ -89,8 +89,8 @@ func (m *memory) slow(lag time.Duration) {
 	m.lag = lag
 }
 
-func (m *memory) find(tenant, id string) int {
-	return slices.IndexFunc(m.docs, func(d toolkeep.Document) bool { return d.Tenant == tenant && d.ID == id })
+func (m *memory) find(kind, tenant, id string) int {
+	return slices.IndexFunc(m.docs, func(d toolkeep.Document) bool { return d.Kind == kind && d.Tenant == tenant && d.ID == id })
 }
 
 func (m *memory) Head(context.Context) (int64, error) {
@@ -328,7 +328,13 @@ type fixture struct {
 
 func newFixture(t *testing.T, change func(*Config)) *fixture {
 	t.Helper()
-	h := &fixture{t: t, store: &memory{grown: make(chan struct{})}, pool: &pool{}, logins: &logins{tokens: map[string]string{}}, secrets: secrets{}}
+	return newNode(t, &memory{grown: make(chan struct{})}, change)
+}
+
+// newNode is a fixture on a store, which others may share.
+func newNode(t *testing.T, store *memory, change func(*Config)) *fixture {
+	t.Helper()
+	h := &fixture{t: t, store: store, pool: &pool{}, logins: &logins{tokens: map[string]string{}}, secrets: secrets{}}
 	h.probe = &pool{}
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
 	h.catalog = catalog.New(catalog.Config{Store: h.store, Load: h.store.Versions, Log: quiet, Home: access.HomeTenant,

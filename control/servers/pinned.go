@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/catalog"
@@ -43,6 +44,7 @@ type index struct {
 	tools   map[serverID]map[string]pinned           // by tool id
 	digests map[serverID]map[string][]string         // of pins, by the server's name of a tool
 	made    map[serverID]map[string][]*toolkeep.Tool // managed tools, by the server's name of a tool
+	changed map[serverID]time.Time                   // when digests changed since the first reading
 }
 
 // read gives the index of the catalogue as it is now, locked.
@@ -53,6 +55,7 @@ func (s *Servers) read() (x *index, unlock func()) {
 	if x.of == now {
 		return x, x.mu.Unlock
 	}
+	first, before := x.of == nil, x.digests
 	x.of, x.tools, x.digests, x.made = now, map[serverID]map[string]pinned{}, map[serverID]map[string][]string{}, map[serverID]map[string][]*toolkeep.Tool{}
 	for v := range now.All() { // the highest version of an id comes last
 		if v.Tool.Manifest.Execution.Kind != source.Kind {
@@ -79,6 +82,16 @@ func (s *Servers) read() (x *index, unlock func()) {
 				x.made[id][t.name] = append(x.made[id][t.name], t.tool)
 			}
 		}
+	}
+	for _, names := range x.digests {
+		for _, digests := range names {
+			slices.Sort(digests)
+		}
+	}
+	if first {
+		x.changed = map[serverID]time.Time{}
+	} else {
+		x.noteChanges(before)
 	}
 	return x, x.mu.Unlock
 }

@@ -45,6 +45,7 @@ func (s *Servers) recheck() {
 			return
 		case <-t.C:
 		}
+		s.renewOutdated()
 		now, held := time.Now(), s.heldServers()
 		for v := range all {
 			if held[v] == "" {

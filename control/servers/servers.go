@@ -90,9 +90,10 @@ type Servers struct {
 	stored  map[serverID]toolkeep.Document
 	pending map[serverID][]string // ids of offered tools that were not accepted yet
 	locks   map[serverID]*sync.Mutex
-	// offered is what a server offered a tenant last: digests by the server's name of a
-	// tool. failed is what could not be compared and is compared again.
-	offered map[tenantServer]map[string]string
+	// offered is what a server offered a tenant last; failed is what could not be compared
+	// and is compared again.
+	offered map[tenantServer]offering
+	renewed map[tenantServer]time.Time // when sessions that were outdated were ended
 	failed  map[tenantServer]upstream.Definitions
 	retry   chan struct{}
 
@@ -123,7 +124,7 @@ func New(c Config) *Servers {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Servers{c: c, stored: map[serverID]toolkeep.Document{}, pending: map[serverID][]string{}, locks: map[serverID]*sync.Mutex{},
-		offered: map[tenantServer]map[string]string{}, failed: map[tenantServer]upstream.Definitions{}, retry: make(chan struct{}, 1)}
+		offered: map[tenantServer]offering{}, renewed: map[tenantServer]time.Time{}, failed: map[tenantServer]upstream.Definitions{}, retry: make(chan struct{}, 1)}
 	s.run, s.stop = context.WithCancel(context.Background())
 	return s
 }

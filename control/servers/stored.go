@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"time"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access"
@@ -16,8 +17,11 @@ func (s *Servers) follow(c toolkeep.Committed) {
 	s.c.Credentials.Logins.Follow(c)
 	switch ch := c.Change.(type) {
 	case toolkeep.PutDocument:
-		if ch.Document.Kind == upstream.DocumentKind {
+		switch ch.Document.Kind {
+		case upstream.DocumentKind:
 			s.putStored(ch.Document)
+		case restartKind:
+			s.restart(ch.Document)
 		}
 	case toolkeep.DeleteDocument:
 		if ch.Kind == upstream.DocumentKind {
@@ -38,7 +42,8 @@ func (s *Servers) deleteStored(id serverID) {
 	_, has := s.stored[id]
 	delete(s.stored, id)
 	delete(s.pending, id)
-	maps.DeleteFunc(s.offered, func(v tenantServer, _ map[string]string) bool { return v.serverID == id })
+	maps.DeleteFunc(s.offered, func(v tenantServer, _ offering) bool { return v.serverID == id })
+	maps.DeleteFunc(s.renewed, func(v tenantServer, _ time.Time) bool { return v.serverID == id })
 	s.mu.Unlock()
 	if has {
 		s.setPool()
@@ -85,6 +90,7 @@ func (s *Servers) remove(ctx context.Context, id serverID, by string) error {
 	if err := s.c.Store.Apply(ctx, toolkeep.DeleteDocument{Kind: upstream.DocumentKind, Tenant: id.owner, ID: id.name, Expect: toolkeep.AnyRevision, By: by}); err != nil {
 		return err
 	}
+	s.dropOrder(ctx, id, by)
 	if err := s.position.Await(ctx, s.c.Store); err != nil {
 		s.c.Log.Warn("an MCP server was removed, and this node still runs it for a moment", "server", id.name, "error", err)
 	}

@@ -16,9 +16,9 @@ import (
 func (s *Servers) VerifyPinned(owner, server, tenant, tool string) error {
 	id := serverID{owner, server}
 	s.mu.Lock()
-	digests, known := s.offered[tenantServer{id, tenant}]
+	now, known := s.offered[tenantServer{id, tenant}]
 	s.mu.Unlock()
-	digest, offered := digests[tool]
+	digest, offered := now.digests[tool]
 	if known && !offered || slices.Contains(s.accepted(id, tool), digest) {
 		return nil
 	}

@@ -90,10 +90,6 @@ func (s *Servers) visible(p *toolkeep.Principal, id serverID) bool {
 		Manifest: &toolkeep.Manifest{ToolID: id.name + ".server", SideEffects: "reads", Risk: "low"}})
 }
 
-// Restart ends a server's sessions for the principal's tenant and forgets its failures.
-// E3013.
-func (s *Servers) Restart(p *toolkeep.Principal, name string) error { return s.c.Pool.Restart(p, name) }
-
 // Logs gives the latest lines of a server's log for the principal's tenant. E3013.
 func (s *Servers) Logs(p *toolkeep.Principal, name string) ([]byte, error) {
 	return s.c.Pool.Logs(p, name)

@@ -117,10 +117,6 @@ func (a *API) acceptServer(ctx context.Context, p *toolkeep.Principal, in *accep
 	return planOutput(a.c.Servers.Accept(ctx, p, in.Name, in.Body.Tools))
 }
 
-func (a *API) restartServer(_ context.Context, p *toolkeep.Principal, in *ServerPath) (*struct{}, error) {
-	return nil, a.c.Servers.Restart(p, in.Name)
-}
-
 // onServer is a route that does one thing to a server and answers nothing.
 func onServer(do func(context.Context, *toolkeep.Principal, string) error) func(context.Context, *toolkeep.Principal, *ServerPath) (*struct{}, error) {
 	return func(ctx context.Context, p *toolkeep.Principal, in *ServerPath) (*struct{}, error) {
@@ -159,7 +155,7 @@ func (a *API) serverRoutes() {
 	register(a, put, toolkeep.PermServers, a.putServer)
 	register(a, op("DELETE", server, "removeServer", "Remove an MCP server and block its tools"), toolkeep.PermServers, onServer(a.c.Servers.Remove))
 	register(a, op("POST", server+"/accept", "acceptServer", "Accept what an MCP server offers now"), toolkeep.PermServers, a.acceptServer)
-	register(a, op("POST", server+"/restart", "restartServer", "End an MCP server's sessions and reset its count of failures"), toolkeep.PermOperate, a.restartServer)
+	register(a, op("POST", server+"/restart", "restartServer", "End an MCP server's sessions on every node and reset its count of failures"), toolkeep.PermOperate, onServer(a.c.Servers.Restart))
 	register(a, op("POST", server+"/refresh", "refreshServer", "Read an MCP server's definitions now, and hold the tools that changed"), toolkeep.PermOperate, onServer(a.c.Servers.Refresh))
 	register(a, op("POST", server+"/login", "loginServer", "Begin your login at an MCP server: E3407 has the address"), "", onServer(a.c.Servers.Login))
 	register(a, op("POST", server+"/logout", "logoutServer", "Forget your login at an MCP server"), "", onServer(a.c.Servers.Logout))
