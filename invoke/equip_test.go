@@ -11,6 +11,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/invoke"
 	"github.com/toolkeep/toolkeep/secret"
+	"github.com/toolkeep/toolkeep/store/storetest"
 )
 
 // countingSecrets returns a new value each time and remembers them.
@@ -152,31 +153,18 @@ func TestRefusedCredential(t *testing.T) {
 	}
 }
 
-// events returns the data of the feed's events of a type.
+// events returns the data of the journal's events of a type.
 func (h *harness) events(kind string) (all []string) {
 	h.t.Helper()
-	head, err := h.store.Head(context.Background())
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	if head == 0 {
-		return nil
-	}
-	for c, err := range h.store.Watch(context.Background(), 0) {
-		if err != nil {
-			h.t.Fatal(err)
-		}
-		if e, ok := c.Change.(toolkeep.AppendEvent); ok && e.Event.Type == kind {
+	for _, e := range storetest.Entries(context.Background(), h.t, h.store) {
+		if e.Event != nil && e.Event.Type == kind {
 			all = append(all, string(e.Event.Data))
-		}
-		if c.Seq >= head {
-			break
 		}
 	}
 	return all
 }
 
-// TestSpooledSecretUses: the events of a record that was spooled reach the feed with it.
+// TestSpooledSecretUses: the events of a record that was spooled reach the journal with it.
 func TestSpooledSecretUses(t *testing.T) {
 	s, down := &countingSecrets{}, &downStore{}
 	h := newHarness(t, func(c *invoke.Config) { c.Secrets, down.Applier, c.Store = s, c.Store, down })

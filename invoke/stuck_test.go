@@ -15,6 +15,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/invoke"
 	"github.com/toolkeep/toolkeep/servertest"
+	"github.com/toolkeep/toolkeep/store/storetest"
 )
 
 // stuckStore is a hungStore whose writer alone hangs: it answers questions, and a commit
@@ -176,24 +177,14 @@ func TestStoreThatReadsButDoesNotCommit(t *testing.T) {
 	if err := h.pipeline.Sweep(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	head, err := h.store.Head(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for c, err := range h.store.Watch(t.Context(), 0) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		if r, ok := c.Change.(toolkeep.RecordCall); ok {
-			ids[r.Invocation.ID]++
-		}
-		if c.Seq == head {
-			break
+	for _, e := range storetest.Entries(t.Context(), t, h.store) {
+		if e.Call != nil {
+			ids[e.Call.ID]++
 		}
 	}
 	for id, n := range ids {
 		if n != 1 {
-			t.Errorf("the feed has the record of %s %d times", id, n)
+			t.Errorf("the journal has the record of %s %d times", id, n)
 		}
 	}
 	if _, err := os.Stat(h.config.SpoolPath); !os.IsNotExist(err) {

@@ -19,8 +19,8 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/node"
+	"github.com/toolkeep/toolkeep/store/storetest"
 	"github.com/toolkeep/toolkeep/toolkeeptest"
 	servers "github.com/toolkeep/toolkeep/upstream"
 )
@@ -385,24 +385,15 @@ func (c *client) put(t *testing.T, name string, s offerer, more ...string) plan 
 // eventsOf returns the data of the catalogue's events of a type.
 func eventsOf(t *testing.T, k *toolkeeptest.Toolkeep, kind string) (out []map[string]any) {
 	t.Helper()
-	head, err := k.Store().Head(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for c, err := range k.Store().Watch(t.Context(), 0) {
-		if err != nil {
+	for _, e := range storetest.Entries(t.Context(), t, k.Store()) {
+		if e.Event == nil || e.Event.Type != kind {
+			continue
+		}
+		var data map[string]any
+		if err := json.Unmarshal(e.Event.Data, &data); err != nil {
 			t.Fatal(err)
 		}
-		if e, ok := c.Change.(toolkeep.AppendEvent); ok && e.Event.Type == kind {
-			var data map[string]any
-			if err := json.Unmarshal(e.Event.Data, &data); err != nil {
-				t.Fatal(err)
-			}
-			out = append(out, data)
-		}
-		if c.Seq >= head {
-			break
-		}
+		out = append(out, data)
 	}
 	return out
 }

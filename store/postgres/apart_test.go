@@ -9,6 +9,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/store/postgres/pgtest"
+	"github.com/toolkeep/toolkeep/store/storetest"
 )
 
 // TestCallsWaitForNoOther: while another node is in the middle of a commit to the feed and of a
@@ -60,7 +61,7 @@ func TestCallsWaitForNoOther(t *testing.T) {
 		}
 		cancel()
 	}
-	if n := len(entries(ctx, t, s)); n != 5 {
+	if n := len(storetest.Entries(ctx, t, s)); n != 5 {
 		t.Errorf("the journal has %d entries", n)
 	}
 	limited, cancel := context.WithTimeout(ctx, 100*time.Millisecond)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/store/postgres/pgtest"
+	"github.com/toolkeep/toolkeep/store/storetest"
 )
 
 const childDSN = "TOOLKEEP_POSTGRES_TEST_CHILD"
@@ -101,7 +102,7 @@ func TestKill(t *testing.T) {
 			t.Fatalf("call %s was acknowledged and is lost: %v", n, err)
 		}
 	}
-	list, events := entries(ctx, t, s), 0
+	list, events := storetest.Entries(ctx, t, s), 0
 	last := toolkeep.JournalPosition{}
 	for _, e := range list {
 		if e.Seq <= last[e.Writer] {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/store/postgres/pgtest"
+	"github.com/toolkeep/toolkeep/store/storetest"
 )
 
 // TestCut cuts one of two nodes off the network for a while: it reports this, its
@@ -77,7 +78,7 @@ func TestCut(t *testing.T) {
 			break
 		}
 	}
-	if all := entries(ctx, t, b); own != 2 || len(all) != total {
+	if all := storetest.Entries(ctx, t, b); own != 2 || len(all) != total {
 		t.Errorf("the node's own journal has %d entries, that of all %d", own, len(all))
 	}
 	if n := number(t, server.DSN(name), `SELECT count(*) FROM invocations WHERE id = 'lost'`); n != 0 {
@@ -243,7 +244,7 @@ func testOnce(t *testing.T, ctx context.Context, s *Store, dsn string, disturb f
 			break
 		}
 	}
-	if all := entries(ctx, t, s); own != next.Load() || int64(len(all)) != own {
+	if all := storetest.Entries(ctx, t, s); own != next.Load() || int64(len(all)) != own {
 		t.Errorf("this node's watchers got %d of %d entries, the journal has %d", own, next.Load(), len(all))
 	}
 	t.Logf("%d changes, %d retries", head, s.Stats().Retries)
@@ -270,7 +271,7 @@ func TestServerRestart(t *testing.T) {
 	}
 	mustApply(t, s, recorded("c"), key("c"))
 	list, err := until(ctx, s, 0, 2)
-	if all := entries(ctx, t, s); err != nil || len(list) != 2 || len(all) != 2 {
+	if all := storetest.Entries(ctx, t, s); err != nil || len(list) != 2 || len(all) != 2 {
 		t.Errorf("the feed has %v, %v, the journal %v", list, err, all)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/store/postgres/pgtest"
 	"github.com/toolkeep/toolkeep/store/record"
+	"github.com/toolkeep/toolkeep/store/storetest"
 )
 
 func TestConfig(t *testing.T) {
@@ -67,7 +68,7 @@ func TestAnyText(t *testing.T) {
 	if err != nil || total != 2 || len(list) != 2 {
 		t.Errorf("got %d, %v", total, err)
 	}
-	for _, e := range entries(t.Context(), t, s) {
+	for _, e := range storetest.Entries(t.Context(), t, s) {
 		if e.Call != nil && e.Call.Tenant != odd || e.Event != nil && (e.Event.Tenant != odd || e.Event.ID != odd) {
 			t.Errorf("the journal has %+v", e)
 		}
@@ -105,7 +106,7 @@ func TestBadNeighbour(t *testing.T) {
 		t.Error(err)
 	}
 	// Of those that succeeded, 22 callers recorded 5 calls, and 20 an event beside each.
-	if all := entries(t.Context(), t, s); len(all) != 5*(22+2*20) {
+	if all := storetest.Entries(t.Context(), t, s); len(all) != 5*(22+2*20) {
 		t.Errorf("the journal has %d entries", len(all))
 	}
 }

@@ -50,21 +50,6 @@ func key(id string) toolkeep.PutKey {
 	return toolkeep.PutKey{Key: toolkeep.APIKey{Tenant: "t", ID: id}}
 }
 
-// entries reads the whole journal.
-func entries(ctx context.Context, t testing.TB, s *Store) (all []toolkeep.Entry) {
-	t.Helper()
-	var at toolkeep.JournalPosition
-	for {
-		list, next, err := s.ReadJournal(ctx, at, maxEntries)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if all, at = append(all, list...), next; len(list) < maxEntries {
-			return all
-		}
-	}
-}
-
 func call(id string, state toolkeep.CallState) *toolkeep.Invocation {
 	return &toolkeep.Invocation{ID: id, Tenant: "t", Subject: "s", ToolID: "ns.a", State: state,
 		CreatedAt: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}

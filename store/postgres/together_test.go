@@ -10,6 +10,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/store/postgres/pgtest"
+	"github.com/toolkeep/toolkeep/store/storetest"
 )
 
 // TestTogether: claims and moves sent to the server in one message have the same
@@ -100,7 +101,7 @@ func TestTogether(t *testing.T) {
 		t.Errorf("%d groups, want that of the first and one for all others", n)
 	}
 	var got []string
-	for _, e := range entries(ctx, t, s) {
+	for _, e := range storetest.Entries(ctx, t, s) {
 		got = append(got, e.Call.ID)
 	}
 	if want := []string{"first", "r", "running", "renamed", "a"}; !slices.Equal(got, want) {

@@ -353,3 +353,19 @@ func sameJSON(t *testing.T, what string, got, want any) {
 		t.Errorf("%s:\n got %s\nwant %s", what, a, b)
 	}
 }
+
+// Entries reads the whole journal.
+func Entries(ctx context.Context, t testing.TB, j toolkeep.Journal) (all []toolkeep.Entry) {
+	t.Helper()
+	const limit = 1000
+	var at toolkeep.JournalPosition
+	for {
+		list, next, err := j.ReadJournal(ctx, at, limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all, at = append(all, list...), next; len(list) < limit {
+			return all
+		}
+	}
+}

@@ -215,7 +215,7 @@ func watchedAndCancelled(t *testing.T, c *cluster) {
 	}
 	c.down()
 	c.nothingLeft()
-	if _, ends := c.feed(); len(ends[a.id]) != 1 {
-		t.Errorf("the call ended as %v", ends[a.id])
+	if n := c.ends()[a.id]; n != 1 {
+		t.Errorf("the call ended %d times", n)
 	}
 }

@@ -23,6 +23,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/store/sqlite"
+	"github.com/toolkeep/toolkeep/store/storetest"
 )
 
 // waitLimit bounds every wait; machines under load are slow.
@@ -399,7 +400,7 @@ func storeIsSound(t *testing.T, dir string) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	feedIsWhole(t, s)
+	journalIsWhole(t, s)
 	for what, query := range map[string]string{
 		"calls that have not ended":         `SELECT count(*) FROM invocations WHERE state IN ('accepted', 'queued', 'running')`,
 		"ended calls with sealed arguments": `SELECT count(*) FROM invocations WHERE sealed IS NOT NULL`,
@@ -417,31 +418,21 @@ func storeIsSound(t *testing.T, dir string) {
 	}
 }
 
-func feedIsWhole(t *testing.T, s *sqlite.Store) {
+// journalIsWhole looks that no number is missing and that each call ended once.
+func journalIsWhole(t *testing.T, s *sqlite.Store) {
 	t.Helper()
-	head, err := s.Head(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	next, claims := int64(1), map[string]bool{}
-	for c, err := range s.Watch(t.Context(), 0) {
-		if err != nil || c.Seq != next {
-			t.Fatalf("the feed has %d where %d is due: %v", c.Seq, next, err)
+	ended := map[string]bool{}
+	for i, e := range storetest.Entries(t.Context(), t, s) {
+		if e.Seq != int64(i)+1 {
+			t.Fatalf("the journal has %d where %d is due", e.Seq, i+1)
 		}
-		var id string
-		switch c := c.Change.(type) {
-		case toolkeep.ClaimCall:
-			id = c.Invocation.ID
-		case toolkeep.RecordCall:
-			id = c.Invocation.ID
+		if e.Call == nil {
+			continue
 		}
-		if id != "" && claims[id] {
-			t.Errorf("call %s begins twice in the feed", id)
+		if ended[e.Call.ID] {
+			t.Errorf("call %s ends twice in the journal", e.Call.ID)
 		}
-		claims[id] = true
-		if next++; c.Seq == head {
-			return
-		}
+		ended[e.Call.ID] = true
 	}
 }
 
