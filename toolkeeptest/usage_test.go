@@ -291,7 +291,7 @@ func TestPersonsBehindOneKey(t *testing.T) {
 	ben.call("files.read")
 	waitUntil(t, "the report has both", func() bool {
 		_, body := k.Do("GET", "/api/v1/tools/admin/analytics?groupBy=user", "")
-		return strings.Contains(body, `"key":"ann"`) && strings.Contains(body, `"key":"ben"`)
+		return strings.Contains(body, `"key":"ann"`) && strings.Contains(body, `"key":"ben"`) && strings.Contains(body, `"asOf":"`)
 	})
 	_, list := ann.do("GET", "/api/v1/invocations?tool_id=chat.post", "")
 	if !strings.Contains(list, `"agent_id":"proxy","user_id":"ann"`) {

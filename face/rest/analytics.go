@@ -103,6 +103,7 @@ type AnalyticsData struct {
 	EndDate   string          `json:"endDate" format:"date"`
 	GroupBy   string          `json:"groupBy" enum:"tool,user,strategy"`
 	Since     *time.Time      `json:"since,omitempty" doc:"when the first thing happened that is known; absent: nothing did"`
+	AsOf      *time.Time      `json:"asOf,omitempty" doc:"what any node recorded by then is included; what this node did, up to now"`
 	Groups    []UsageGroup    `json:"groups" doc:"those with most calls first"`
 	More      int             `json:"more" doc:"groups beyond limit"`
 	Total     UsageGroup      `json:"total" doc:"of all groups; by tool, retrievals counts every tool that a search offered"`
@@ -136,7 +137,7 @@ func (a *API) analytics(_ context.Context, p *toolkeep.Principal, in *analyticsI
 	out.Body.Status = "success"
 	d := &out.Body.Data
 	d.StartDate, d.EndDate, d.GroupBy = r.From.Format(time.DateOnly), r.To.Format(time.DateOnly), in.GroupBy
-	d.Since, d.Dropped = given(r.Since), r.Dropped
+	d.Since, d.AsOf, d.Dropped = given(r.Since), given(r.AsOf), r.Dropped
 	shown := r.Rows[:min(len(r.Rows), in.Limit)]
 	d.Groups, d.More = make([]UsageGroup, len(shown)), len(r.Rows)-len(shown)
 	for i, row := range shown {
