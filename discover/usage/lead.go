@@ -203,10 +203,11 @@ func (u *Usage) lead(ctx context.Context) {
 
 // due reports whether a checkpoint is due in a process that has led for some time.
 func (u *Usage) due(led time.Duration) bool {
+	shared := u.c.Shared()
 	u.mu.RLock()
 	defer u.mu.RUnlock()
 	age := u.c.Clock().Sub(u.head.UpdatedAt)
-	if u.state.unsaved && u.c.Shared() {
+	if u.state.unsaved && shared {
 		return age >= min(sharedEvery, u.c.Every)
 	}
 	return led >= firstAfter && age >= u.c.Every

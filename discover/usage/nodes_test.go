@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/store/postgres"
+	"github.com/toolkeep/toolkeep/store/postgres/pgtest"
 )
 
 var ids atomic.Int64 // of calls
@@ -150,70 +152,83 @@ func TestThreeNodes(t *testing.T) {
 // checkpoints of both, each entry counts exactly once on every node.
 func TestLeadMoves(t *testing.T) {
 	for seed := range uint64(8) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			r := rand.New(rand.NewPCG(seed, 31))
-			life := &life{t: t, r: r, now: begin}
-			m, l := newMemory(life.clock), &leads{}
-			one := New(Config{Store: m, Clock: life.clock}) // has all entries in one order
-			runs := int64(0)
-			name := func(k int) string { return fmt.Sprint("n", k) }
-			start := func(k int) *Usage {
+		t.Run(fmt.Sprint("memory, seed ", seed), func(t *testing.T) {
+			life := &life{t: t, r: rand.New(rand.NewPCG(seed, 31)), now: begin}
+			m, runs := newMemory(life.clock), int64(0)
+			leadMoves(t, life, 1200, func() Store {
 				runs++
-				return join(t, l, &member{m, runs}, name(k), life.clock)
-			}
-			nodes := []*Usage{start(0), start(1), start(2)}
-			for i := range 1200 {
-				c, k := life.next(), r.IntN(3)
-				apply(t, nodes[k].c.Store, c)
-				one.fold(*entryOf(t, int64(i+1), life.now, c))
-				switch r.IntN(40) {
-				case 0:
-					l.give(name(k))
-				case 1:
-					l.take(name(k))
-				case 2:
-					for j := range nodes {
-						l.take(name(j))
-					}
-					l.give(name(k))
-				case 3:
-					if err := nodes[k].Checkpoint(t.Context()); err != nil && !lostRace(err) {
-						t.Fatal(err)
-					}
-				case 4:
-					l.take(name(k))
-					nodes[k].Stop()
-					nodes[k] = start(k)
-				case 5:
-					if err := nodes[k].catchUp(t.Context()); err != nil {
-						t.Fatal(err)
-					}
-				case 6:
-					if err := nodes[k].take(t.Context()); err != nil {
-						t.Fatal(err)
-					}
-				}
-			}
-			for k := range nodes {
-				l.take(name(k))
-			}
-			settle(t, m, nodes...)
-			want := one.counts(t)
-			for k, u := range nodes {
-				if got := u.counts(t); got != want || len(want) < 2000 {
-					t.Errorf("node %d:\n%s\n%s", k, firstDiff(want, got), firstDiff(got, want))
-				}
-			}
-			// And so does the next start, from the checkpoint of any of them.
-			k := r.IntN(3)
-			if err := nodes[k].Checkpoint(t.Context()); err != nil {
+				return &member{m, runs}
+			})
+		})
+	}
+	t.Run("postgres", func(t *testing.T) {
+		dsn, life := pgtest.Start(t).NewDatabase(t), &life{t: t, r: rand.New(rand.NewPCG(8, 31)), now: begin}
+		leadMoves(t, life, 400, func() Store {
+			s, err := postgres.Open(t.Context(), postgres.Config{DSN: dsn, Clock: life.clock})
+			if err != nil {
 				t.Fatal(err)
 			}
-			last := join(t, l, &member{m, runs + 1}, "last", life.clock)
-			if got := last.counts(t); got != want {
-				t.Errorf("after a start: %s\n%s", firstDiff(want, got), firstDiff(got, want))
-			}
+			t.Cleanup(func() { _ = s.Close() })
+			return s
 		})
+	})
+}
+
+func leadMoves(t *testing.T, life *life, n int, open func() Store) {
+	r, l := life.r, &leads{}
+	one := New(Config{Store: newMemory(life.clock), Clock: life.clock}) // has all entries in one order
+	name := func(k int) string { return fmt.Sprint("n", k) }
+	start := func(k int) *Usage { return join(t, l, open(), name(k), life.clock) }
+	nodes := []*Usage{start(0), start(1), start(2)}
+	for i := range n {
+		c, k := life.next(), r.IntN(3)
+		apply(t, nodes[k].c.Store, c)
+		one.fold(*entryOf(t, int64(i+1), life.now, c))
+		switch r.IntN(40) {
+		case 0:
+			l.give(name(k))
+		case 1:
+			l.take(name(k))
+		case 2:
+			for j := range nodes {
+				l.take(name(j))
+			}
+			l.give(name(k))
+		case 3:
+			if err := nodes[k].Checkpoint(t.Context()); err != nil && !lostRace(err) {
+				t.Fatal(err)
+			}
+		case 4:
+			l.take(name(k))
+			nodes[k].Stop()
+			nodes[k] = start(k)
+		case 5:
+			if err := nodes[k].catchUp(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		case 6:
+			if err := nodes[k].take(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for k := range nodes {
+		l.take(name(k))
+	}
+	settle(t, nodes[0].c.Store, nodes...)
+	want := one.counts(t)
+	for k, u := range nodes {
+		if got := u.counts(t); got != want || len(want) < 2000 {
+			t.Errorf("node %d:\n%s\n%s", k, firstDiff(want, got), firstDiff(got, want))
+		}
+	}
+	// And so does the next start, from the checkpoint of any of them.
+	if err := nodes[r.IntN(3)].Checkpoint(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	last := join(t, l, open(), "last", life.clock)
+	if got := last.counts(t); got != want {
+		t.Errorf("after a start: %s\n%s", firstDiff(want, got), firstDiff(got, want))
 	}
 }
 
