@@ -41,8 +41,8 @@ type Config struct {
 	// DB is for NewSQLite: the write connection shared with the store, one open
 	// connection, WAL. The queue never holds it while waiting.
 	DB *sql.DB
-	// Pool is for NewPostgres: the pool shared with the store. The queue holds one
-	// connection to listen, and others briefly.
+	// Pool is for NewPostgres: the pool shared with the store. The queue takes one
+	// connection out of it to listen, and uses others briefly.
 	Pool         *pgxpool.Pool
 	Runner       Runner
 	Workers      int           // calls run concurrently; default 8
@@ -54,6 +54,9 @@ type Config struct {
 	// NodeID identifies the worker of a job; default: a random one. Nodes that share a
 	// queue need different ids.
 	NodeID string
+	// Pooled: a pooler such as PgBouncer stands before the database, past which no
+	// notification comes: the queue is polled. PostgreSQL only.
+	Pooled bool
 	// Earlier returns the NodeID of an earlier run of this node that is certainly dead, whose
 	// jobs Start takes over at once; nil or "" if there is none. PostgreSQL only.
 	Earlier func() string

@@ -26,6 +26,7 @@ const (
 // postgresQueue is the queue on PostgreSQL, which several nodes share.
 type postgresQueue struct {
 	pool    *pgxpool.Pool
+	pooled  bool
 	earlier func() string // a dead worker
 	// working holds the jobs that this process runs.
 	working *working
@@ -37,12 +38,12 @@ func newPostgres(c Config, q *Queue[pgx.Tx]) *postgresQueue {
 	if c.Earlier == nil {
 		c.Earlier = func() string { return "" }
 	}
-	return &postgresQueue{pool: c.Pool, earlier: c.Earlier, working: &q.working, insert: q.insert}
+	return &postgresQueue{pool: c.Pool, pooled: c.Pooled, earlier: c.Earlier, working: &q.working, insert: q.insert}
 }
 
 func (p *postgresQueue) driver() riverdriver.Driver[pgx.Tx]   { return riverpgxv5.New(p.pool) }
 func (p *postgresQueue) migrator() riverdriver.Driver[pgx.Tx] { return riverpgxv5.New(p.pool) }
-func (p *postgresQueue) settle(*river.Config)                 {}
+func (p *postgresQueue) settle(c *river.Config)               { c.PollOnly = p.pooled }
 func (p *postgresQueue) announce()                            {} // River notifies within the transaction
 
 func (p *postgresQueue) periodic() []Periodic {
@@ -82,18 +83,24 @@ func (p *postgresQueue) depth(ctx context.Context) (map[int]int, error) {
 // migrateLock is the advisory lock for migrating the queue, held by one node at a time.
 const migrateLock = 0x746f6f6c6a6f6273
 
-// alone holds the lock on its own connection and closes it afterwards: f needs the
-// pool, which may have no connection to spare.
+// alone holds the lock in a transaction on its own connection and closes it afterwards: f
+// needs the pool, which may have no connection to spare. A lock of the session would be a
+// pooler's.
 func (p *postgresQueue) alone(ctx context.Context, f func() error) (err error) {
 	conn, err := pgx.ConnectConfig(ctx, p.pool.Config().ConnConfig)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }()
-	if _, err := conn.Exec(ctx, "SELECT pg_advisory_lock($1)", int64(migrateLock)); err != nil {
-		return fmt.Errorf("wait for the other node that migrates: %w", err)
-	}
-	return f()
+	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "SET LOCAL idle_in_transaction_session_timeout = 0"); err != nil { // f takes as long as it takes
+			return err
+		}
+		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", int64(migrateLock)); err != nil {
+			return fmt.Errorf("wait for the other node that migrates: %w", err)
+		}
+		return f()
+	})
 }
 
 // beat sends a heartbeat for every job that this node runs. It uses the database's

@@ -46,6 +46,14 @@ need_redis() {
 	if [ -d /run/systemd/system ]; then systemctl disable --now --quiet redis-server || true; fi
 }
 
+# The tests start PgBouncers of their own, too.
+need_pgbouncer() {
+	command -v pgbouncer >/dev/null && return
+	install pgbouncer pgbouncer
+	if command -v service >/dev/null; then service pgbouncer stop >/dev/null 2>&1 || true; fi
+	if [ -d /run/systemd/system ]; then systemctl disable --now --quiet pgbouncer || true; fi
+}
+
 # MCP clients, servers and the conformance suite, pinned in tools/mcptest. They
 # are installed again when a pin changes.
 need_mcptest() (
@@ -86,6 +94,7 @@ need gcc gcc   # the race detector links with it
 need git git   # make check compares generated files
 need curl curl # the examples of the documentation call it
 need_postgres
+need_pgbouncer
 need_mariadb
 need_redis
 need_mcptest

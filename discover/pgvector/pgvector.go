@@ -38,6 +38,9 @@ type Config struct {
 	MaxConns int
 	// Name is this process's application name in PostgreSQL; default "toolkeep".
 	Name string
+	// Pooled: a pooler such as PgBouncer stands before the database, which keeps no named
+	// statements.
+	Pooled bool
 	// Sweeps tells whether this process removes vectors that nobody uses; default it does.
 	Sweeps func() bool
 	// Clock dates the use of vectors; default time.Now.
@@ -91,6 +94,9 @@ func New(c Config) (*Backend, error) {
 	pc.MaxConns = int32(cmp.Or(c.MaxConns, 8))
 	pc.ConnConfig.ConnectTimeout = cmp.Or(pc.ConnConfig.ConnectTimeout, 5*time.Second)
 	pc.ConnConfig.RuntimeParams["application_name"] = cmp.Or(c.Name, "toolkeep")
+	if c.Pooled {
+		pc.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+	}
 	pool, err := pgxpool.NewWithConfig(context.Background(), pc)
 	if err != nil {
 		return nil, toolkeep.NewError(toolkeep.InvalidManifest, "the settings of the PostgreSQL for vectors are refused").Because(err)

@@ -17,8 +17,11 @@ type Config struct {
 	// DSN is a connection string, as keywords or as a URL. A search_path in it selects
 	// another schema for the tables, which must exist.
 	DSN string
-	// MaxConns bounds the read pool, which the queue shares; default 16. Two more
-	// connections write and listen.
+	// DirectDSN is the same database without a pooler before it, to listen; "" is DSN, or the
+	// feed is polled if a pooler stands before that.
+	DirectDSN string
+	// MaxConns bounds the connections; default 10, at least 6. One writes, one listens, one
+	// listens for the queue, and the rest is the pool that reads and the queue share.
 	MaxConns int
 	// Node names this process in PostgreSQL's list of sessions; default "node".
 	Node string
@@ -77,8 +80,9 @@ func (c *Config) fill() error {
 		}
 	}
 	if c.MaxConns <= 0 {
-		c.MaxConns = 16
+		c.MaxConns = 10
 	}
+	c.MaxConns = max(c.MaxConns, 6)
 	if c.groupMax <= 0 {
 		c.groupMax = 512
 	}

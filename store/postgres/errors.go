@@ -13,7 +13,9 @@ import (
 // PostgreSQL error codes that the writer handles.
 const (
 	uniqueViolation = "23505"
-	divisionByZero  = "22012" // from a fenced writer, see fence
+	// protocolViolation is what PgBouncer answers to a parameter that it does not know.
+	protocolViolation = "08P01"
+	divisionByZero    = "22012" // from a fenced writer, see fence
 )
 
 func code(err error) string {

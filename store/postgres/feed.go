@@ -231,7 +231,7 @@ func (s *Store) listen() {
 
 // listenOnce listens until the connection is lost.
 func (s *Store) listenOnce() error {
-	conn, err := pgx.ConnectConfig(s.life, s.conf)
+	conn, err := pgx.ConnectConfig(s.life, s.listenTo)
 	if err != nil {
 		return err
 	}

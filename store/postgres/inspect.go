@@ -22,6 +22,7 @@ type Info struct {
 	Ahead  time.Duration        // how far the server's clock is ahead of this machine's
 	Within time.Duration        // uncertainty of Ahead
 	Nodes  []toolkeep.NodeState // that live
+	Pooled bool                 // a pooler stands before it
 }
 
 // Inspect connects once and reads; it changes nothing.
@@ -29,14 +30,16 @@ func Inspect(ctx context.Context, dsn string) (info Info, err error) {
 	if info.Newest, err = newestSchema(); err != nil {
 		return info, err
 	}
-	conf, err := pgx.ParseConfig(dsn)
+	c := Config{DSN: dsn}
+	if err := c.fill(); err != nil {
+		return info, err
+	}
+	to, err := settle(ctx, dsn, &c)
 	if err != nil {
-		return info, dsnError(err)
+		return info, err
 	}
-	if conf.ConnectTimeout == 0 || conf.ConnectTimeout > connectTimeout {
-		conf.ConnectTimeout = connectTimeout
-	}
-	conn, err := pgx.ConnectConfig(ctx, conf)
+	info.Pooled = to.pooled
+	conn, err := pgx.ConnectConfig(ctx, to.pool.ConnConfig)
 	if err != nil {
 		return info, fmt.Errorf("postgres: connect: %w", err)
 	}
@@ -87,7 +90,12 @@ func inspectNodes(ctx context.Context, conn *pgx.Conn) ([]toolkeep.NodeState, er
 
 // ReadDocument connects once and reads the body of a document of no tenant.
 func ReadDocument(ctx context.Context, dsn, kind, id string) (body []byte, err error) {
-	conn, err := pgx.Connect(ctx, dsn)
+	conf, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		return nil, dsnError(err)
+	}
+	conf.DefaultQueryExecMode = pgx.QueryExecModeExec // a pooler may stand before it
+	conn, err := pgx.ConnectConfig(ctx, conf)
 	if err != nil {
 		return nil, err
 	}

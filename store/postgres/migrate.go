@@ -11,7 +11,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 )
@@ -37,27 +36,21 @@ func Migrate(ctx context.Context, dsn string, target int64) (from, to int64, err
 	if err := c.fill(); err != nil {
 		return 0, 0, err
 	}
-	pool, err := pgxpool.ParseConfig(dsn)
+	conn, err := settle(ctx, dsn, &c)
 	if err != nil {
-		return 0, 0, dsnError(err)
+		return 0, 0, err
 	}
-	settle(pool, &c)
-	return migrate(ctx, pool.ConnConfig, target, c.Log)
+	return migrate(ctx, conn.pool.ConnConfig, target, c.Log)
 }
 
 func migrate(ctx context.Context, conf *pgx.ConnConfig, target int64, log *slog.Logger) (from, to int64, err error) {
 	db := stdlib.OpenDB(*conf)
 	defer func() { err = errors.Join(err, db.Close()) }()
-	lock, err := db.Conn(ctx)
-	if err != nil {
-		return 0, 0, fmt.Errorf("postgres: connect: %w", err)
-	}
-	// The lock ends with its session.
-	defer func() { err = errors.Join(err, lock.Close()) }()
-	if _, err := lock.ExecContext(ctx, "SELECT pg_advisory_lock($1)", int64(migrationLock)); err != nil {
-		return 0, 0, fmt.Errorf("postgres: wait for the other node that migrates: %w", err)
-	}
-	return migrateLocked(ctx, db, target, log)
+	err = alone(ctx, conf, migrationLock, func() error {
+		from, to, err = migrateLocked(ctx, db, target, log)
+		return err
+	})
+	return from, to, err
 }
 
 func migrateLocked(ctx context.Context, db *sql.DB, target int64, log *slog.Logger) (from, to int64, err error) {

@@ -260,7 +260,7 @@ func TestStats(t *testing.T) {
 		}
 	})
 	st := s.Stats()
-	if st.Rows != 400 || st.Head != 0 || st.Groups >= 400 || st.Groups == 0 || st.MaxConns != 16 {
+	if st.Rows != 400 || st.Head != 0 || st.Groups >= 400 || st.Groups == 0 || st.MaxConns != 7 {
 		t.Errorf("%+v", st)
 	}
 	s.Close()

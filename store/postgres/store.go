@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,9 +18,11 @@ import (
 // Store stores everything in one PostgreSQL database, which other nodes may share. It
 // is safe for concurrent use.
 type Store struct {
-	cfg  Config
-	conf *pgx.ConnConfig // for the writing and listening connections
-	pool *pgxpool.Pool
+	cfg      Config
+	conf     *pgx.ConnConfig // for the writing connection
+	listenTo *pgx.ConnConfig // for the listening one; nil: the feed is polled
+	pooled   bool            // see connection
+	pool     *pgxpool.Pool
 
 	queue   flow.Queue[step]
 	ring    flow.Ring[toolkeep.Committed] // of the feed
@@ -63,16 +64,21 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 	if err := c.fill(); err != nil {
 		return nil, err
 	}
-	pool, err := pgxpool.ParseConfig(c.DSN)
+	to, err := settle(ctx, c.DSN, &c)
 	if err != nil {
-		return nil, dsnError(err)
-	}
-	settle(pool, &c)
-	if _, _, err := migrate(ctx, pool.ConnConfig, -1, c.Log); err != nil {
 		return nil, err
 	}
-	s := &Store{cfg: c, conf: writerConfig(pool.ConnConfig, &c), behind: make(chan struct{}, 1), writerDone: make(chan struct{})}
-	if s.pool, err = pgxpool.NewWithConfig(ctx, pool); err != nil {
+	if _, _, err := migrate(ctx, to.pool.ConnConfig, -1, c.Log); err != nil {
+		return nil, err
+	}
+	s := &Store{cfg: c, conf: to.writerConfig(&c), pooled: to.pooled, behind: make(chan struct{}, 1), writerDone: make(chan struct{})}
+	if s.listenTo, err = to.listenConfig(ctx, &c); err != nil {
+		return nil, err
+	}
+	if s.polled() {
+		c.Log.Warn("a pooler stands before PostgreSQL, so notifications do not arrive and the feed is polled; store.direct_dsn names PostgreSQL itself", "every", c.pollInterval)
+	}
+	if s.pool, err = pgxpool.NewWithConfig(ctx, to.pool); err != nil {
 		return nil, fmt.Errorf("postgres: %w", err)
 	}
 	head, err := s.Head(ctx)
@@ -91,37 +97,13 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 	s.seen.Store(head)
 	s.life, s.end = context.WithCancel(context.Background())
 	go w.run()
-	s.background.Go(s.listen)
+	if !s.polled() {
+		s.background.Go(s.listen)
+	}
 	s.background.Go(s.follow)
 	s.background.Go(s.tendLoop)
 	return s, nil
 }
-
-// settle configures every connection.
-func settle(p *pgxpool.Config, c *Config) {
-	p.MaxConns = int32(c.MaxConns)
-	p.PingTimeout = pingTimeout
-	if p.ConnConfig.ConnectTimeout == 0 || p.ConnConfig.ConnectTimeout > connectTimeout {
-		p.ConnConfig.ConnectTimeout = connectTimeout
-	}
-	set := p.ConnConfig.RuntimeParams
-	if set["application_name"] == "" {
-		set["application_name"] = "toolkeep " + c.Node
-	}
-	// A node that vanishes during a transaction must not hold its locks.
-	set["idle_in_transaction_session_timeout"] = millis(c.timeout)
-	set["tcp_user_timeout"] = millis(c.timeout)
-	set["tcp_keepalives_idle"], set["tcp_keepalives_interval"], set["tcp_keepalives_count"] = "5", "2", "3"
-}
-
-// writerConfig is for the connections outside the pool.
-func writerConfig(base *pgx.ConnConfig, c *Config) *pgx.ConnConfig {
-	conf := base.Copy()
-	conf.RuntimeParams["statement_timeout"] = millis(c.timeout)
-	return conf
-}
-
-func millis(d time.Duration) string { return strconv.FormatInt(max(1, d.Milliseconds()), 10) }
 
 // Pool returns the read pool, which the queue shares.
 func (s *Store) Pool() *pgxpool.Pool { return s.pool }

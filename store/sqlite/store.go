@@ -137,6 +137,9 @@ func (s *Store) open(ctx context.Context) (*writer, error) {
 	return w, nil
 }
 
+// Details is what health shows of the store: nothing.
+func (s *Store) Details() any { return nil }
+
 // WriteDB returns the only connection that writes. The queue shares it; every Apply
 // waits while it is in use.
 func (s *Store) WriteDB() *sql.DB { return s.write }
