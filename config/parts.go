@@ -127,6 +127,24 @@ func (c *Config) VectorDSN() string {
 	return c.Store.DSN
 }
 
+// vectorConns are those of a node's connections that search.vectors on the store's PostgreSQL
+// takes, and vectorPool those that it may open elsewhere.
+const (
+	vectorConns = 2
+	vectorPool  = 8
+)
+
+// Conns divides store.max_conns between the store and the vectors.
+func (c *Config) Conns() (store, vectors int) {
+	switch {
+	case c.Search.Vectors != "pgvector":
+		return c.Store.MaxConns, 0
+	case c.VectorDSN() != c.Store.DSN:
+		return c.Store.MaxConns, vectorPool
+	}
+	return c.Store.MaxConns - vectorConns, vectorConns
+}
+
 // CheckVectors is E3008 where search.vectors is pgvector and its address cannot be read.
 func (c *Config) CheckVectors() error {
 	if c.Search.Vectors != "pgvector" {

@@ -92,6 +92,7 @@ type Node struct {
 	queue   workQueue
 	store   Store
 	stats   func() []telemetry.Sample // of the store
+	pooled  bool                      // a pooler stands before the store
 	access  *access.Access
 	catalog *catalog.Catalog
 	fresh   *catalog.Fresh
@@ -340,7 +341,7 @@ func (n *Node) buildTelemetry(context.Context) (err error) {
 		version = n.options.Version
 	}
 	n.health = telemetry.NewHealth(telemetry.HealthConfig{Version: version, Log: n.logger("health"), Clock: n.options.Clock})
-	n.health.Add(telemetry.Component{Name: "store", Required: true, Grace: n.config.Catalog.StaleFor, Check: n.storeHealth})
+	n.health.Add(telemetry.Component{Name: "store", Required: true, Grace: n.config.Catalog.StaleFor, Check: n.storeHealth, Details: n.store.Details})
 	n.health.Add(telemetry.Component{Name: "nodes", Required: true, Check: n.members.Health, Details: func() any { return nodes.Briefs(n.members) }})
 	n.health.Add(telemetry.Component{Name: "agreement", Required: true, Check: n.agreement.Ready, Details: func() any { return n.agreement.Differences() }})
 	n.health.Add(telemetry.Component{Name: "differences", Check: n.agreement.Health})

@@ -64,7 +64,8 @@ func (n *Node) vectors() (discover.Backend, error) {
 	if c.Vectors != "pgvector" {
 		return discover.NewMemory(filepath.Join(n.config.Data, datadir.Vectors), n.logger("search")), nil
 	}
-	return pgvector.New(pgvector.Config{DSN: n.config.VectorDSN(), Name: n.name, Sweeps: n.leads(workVectors), Clock: n.options.Clock, Log: n.logger("search")})
+	_, conns := n.config.Conns()
+	return pgvector.New(pgvector.Config{DSN: n.config.VectorDSN(), MaxConns: conns, Pooled: n.pooled && n.config.VectorDSN() == n.config.Store.DSN, Name: n.name, Sweeps: n.leads(workVectors), Clock: n.options.Clock, Log: n.logger("search")})
 }
 
 func (n *Node) startIndex(context.Context) error {

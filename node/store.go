@@ -31,6 +31,7 @@ type Store interface {
 	Document(ctx context.Context, kind, tenant, id string) (toolkeep.Document, error)
 	Documents(ctx context.Context, kind string) ([]toolkeep.Document, int64, error)
 	Health(ctx context.Context) error
+	Details() any
 	Close() error
 }
 
@@ -97,9 +98,10 @@ func (n *Node) buildSQLite(ctx context.Context) error {
 
 func (n *Node) buildPostgres(ctx context.Context) error {
 	c := n.config.Store
+	conns, _ := n.config.Conns()
 	var queue *job.Queue[pgx.Tx]
 	s, err := postgres.OpenWaiting(ctx, postgres.Config{
-		DSN: c.DSN, MaxConns: c.MaxConns, Node: n.name, GroupDelay: c.GroupDelay,
+		DSN: c.DSN, DirectDSN: c.DirectDSN, MaxConns: conns, Node: n.name, GroupDelay: c.GroupDelay,
 		FeedKeep: c.KeepFeed, EventKeep: c.KeepEvents, InvocationKeep: c.KeepCalls, Tends: n.leads(workRetention), Clock: n.options.Clock, Log: n.logger("store"),
 		Enqueue: func(ctx context.Context, tx pgx.Tx, e toolkeep.Enqueue) error { return queue.Enqueue(ctx, tx, e) },
 	})
@@ -112,7 +114,7 @@ func (n *Node) buildPostgres(ctx context.Context) error {
 		return append(telemetry.CommitSamples(st.Groups, st.Rows), telemetry.PostgresSamples(st.Retries, st.Conns)...)
 	}
 	work := n.queueConfig()
-	work.Pool = s.Pool()
+	work.Pool, work.Pooled, n.pooled = s.Pool(), s.Pooled(), s.Pooled()
 	queue, err = job.NewPostgres(work)
 	n.queue = queue
 	return err

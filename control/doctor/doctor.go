@@ -68,6 +68,7 @@ type Server struct {
 	Schema, Newest, Floor int64                // versions of the schema: its own, the newest that this program supports, the oldest that may use it
 	Ahead, Within         time.Duration        // how far its clock is ahead of this machine's, give or take Within
 	Nodes                 []toolkeep.NodeState // that live
+	Pooled                bool                 // a pooler stands before it
 }
 
 // Store reads the store of the settings past what serves it.
@@ -87,6 +88,7 @@ type Config struct {
 	SealKey       string // file
 	KeysElsewhere bool   // the sealing keys come from TOOLKEEP_SEAL_KEY
 	Shared        bool   // the store is PostgreSQL
+	Direct        bool   // nodes have a connection past a pooler
 	WALBytes      int64
 	Listeners     []Listener
 	Cert, Key     string // files of TLS; "" without
@@ -317,6 +319,11 @@ func (d *doctor) postgres(ctx context.Context) {
 		return
 	}
 	d.add("store", "ok", "", "PostgreSQL %s answers", info.Server)
+	if info.Pooled && !d.c.Direct {
+		d.add("pooler", "warn", "set store.direct_dsn to PostgreSQL itself", "a pooler stands before PostgreSQL, so notifications do not arrive; nodes ask every 500 ms what others changed")
+	} else if info.Pooled {
+		d.add("pooler", "ok", "", "a pooler stands before PostgreSQL; notifications come past it (store.direct_dsn)")
+	}
 	d.schema(info.Schema, info.Newest, info.Floor)
 	off := max(0, info.Ahead.Abs()-info.Within)
 	state, advice := "ok", ""
