@@ -24,9 +24,12 @@ func CheckNodeName(name string) error {
 	return fmt.Errorf("%.60q cannot be a node's name: it has 1 to 50 letters, digits, dots, hyphens and underscores, and begins with a letter or a digit", name)
 }
 
-// NodeName returns the name of the node whose data directory dir is: the one in its file
-// NodeFile, which is made if it is not there. Hold the directory's lock.
-func NodeName(dir string) (string, error) {
+// NodeName returns the name of the node whose data directory dir is: the setting, or the one in
+// the file NodeFile, which is made if it is not there. Hold the directory's lock.
+func NodeName(dir, setting string) (string, error) {
+	if setting != "" {
+		return setting, nil
+	}
 	path := filepath.Join(dir, NodeFile)
 	raw, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -259,6 +259,12 @@ func (m *Members) Live() (nodes []toolkeep.NodeState, age time.Duration) {
 	return nodes, time.Since(m.heard)
 }
 
+// Shared reports whether other nodes live.
+func (m *Members) Shared() bool {
+	live, _ := m.Live()
+	return len(live) > 1
+}
+
 // ClockDifference is how far the store's clock is ahead of this node's, and how far that may
 // be wrong; known is false until the store has told its time.
 func (m *Members) ClockDifference() (ahead, within time.Duration, known bool) {

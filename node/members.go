@@ -25,10 +25,8 @@ func (n *Node) workBlobs() string { return "blobs.sweep " + n.blobs.ID() }
 
 // buildMembers gives the node its name and makes it one among the others.
 func (n *Node) buildMembers(context.Context) (err error) {
-	if n.name = n.config.Node.Name; n.name == "" {
-		if n.name, err = datadir.NodeName(n.config.Data); err != nil {
-			return err
-		}
+	if n.name, err = datadir.NodeName(n.config.Data, n.config.Node.Name); err != nil {
+		return err
 	}
 	n.members = membership.New(membership.Config{
 		Self:  toolkeep.NodeState{Name: n.name, Run: uuid.NewString(), Version: cmp.Or(n.config.Service.Version, n.options.Version), StartedAt: n.now()},
@@ -40,12 +38,6 @@ func (n *Node) buildMembers(context.Context) (err error) {
 // leads tells whether this node does a work.
 func (n *Node) leads(work string) func() bool {
 	return func() bool { return n.members.Leads(work) }
-}
-
-// shared reports whether other nodes live.
-func (n *Node) shared() bool {
-	live, _ := n.members.Live()
-	return len(live) > 1
 }
 
 // startLeading asks for these works. River elects a leader for the queue's own upkeep itself.

@@ -25,7 +25,7 @@ func (n *Node) buildUsage(context.Context) error {
 	n.usage = usage.New(usage.Config{Store: n.store, Clean: n.redact.All().Clean,
 		NoHistory: c.History == "off", Learning: usage.Learning(c.Learning),
 		Weights: c.Weights(), Keep: c.HistoryKeep, Every: usage.JobEvery(n.config.Store.KeepFeed),
-		Lead: n.members.Lead, Shared: n.shared, Node: n.name, Clock: n.options.Clock, Log: n.logger("usage")})
+		Lead: n.members.Lead, Shared: n.members.Shared, Node: n.name, Clock: n.options.Clock, Log: n.logger("usage")})
 	return nil
 }
 
