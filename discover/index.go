@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"math"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -208,6 +209,7 @@ func (x *Index) Change(versions iter.Seq[toolkeep.Version]) {
 // show replaces tools in the index; nil removes one. x.mu is held.
 func (x *Index) show(latest map[docKey]*toolkeep.Tool) {
 	d := delta{rebuild: x.forget()}
+	var fresh []*toolkeep.Tool // not in the index with this digest
 	for k, t := range latest {
 		old := x.docs[k]
 		switch {
@@ -220,9 +222,10 @@ func (x *Index) show(latest map[docKey]*toolkeep.Tool) {
 			x.docs[k] = &unchanged
 			d.unchanged = append(d.unchanged, &unchanged)
 		default:
-			d.replace(x, k, old, x.takeApart(t))
+			fresh = append(fresh, t)
 		}
 	}
+	x.takeAllApart(fresh, func(by *doc) { d.replace(x, by.key(), x.docs[by.key()], by) })
 	x.apply(d)
 }
 
@@ -338,17 +341,43 @@ func newer(a, b *semver.Version) bool {
 	return a.GreaterThan(b)
 }
 
+// togetherReads is how many tools are read at a time, on all processors.
+const togetherReads = 1024
+
+// takeAllApart is takeApart for many tools; it passes each to done.
+func (x *Index) takeAllApart(tools []*toolkeep.Tool, done func(*doc)) {
+	said := make([]wordLists, min(len(tools), togetherReads))
+	for some := range slices.Chunk(tools, togetherReads) {
+		var wg sync.WaitGroup
+		n := min(runtime.GOMAXPROCS(0), len(some))
+		for first := range n {
+			wg.Go(func() {
+				for i := first; i < len(some); i += n {
+					said[i] = read(some[i], x.meaning != nil)
+				}
+			})
+		}
+		wg.Wait()
+		for i, t := range some {
+			done(x.count(t, &said[i]))
+		}
+	}
+}
+
 // takeApart counts the words of every field.
 func (x *Index) takeApart(t *toolkeep.Tool) *doc {
-	namespace, name, _ := strings.Cut(t.ID, ".")
-	d := &doc{tool: t, action: actionOf(t), id: strings.ToLower(t.ID), name: strings.ToLower(name), owner: t.Tenant}
+	said := read(t, x.meaning != nil)
+	return x.count(t, &said)
+}
+
+// count numbers and counts the words of a tool.
+func (x *Index) count(t *toolkeep.Tool, said *wordLists) *doc {
+	_, name, _ := strings.Cut(t.ID, ".")
+	d := &doc{tool: t, action: actionOf(t), id: strings.ToLower(t.ID), name: strings.ToLower(name), owner: t.Tenant, means: said.means}
 	d.low, d.high = digestWords(t)
 	counts := map[uint32]*[fieldCount]uint8{}
-	add := func(field int, text string) {
-		words(text, func(w string) {
-			if isStop(w) && field != fieldName {
-				return
-			}
+	for field, list := range said.byField {
+		for _, w := range list {
 			term := x.term(w)
 			c := counts[term]
 			if c == nil {
@@ -358,7 +387,30 @@ func (x *Index) takeApart(t *toolkeep.Tool) *doc {
 			if c[field] < math.MaxUint8 {
 				c[field]++
 			}
-			d.lengths[field]++
+		}
+		d.lengths[field] = float64(len(list))
+	}
+	d.terms = make([]docTerm, 0, len(counts))
+	for _, term := range slices.Sorted(maps.Keys(counts)) {
+		d.terms = append(d.terms, docTerm{term, *counts[term]})
+	}
+	return d
+}
+
+// wordLists are what a tool says, in words without those that say nothing.
+type wordLists struct {
+	byField [fieldCount][]string
+	means   Digest // of the text that is embedded, if it is
+}
+
+// read takes a tool's text into words.
+func read(t *toolkeep.Tool, embeds bool) (out wordLists) {
+	namespace, name, _ := strings.Cut(t.ID, ".")
+	add := func(field int, text string) {
+		words(text, func(w string) {
+			if field == fieldName || !isStop(w) {
+				out.byField[field] = append(out.byField[field], w)
+			}
 		})
 	}
 	m := t.Manifest
@@ -393,14 +445,10 @@ func (x *Index) takeApart(t *toolkeep.Tool) *doc {
 			add(fieldExamples, e.Resolution)
 		}
 	}
-	if x.meaning != nil {
-		d.means = sha256.Sum256([]byte(embeddingText(t)))
+	if embeds {
+		out.means = sha256.Sum256([]byte(embeddingText(t)))
 	}
-	d.terms = make([]docTerm, 0, len(counts))
-	for _, term := range slices.Sorted(maps.Keys(counts)) {
-		d.terms = append(d.terms, docTerm{term, *counts[term]})
-	}
-	return d
+	return out
 }
 
 // unsaid returns the words of s that are not in name: a title that repeats the id must not count

@@ -120,9 +120,10 @@ const versionColumns = `tenant, id, version, digest, life, outline, manifest, wo
 
 // Versions returns every published version with its lifecycle, and the feed position of
 // this state. Their tools are outlines whose manifests lack their defaults.
-func (s *Store) Versions(ctx context.Context) (list []toolkeep.Version, head int64, err error) {
-	err = s.moment(ctx, func(tx pgx.Tx) error {
-		list = nil
+func (s *Store) Versions(ctx context.Context) ([]toolkeep.Version, int64, error) {
+	var all record.Decoder
+	var head int64
+	err := s.moment(ctx, func(tx pgx.Tx) error {
 		if err := tx.QueryRow(ctx, sqlReadHead).Scan(&head); err != nil {
 			return err
 		}
@@ -130,6 +131,7 @@ func (s *Store) Versions(ctx context.Context) (list []toolkeep.Version, head int
 		if err != nil {
 			return err
 		}
+		all = record.Decoder{Part: parts.get}
 		rows, err := tx.Query(ctx, `SELECT `+versionColumns+` FROM versions ORDER BY tenant, id, version`)
 		if err != nil {
 			return err
@@ -140,18 +142,19 @@ func (s *Store) Versions(ctx context.Context) (list []toolkeep.Version, head int
 			if err != nil {
 				return err
 			}
-			v, err := decodeVersion(t, parts)
-			if err != nil {
-				return err
+			if err := all.Add(t); err != nil {
+				return damaged(err)
 			}
-			list = append(list, v)
 		}
 		return rows.Err()
 	})
+	if err == nil {
+		err = damaged(all.Flush())
+	}
 	if err != nil {
 		return nil, 0, err
 	}
-	return list, head, nil
+	return all.List, head, nil
 }
 
 // versionOf returns one published version.
@@ -175,7 +178,8 @@ func versionOf(ctx context.Context, q querier, tenant, id, version string) (tool
 			return toolkeep.Version{}, err
 		}
 	}
-	return decodeVersion(t, found)
+	v, err := record.DecodeVersion(t, func(d pack.Digest) ([]byte, error) { return found.get(t.Tenant, d) })
+	return v, damaged(err)
 }
 
 type querier interface {
@@ -189,6 +193,13 @@ type partKey struct {
 }
 
 type parts map[partKey][]byte
+
+func (p parts) get(tenant string, d pack.Digest) ([]byte, error) {
+	if data, ok := p[partKey{tenant, d}]; ok {
+		return data, nil
+	}
+	return nil, errors.New("a part of the manifest is not in the store")
+}
 
 func partsOf(ctx context.Context, q querier, query string, args ...any) (parts, error) {
 	rows, err := q.Query(ctx, query, args...)
@@ -259,14 +270,4 @@ func scanTool(row pgx.Row) (t record.Tool, err error) {
 		*s = plainText(*s)
 	}
 	return t, err
-}
-
-func decodeVersion(t record.Tool, from parts) (toolkeep.Version, error) {
-	v, err := record.DecodeVersion(t, func(d pack.Digest) ([]byte, error) {
-		if data, ok := from[partKey{t.Tenant, d}]; ok {
-			return data, nil
-		}
-		return nil, errors.New("a part of the manifest is not in the store")
-	})
-	return v, damaged(err)
 }

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"runtime"
+	"sync"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
@@ -149,6 +151,43 @@ func DecodeVersion(r Tool, part func(pack.Digest) ([]byte, error)) (toolkeep.Ver
 	t.Manifest.ParametersSchema = nil // null in the column
 	fillCause(&v.Life)
 	return v, nil
+}
+
+// decodeTogether is how many rows are decoded at a time, on all processors.
+const decodeTogether = 1024
+
+// Decoder decodes the versions of a whole table into List.
+type Decoder struct {
+	Part func(tenant string, d pack.Digest) ([]byte, error) // is called by several goroutines
+	List []toolkeep.Version
+	rows []Tool
+}
+
+// Add takes a row. Flush decodes the last ones.
+func (d *Decoder) Add(r Tool) error {
+	if d.rows = append(d.rows, r); len(d.rows) < decodeTogether {
+		return nil
+	}
+	return d.Flush()
+}
+
+// Flush decodes the rows that have not been decoded yet into List.
+func (d *Decoder) Flush() error {
+	from, errs := len(d.List), make([]error, len(d.rows))
+	d.List = append(d.List, make([]toolkeep.Version, len(d.rows))...)
+	var wg sync.WaitGroup
+	n := min(runtime.GOMAXPROCS(0), len(d.rows))
+	for first := range n {
+		wg.Go(func() {
+			for i := first; i < len(d.rows); i += n {
+				r := d.rows[i]
+				d.List[from+i], errs[i] = DecodeVersion(r, func(digest pack.Digest) ([]byte, error) { return d.Part(r.Tenant, digest) })
+			}
+		})
+	}
+	wg.Wait()
+	d.rows = d.rows[:0]
+	return errors.Join(errs...)
 }
 
 // oldBlock matches the reasons that MCP servers gave for their blocks before records

@@ -116,8 +116,8 @@ const versionColumns = `tenant, id, version, digest, life, outline, manifest, wo
 // Versions returns every published version with its lifecycle, and the feed position of
 // this state. Their tools are outlines whose manifests lack their defaults.
 func (s *Store) Versions(ctx context.Context) ([]toolkeep.Version, int64, error) {
-	var list []toolkeep.Version
 	var head int64
+	all := record.Decoder{}
 	err := s.moment(ctx, func(tx *sql.Tx) (err error) {
 		if head, err = newest(ctx, tx, "feed"); err != nil {
 			return err
@@ -137,18 +137,24 @@ func (s *Store) Versions(ctx context.Context) ([]toolkeep.Version, int64, error)
 		if err != nil {
 			return err
 		}
+		all.Part = func(tenant string, d pack.Digest) ([]byte, error) {
+			if data, ok := parts[partKey{tenant, d}]; ok {
+				return data, nil
+			}
+			return nil, errNoPart
+		}
 		return each(ctx, tx, `SELECT `+versionColumns+` FROM versions ORDER BY tenant, id, version`, func(rows *sql.Rows) error {
-			v, err := scanVersion(rows, func(tenant string, d pack.Digest) ([]byte, error) {
-				if data, ok := parts[partKey{tenant, d}]; ok {
-					return data, nil
-				}
-				return nil, errNoPart
-			})
-			list = append(list, v)
-			return err
+			t, err := scanTool(rows)
+			if err != nil {
+				return err
+			}
+			return stored(all.Add(t))
 		})
 	})
-	return list, head, s.orClosed(err)
+	if err == nil {
+		err = stored(all.Flush())
+	}
+	return all.List, head, s.orClosed(err)
 }
 
 type partKey struct {
@@ -160,14 +166,18 @@ var errNoPart = errors.New("a part of the manifest is not in the store")
 
 // versionOf returns one published version.
 func versionOf(ctx context.Context, q querier, tenant, id, version string) (toolkeep.Version, error) {
-	row := q.QueryRowContext(ctx, `SELECT `+versionColumns+` FROM versions WHERE tenant = ? AND id = ? AND version = ?`, tenant, id, version)
-	return scanVersion(row, func(tenant string, d pack.Digest) (data []byte, err error) {
+	t, err := scanTool(q.QueryRowContext(ctx, `SELECT `+versionColumns+` FROM versions WHERE tenant = ? AND id = ? AND version = ?`, tenant, id, version))
+	if err != nil {
+		return toolkeep.Version{}, err
+	}
+	v, err := record.DecodeVersion(t, func(d pack.Digest) (data []byte, err error) {
 		err = q.QueryRowContext(ctx, `SELECT data FROM manifest_parts WHERE tenant = ? AND digest = ?`, tenant, d[:]).Scan(&data)
 		if errors.Is(err, sql.ErrNoRows) {
 			err = errNoPart
 		}
 		return data, err
 	})
+	return v, stored(err)
 }
 
 // Keys returns every API key, including revoked and expired ones, and the feed position
@@ -222,11 +232,7 @@ func each(ctx context.Context, q querier, query string, row func(*sql.Rows) erro
 	return rows.Err()
 }
 
-func scanVersion(row interface{ Scan(...any) error }, part func(tenant string, d pack.Digest) ([]byte, error)) (toolkeep.Version, error) {
-	var t record.Tool
-	if err := row.Scan(&t.Tenant, &t.ID, &t.Version, &t.Digest, &t.Life, &t.Outline, &t.Text, &t.Words); err != nil {
-		return toolkeep.Version{}, err
-	}
-	v, err := record.DecodeVersion(t, func(d pack.Digest) ([]byte, error) { return part(t.Tenant, d) })
-	return v, stored(err)
+func scanTool(row interface{ Scan(...any) error }) (t record.Tool, err error) {
+	err = row.Scan(&t.Tenant, &t.ID, &t.Version, &t.Digest, &t.Life, &t.Outline, &t.Text, &t.Words)
+	return t, err
 }
