@@ -5,6 +5,7 @@ import (
 	"os"
 	"runtime/debug"
 	"runtime/metrics"
+	"sync/atomic"
 	"time"
 )
 
@@ -14,6 +15,7 @@ import (
 const (
 	gcMost  = 400 // percent
 	gcLeast = 40
+	gcStart = 100
 	gcRoom  = 48 << 20 // bytes
 	gcLook  = 250 * time.Millisecond
 )
@@ -50,10 +52,12 @@ func (i *idleness) look(allocated uint64, now time.Time) bool {
 	return true
 }
 
-// paceCollector adjusts GOGC until ctx ends.
-func paceCollector(ctx context.Context) {
+// paceCollector adjusts GOGC until ctx ends. Until started is called, the heap may double: a catalogue that is read grows by
+// gcRoom every few moments, and each time the whole of it would be collected.
+func paceCollector(ctx context.Context) (started func()) {
+	var running atomic.Bool
 	if os.Getenv("GOGC") != "" {
-		return
+		return func() {}
 	}
 	now := gcMost
 	debug.SetGCPercent(now)
@@ -73,6 +77,9 @@ func paceCollector(ctx context.Context) {
 				debug.FreeOSMemory()
 			}
 			want := gcPercent(live[0].Value.Uint64())
+			if !running.Load() {
+				want = max(want, gcStart)
+			}
 			// Setting it stops the world briefly, so skip small changes.
 			if diff := want - now; diff > now/8 || -diff > now/8 {
 				now = want
@@ -80,6 +87,7 @@ func paceCollector(ctx context.Context) {
 			}
 		}
 	}()
+	return func() { running.Store(true) }
 }
 
 // gcPercent returns the GOGC that leaves gcRoom above the live heap.

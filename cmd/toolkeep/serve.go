@@ -152,7 +152,7 @@ func checkSettings(ctx context.Context, c *config.Config, loaded error) error {
 func (a *app) serve(ctx context.Context, c *config.Config) error {
 	pace, stopPacing := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopPacing()
-	paceCollector(pace)
+	started := paceCollector(pace)
 	n, err := node.New(ctx, c, node.Options{Version: version, LogTo: a.stderr, Hook: crashHook(),
 		Reaper: []string{"/proc/self/exe", reaperArg}})
 	if err != nil {
@@ -165,6 +165,7 @@ func (a *app) serve(ctx context.Context, c *config.Config) error {
 	err = n.Start(context.WithoutCancel(ctx))
 	if err == nil {
 		a.welcome(n, c)
+		started()
 		debug.FreeOSMemory() // memory needed only for the start
 		select {
 		case <-ctx.Done():
