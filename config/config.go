@@ -233,7 +233,7 @@ type Store struct {
 	MaxConns    int           `key:"store.max_conns" default:"10" min:"4" max:"1000" help:"connections of this node to PostgreSQL in all, those of search.vectors on the same database among them; 6 at least, 8 with them"`
 	Blobs       string        `key:"store.blobs" help:"folder of results that were cut; empty is in the data directory, nodes that share a store need a shared one"`
 	Synchronous string        `key:"store.synchronous" default:"NORMAL" choices:"NORMAL,FULL" help:"NORMAL survives the death of the process, FULL also loss of power"`
-	GroupDelay  time.Duration `key:"store.group_delay" default:"500us" max:"1s" help:"how long the writer gathers changes while more than one call is in flight"`
+	GroupDelay  time.Duration `key:"store.group_delay" default:"500us" max:"1s" help:"how long the writer gathers changes while more than one call is in flight; with PostgreSQL times the number of live nodes, at most 8"`
 	WALBytes    int64         `key:"store.wal_bytes" kind:"size" default:"64MiB" min:"1MiB" max:"1TiB" help:"size from which the write-ahead log is cut"`
 	KeepCalls   time.Duration `key:"store.keep_calls" default:"30d" min:"1h" help:"how long records of ended calls stay"`
 	KeepEvents  time.Duration `key:"store.keep_events" default:"90d" min:"1h" help:"how long events stay"`

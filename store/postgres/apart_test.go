@@ -32,7 +32,7 @@ func TestCallsWaitForNoOther(t *testing.T) {
 	defer tx.Rollback(ctx)
 	for _, lock := range []string{
 		"SELECT seq FROM feed_head FOR UPDATE",
-		"SELECT number FROM writers WHERE entries > 0 AND id = (SELECT max(id) FROM writers) FOR UPDATE",
+		"SELECT number FROM writers WHERE id = (SELECT max(id) FROM writers) FOR UPDATE",
 		"SELECT id FROM invocations WHERE id = 'other' FOR UPDATE",
 	} {
 		if tag, err := tx.Exec(ctx, lock); err != nil || tag.RowsAffected() != 1 {

@@ -29,7 +29,8 @@ type Config struct {
 	// after a lost connection and lock waits; default 5 s.
 	timeout time.Duration
 	// GroupDelay is how long the writer waits for a group when more than one Apply is
-	// in progress and they arrive fast enough; default 0.5 ms, negative disables it.
+	// in progress and they arrive fast enough; default 0.5 ms, negative disables it. It
+	// is multiplied by the number of live nodes, at most 8.
 	GroupDelay time.Duration
 	// groupMax bounds the Applies of one transaction; default 512.
 	groupMax int

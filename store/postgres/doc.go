@@ -25,23 +25,23 @@
 //
 // A call that ended has in its row the writer that ended it and the number of the entry;
 // events are rows of their own with the same two. The writer counts the numbers in memory
-// and puts the last into its own row of writers with each transaction, so a reader that
-// has seen a number there finds all entries up to it. Numbers of a request that failed
-// leave gaps. No transaction of a call touches a row that another writer's needs, unless
-// it is the same call or the same idempotency key.
+// and commits one group after the other, so a reader that sees an entry sees all those of
+// the writer before it; numbers of a request that failed leave gaps. No transaction of a
+// call touches a row that another writer's needs, unless it is the same call or the same
+// idempotency key.
 //
 // # The writer
 //
 // Each node has one goroutine that writes, on its own connection. As in the SQLite
 // store, concurrent Applies share a transaction; each that can fail runs inside a
 // savepoint. A group that consists only of finished calls and events is one message and
-// one transaction. Single-change Applies with a claim or a move also go in one message, and
+// one transaction, without the writer's number: written twice, its rows are the same. Single-change Applies with a claim or a move also go in one message, and
 // only those that changed no row are then examined one by one.
 //
 //	queued -> taken -> [claims, moves], (savepoint -> changes -> release) -> [writer, calls, events, (head, feed rows, NOTIFY), COMMIT] -> answered
 //
 // If the connection is lost during a COMMIT, its outcome is unknown. The first
-// statement of the last message therefore advances the writer's number in its row of
+// statement of the last message of any other group therefore advances the writer's number in its row of
 // writers by one. A new connection reads that row, which waits for a transaction that
 // is still open, and skips one number, so that anything from the old connection that
 // has not yet reached the server fails. Then the group is known to be committed, or is

@@ -43,6 +43,9 @@ type group struct {
 	last    int64            // and of the last that this group may write
 	changed bool             // something was written
 	sent    bool             // COMMIT has been sent
+	fenced  bool             // with the writer's number
+	tried   bool             // an attempt began
+	again   bool             // and this is another
 	head    int64            // number of the last row; 0 while unknown
 	seen    int64            // the feed's position before this group
 }
@@ -58,7 +61,7 @@ func (g *group) reset() {
 	clear(g.errs)
 	*g = group{w: g.w, reqs: g.reqs, errs: g.errs, at: g.at, careful: g.careful,
 		stamp: record.FromMicros(record.Micros(g.at)), rows: g.rows[:0], calls: g.calls[:0], events: g.events[:0], entries: g.entries[:0],
-		before: g.w.entry, last: g.w.entry}
+		before: g.w.entry, last: g.w.entry, again: g.tried, tried: true}
 	for _, r := range g.reqs {
 		for i := range r.Steps {
 			if st := &r.Steps[i]; st.InJournal() {
@@ -298,13 +301,15 @@ type sender interface {
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
 
-// finish sends the rest in one message: the writer's numbers, recorded calls and events;
+// finish sends the rest in one message: the writer's number, recorded calls and events;
 // if there are feed rows, the feed position, the rows and the notification; and COMMIT if a
 // transaction was begun (a message without one is its own transaction).
 func (g *group) finish(ctx context.Context, to sender, begun bool) error {
 	b := &pgx.Batch{}
 	var head, seen int64
-	b.Queue(sqlFence, text(g.w.name), g.w.number, g.last).QueryRow(func(row pgx.Row) error { return row.Scan(nil, &seen) })
+	if g.fenced = begun; begun { // what a plain group writes may be written twice
+		b.Queue(sqlFence, text(g.w.name), g.w.number).QueryRow(func(row pgx.Row) error { return row.Scan(nil, &seen) })
+	}
 	g.queueCalls(b)
 	if n := len(g.rows); n != 0 {
 		b.Queue(sqlHead, n).QueryRow(func(row pgx.Row) error { return row.Scan(&head) })
@@ -360,10 +365,10 @@ func (g *group) queueCalls(b *pgx.Batch) {
 			}
 			created[i], data[i], numbers[i] = record.Nanos(v.CreatedAt), r.CallData, r.Entry.Seq
 		}
-		n, log := int64(len(rows)), g.w.s.cfg.Log
+		n, log, again := int64(len(rows)), g.w.s.cfg.Log, g.again
 		b.Queue(sqlRecord, columns[0], columns[1], columns[2], columns[3], columns[4], columns[5], columns[6], created, data, numbers, g.w.s.journal).
 			Exec(func(tag pgconn.CommandTag) error {
-				if taken := n - tag.RowsAffected(); taken != 0 {
+				if taken := n - tag.RowsAffected(); taken != 0 && !again {
 					log.Error("recorded calls have ids that are taken; they stay as they were recorded first", "calls", taken)
 				}
 				return nil

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -24,10 +25,13 @@ const (
 	maxEntries = 1000
 
 	sqlNewWriter = `INSERT INTO writers (name, number, committed) VALUES ($1, 0, 0) RETURNING id`
-	// Writers with entries after a position.
-	sqlBehind = `SELECT w.id, coalesce(p.seq, 0), w.entries FROM writers AS w
+	// Writers with entries after a position: a look into two indexes for each. There are as
+	// many as runs of nodes whose entries are kept.
+	sqlBehind = `SELECT w.id, coalesce(p.seq, 0) FROM writers AS w
 		LEFT JOIN unnest($1::bigint[], $2::bigint[]) AS p (id, seq) ON p.id = w.id
-		WHERE w.entries > coalesce(p.seq, 0) ORDER BY w.id`
+		WHERE EXISTS (SELECT FROM invocations WHERE writer = w.id AND entry > coalesce(p.seq, 0) AND entry IS NOT NULL)
+			OR EXISTS (SELECT FROM events WHERE writer = w.id AND entry > coalesce(p.seq, 0))
+		ORDER BY w.id`
 	sqlReadCalls = `SELECT entry, tenant, id, data FROM invocations
 		WHERE writer = $1 AND entry > $2 AND entry <= $3 AND entry IS NOT NULL ORDER BY entry LIMIT $4`
 	sqlReadEvents = `SELECT entry, at, tenant, id, data FROM events
@@ -79,7 +83,8 @@ func (s *Store) ReadJournal(ctx context.Context, after toolkeep.JournalPosition,
 			return err
 		}
 		behind, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (b stretch, err error) {
-			err = row.Scan(&b.writer, &b.from, &b.to)
+			b.to = math.MaxInt64
+			err = row.Scan(&b.writer, &b.from)
 			return b, err
 		})
 		if from := after[feedWriter]; from < head {
@@ -95,14 +100,19 @@ func (s *Store) ReadJournal(ctx context.Context, after toolkeep.JournalPosition,
 		next[id] = seq
 	}
 	for _, b := range behind {
-		for b.from < b.to && len(list) < limit {
+		for more := true; more && len(list) < limit; {
 			part, read, err := s.readEntries(ctx, b.writer, b.from, b.to, limit-len(list))
 			if err != nil {
 				return nil, nil, err
 			}
+			if more = read < b.to; !more && b.writer != feedWriter && len(part) > 0 {
+				read = part[len(part)-1].Seq // more may come
+			}
+			if read != math.MaxInt64 {
+				next[b.writer] = read
+			}
 			list, b.from = append(list, part...), read
 		}
-		next[b.writer] = b.from
 	}
 	return list, next, nil
 }

@@ -25,6 +25,9 @@ func (s *Store) tendLoop() {
 		case <-s.life.Done():
 			return
 		case <-t.C:
+			if _, err := s.pool.Exec(s.life, sqlAlive, s.journal); err != nil && !s.closed() {
+				s.cfg.Log.Warn("the writer's row could not be kept", "error", err)
+			}
 			if !s.cfg.Tends() {
 				continue
 			}
@@ -127,6 +130,9 @@ func (s *Store) dropEvents(cutoff time.Time) func(context.Context, pgx.Tx) (bool
 		return tag.RowsAffected() == tendRows, err
 	}
 }
+
+// sqlAlive shows that a writer is alive.
+const sqlAlive = `UPDATE writers SET at = now() WHERE id = $1`
 
 // dropWriters removes the rows of writers whose entries are all past their retention. A live
 // writer that loses its row inserts it again.

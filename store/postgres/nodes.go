@@ -89,6 +89,7 @@ func (s *Store) Beat(ctx context.Context, n toolkeep.NodeState) (nodes []toolkee
 	case !here:
 		return nil, now, fmt.Errorf("postgres: another process has joined as %s: %w", n.Name, toolkeep.ErrStale)
 	}
+	s.sharing.Store(int32(len(nodes)))
 	return nodes, now, nil
 }
 

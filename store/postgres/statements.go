@@ -7,11 +7,9 @@ const (
 
 // The writer's statements. pgx prepares each once per connection.
 const (
-	// sqlFence sets the writer's number and that of its newest entry, and fails with a
-	// division by zero if the row does not hold the previous number: see doc.go. It
-	// returns the newest position of the feed.
-	sqlFence = `WITH mine AS (UPDATE writers SET number = $2, committed = $2, entries = $3, at = now()
-			WHERE name = $1 AND number = $2 - 1 RETURNING 1)
+	// sqlFence sets the writer's number and fails with a division by zero if the row does
+	// not hold the previous one: see doc.go. It returns the newest position of the feed.
+	sqlFence = `WITH mine AS (UPDATE writers SET number = $2, committed = $2, at = now() WHERE name = $1 AND number = $2 - 1 RETURNING 1)
 		SELECT 1 / count(*), (SELECT seq FROM feed_head) FROM mine`
 	sqlHead   = `UPDATE feed_head SET seq = seq + $1 RETURNING seq`
 	sqlNotify = `SELECT pg_notify($1, seq::text) FROM feed_head`
@@ -24,7 +22,8 @@ const (
 			$8::bigint[], $9::bytea[], $10::bigint[]) AS r
 		ON CONFLICT DO NOTHING`
 	sqlEvent = `INSERT INTO events (writer, at, entry, tenant, id, data)
-		SELECT $1::bigint, $2::bigint, r.* FROM unnest($3::bigint[], $4::text[], $5::text[], $6::bytea[]) AS r`
+		SELECT $1::bigint, $2::bigint, r.* FROM unnest($3::bigint[], $4::text[], $5::text[], $6::bytea[]) AS r
+		ON CONFLICT DO NOTHING`
 
 	sqlClaim = `INSERT INTO invocations (tenant, id, subject, tool, session, parent, state, created,
 			hold_key, priority, deadline, expires, fetched, lease_owner, lease_until, cancel_by, cancel_why,

@@ -29,6 +29,7 @@ type Store struct {
 	entries flow.Ring[toolkeep.Entry]     // of this writer's journal
 	journal int64                         // this writer's number
 	seen    atomic.Int64                  // newest position of the feed that a commit saw
+	sharing atomic.Int32                  // nodes of the last beat
 	behind  chan struct{}                 // wakes the follower
 
 	groups      atomic.Int64

@@ -32,7 +32,8 @@ type writer struct {
 	number int64     // of the next transaction
 	entry  int64     // of the newest committed entry of the journal
 	// doubt is the number of a transaction whose COMMIT got no response, 0 for none.
-	doubt int64
+	doubt  int64
+	unsure bool // likewise, of any
 
 	reqs      []*request
 	committed []toolkeep.Committed
@@ -58,13 +59,23 @@ func (w *writer) run() {
 			}
 			continue
 		}
-		w.s.queue.Gather(w.s.cfg.GroupDelay)
+		w.s.queue.Gather(w.s.gatherDelay())
 		w.reqs = w.s.queue.Take(w.reqs[:0])
 		if len(w.reqs) != 0 {
 			w.commit()
 		}
 		clear(w.reqs)
 	}
+}
+
+// maxGatherNodes bounds gatherDelay.
+const maxGatherNodes = 8
+
+// gatherDelay is how long the writer waits for a group. Nodes that share a load each get a part of
+// it: with a longer wait their groups are as large as those of one node, and the database has as
+// few of them.
+func (s *Store) gatherDelay() time.Duration {
+	return s.cfg.GroupDelay * time.Duration(min(max(s.sharing.Load(), 1), maxGatherNodes))
 }
 
 // probe checks whether the store can write again after a failure.
@@ -89,9 +100,12 @@ func (w *writer) commit() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), w.s.cfg.timeout)
 	defer cancel()
-	w.doubt = 0 // no caller waits for the outcome any more
+	w.doubt, w.unsure = 0, false // no caller waits for the outcome any more
 	g := &group{w: w, at: w.s.cfg.Clock(), reqs: w.reqs, errs: make([]error, len(w.reqs))}
 	err := w.attempts(ctx, g)
+	if w.unsure {
+		w.entry = g.last // whatever becomes of them, the numbers are used
+	}
 	w.s.note(err)
 	if err == nil {
 		w.publish(g)
@@ -133,7 +147,7 @@ func (w *writer) attempts(ctx context.Context, g *group) error {
 
 func (w *writer) tooLate(err error) error {
 	doubt := ""
-	if w.doubt != 0 {
+	if w.unsure {
 		doubt = " (the last attempt may have been committed)"
 	}
 	return fmt.Errorf("postgres: could not commit within %s%s: %w", w.s.cfg.timeout, doubt, err)
@@ -151,22 +165,26 @@ func (w *writer) attempt(ctx context.Context, g *group) error {
 		doubt := w.doubt
 		w.doubt = 0 // if it is not committed by now, it never will be
 		if doubt != 0 && doubt == committed {
+			w.entry = g.last
 			return nil
 		}
 	}
 	g.reset()
 	err := g.run(ctx)
 	if err == nil {
-		if g.sent { // otherwise there was nothing to commit and the number is still unused
-			w.number++
+		if g.sent { // otherwise there was nothing to commit and the numbers are still unused
 			w.entry = g.last
 		}
+		if g.fenced {
+			w.number++
+		}
 		w.used = time.Now()
-		w.doubt = 0
+		w.doubt, w.unsure = 0, false
 		return nil
 	}
 	if isLost(err) || code(err) == divisionByZero {
-		if g.sent {
+		w.unsure = w.unsure || g.sent
+		if g.fenced {
 			w.doubt = w.number
 		}
 		w.drop()
@@ -188,13 +206,13 @@ func (w *writer) connect(ctx context.Context) (committed int64, err error) {
 	w.conn, w.used = conn, time.Now()
 	var burnt int64
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `INSERT INTO writers (id, name, number, committed, entries) VALUES ($1, $2, 0, 0, $3) ON CONFLICT DO NOTHING`,
-			w.s.journal, text(w.name), w.entry) // an operator may have removed it
+		_, err := tx.Exec(ctx, `INSERT INTO writers (id, name, number, committed) VALUES ($1, $2, 0, 0) ON CONFLICT DO NOTHING`,
+			w.s.journal, text(w.name)) // an operator may have removed it
 		if err != nil {
 			return err
 		}
-		return tx.QueryRow(ctx, `UPDATE writers SET number = number + 1, at = now() WHERE name = $1 RETURNING number, committed, entries`,
-			text(w.name)).Scan(&burnt, &committed, &w.entry)
+		return tx.QueryRow(ctx, `UPDATE writers SET number = number + 1, at = now() WHERE name = $1 RETURNING number, committed`,
+			text(w.name)).Scan(&burnt, &committed)
 	})
 	if err != nil {
 		w.drop()
@@ -215,8 +233,7 @@ func (w *writer) drop() {
 	w.conn = nil
 }
 
-// close closes the connection. The writer's row stays: who reads the journal looks there for
-// how far it goes.
+// close closes the connection. The writer's row stays: who reads the journal finds its writers there.
 func (w *writer) close() {
 	if w.conn == nil || w.conn.IsClosed() {
 		return
