@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -169,19 +170,20 @@ func TestNodesKnowEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
 		s.ahead = 7 * time.Second
-		url := ""
+		var url atomic.Value
+		url.Store("")
 		ca := self("a", "1")
-		ca.URL = func() string { return url }
+		ca.URL = func() string { return url.Load().(string) }
 		a, b := start(t, s, ca), start(t, s, self("b", "1"))
 		if names(a) != "a/1" || names(b) != "a/1 b/1" {
 			t.Errorf("a knows %q, b %q", names(a), names(b))
 		}
-		beats := 0
-		a.Tell(t.Context(), func() any { return map[string]any{"seal": "x"} }, func() { beats++ })
-		if beats != 1 {
-			t.Errorf("%d beats were told of, want that of Tell", beats)
+		var beats atomic.Int64
+		a.Tell(t.Context(), func() any { return map[string]any{"seal": "x"} }, func() { beats.Add(1) })
+		if n := beats.Load(); n != 1 {
+			t.Errorf("%d beats were told of, want that of Tell", n)
 		}
-		url = "http://a:1"
+		url.Store("http://a:1")
 		time.Sleep(2*beatEvery + time.Millisecond)
 		if names(a) != "a/1 b/1" {
 			t.Errorf("a knows %q after a beat", names(a))
