@@ -130,9 +130,21 @@ func (f *FeedPosition) Await(ctx context.Context, w interface {
 	if err != nil {
 		return err
 	}
+	return f.AwaitApplied(ctx, head)
+}
+
+// Applied returns the position up to which everything was applied.
+func (f *FeedPosition) Applied() int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.seq
+}
+
+// AwaitApplied waits until everything up to seq was applied, or ctx ends.
+func (f *FeedPosition) AwaitApplied(ctx context.Context, seq int64) error {
 	for {
 		f.mu.Lock()
-		if f.seq >= head {
+		if f.seq >= seq {
 			f.mu.Unlock()
 			return nil
 		}
@@ -144,7 +156,7 @@ func (f *FeedPosition) Await(ctx context.Context, w interface {
 		select {
 		case <-moved:
 		case <-ctx.Done():
-			return fmt.Errorf("the feed has not come to change %d yet: %w", head, ctx.Err())
+			return fmt.Errorf("the feed has not come to change %d yet: %w", seq, ctx.Err())
 		}
 	}
 }

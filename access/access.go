@@ -30,6 +30,9 @@ type Config struct {
 	Roles    []Role // custom roles, in addition to the built-in ones
 	OAuth    *OAuth // accepts access tokens in addition to API keys; nil accepts none
 	Failures FailureLimits
+	// Fresh returns when the keys are recent enough to decide by, or E3003; nil where no other
+	// process changes them.
+	Fresh func(ctx context.Context) error
 	// OnFailure receives every failure, for events and metrics. It must not block.
 	OnFailure func(Failure)
 	Clock     func() time.Time // default time.Now
@@ -228,8 +231,8 @@ func (r *keyring) revoke(c toolkeep.RevokeKey) {
 //
 // Errors: E3214, with the same message for an unknown key and a wrong secret; E3810
 // while the address, or the agent at it, is blocked after too many failures; E3003
-// before Start, while the issuer's keys are not available, and for an unknown key while
-// the store cannot be asked whether another node has made it.
+// before Start, while the issuer's keys are not available, for an unknown key while the
+// store cannot be asked whether another node has made it, and from Config.Fresh.
 func (a *Access) Authenticate(ctx context.Context, bearer, addr string) (*toolkeep.Principal, error) {
 	ring := a.keys.Load()
 	if ring == nil {
@@ -243,6 +246,11 @@ func (a *Access) Authenticate(ctx context.Context, bearer, addr string) (*toolke
 		}
 		a.tell(Failure{Reason: "no_credential", Addr: addr})
 		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "no API key was sent; send the header Authorization: Bearer and a key")
+	}
+	if a.config.Fresh != nil {
+		if err := a.config.Fresh(ctx); err != nil {
+			return nil, err
+		}
 	}
 	if looksLikeToken(bearer) {
 		return a.token(ctx, bearer, addr, net)
@@ -269,6 +277,13 @@ func (a *Access) Authenticate(ctx context.Context, bearer, addr string) (*toolke
 		return nil, a.guessed(f, net, "the API key is not valid")
 	}
 	return a.admit(h, addr, net)
+}
+
+// Applied and AwaitApplied make Access a toolkeep.FeedFollower.
+func (a *Access) Applied() int64 { return a.position.Applied() }
+
+func (a *Access) AwaitApplied(ctx context.Context, seq int64) error {
+	return a.position.AwaitApplied(ctx, seq)
 }
 
 // unknownWait is how long an unknown key waits for what other nodes have made.

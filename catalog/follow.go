@@ -154,6 +154,11 @@ func (c *Catalog) catchUp(ctx context.Context) error {
 	return f.position.Await(ctx, c.store)
 }
 
+// Applied and AwaitApplied make Catalog a toolkeep.FeedFollower.
+func (c *Catalog) Applied() int64 { return c.follower.position.Applied() }
+
+func (c *Catalog) AwaitApplied(ctx context.Context, seq int64) error { return c.await(ctx, seq) }
+
 // await returns when the snapshot includes the feed up to seq.
 func (c *Catalog) await(ctx context.Context, seq int64) error {
 	f := &c.follower

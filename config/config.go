@@ -238,6 +238,8 @@ type Store struct {
 	KeepCalls   time.Duration `key:"store.keep_calls" default:"30d" min:"1h" help:"how long records of ended calls stay"`
 	KeepEvents  time.Duration `key:"store.keep_events" default:"90d" min:"1h" help:"how long events stay"`
 	KeepFeed    time.Duration `key:"store.keep_feed" default:"7d" min:"1h" help:"how long the ends of calls stay in the journal of SQLite, from which usage is counted again if its checkpoint cannot be read"`
+
+	MaxStaleness time.Duration `key:"store.max_staleness" default:"10s" min:"2s" max:"1h" help:"how long a node of several (store.dsn) decides requests by the keys, tools and rules that it knows while it cannot see what other nodes change; then it refuses them (E3003) and is not ready"`
 }
 
 // Secrets configures which secrets references may name, and the sealing.

@@ -36,6 +36,9 @@ func (p *Pipeline) admit(ctx context.Context, a *activeCall) (*toolkeep.Result, 
 		shorten(&a.row, p.KeyBytes)
 		return nil, err
 	}
+	if err := p.know(ctx, a); err != nil {
+		return nil, err
+	}
 	acting, err := p.Access.ActingAs(a.principal, c)
 	if err != nil {
 		p.noteDenied(a)

@@ -10,16 +10,8 @@ import (
 // authorise refuses a caller that is blocked after too many denials, and decides. Then it returns the key's stored answer,
 // which only callers that may still call get.
 func (p *Pipeline) authorise(ctx context.Context, a *activeCall) (*toolkeep.Result, error) {
-	if a.mode != modeWorker { // the call was admitted before the block
-		if err := p.Access.Blocked(a.principal); err != nil {
-			p.noteDenied(a)
-			return nil, err
-		}
-	}
-	a.decision = p.Access.Authorise(a.principal, a.tool, a.call)
-	if !a.decision.Allowed {
-		p.noteDenied(a)
-		return nil, denied(a.decision)
+	if err := p.decide(a); err != nil {
+		return nil, err
 	}
 	switch {
 	case a.kept == nil:
@@ -30,6 +22,22 @@ func (p *Pipeline) authorise(ctx context.Context, a *activeCall) (*toolkeep.Resu
 		return nil, nil
 	}
 	return p.answerKept(ctx, a)
+}
+
+// decide decides whether the principal may call the tool.
+func (p *Pipeline) decide(a *activeCall) error {
+	if a.mode != modeWorker { // the call was admitted before the block
+		if err := p.Access.Blocked(a.principal); err != nil {
+			p.noteDenied(a)
+			return err
+		}
+	}
+	a.decision = p.Access.Authorise(a.principal, a.tool, a.call)
+	if !a.decision.Allowed {
+		p.noteDenied(a)
+		return denied(a.decision)
+	}
+	return nil
 }
 
 // noteDenied counts a refusal, except in a dry run.

@@ -39,6 +39,7 @@ type asked struct {
 	began     time.Time
 	arguments map[string]any       // parsed, not yet coerced
 	kept      *toolkeep.Invocation // the call that holds the idempotency key, or nil
+	knew      int64                // the feed position that was applied when the call came
 
 	composition *composition    // of the root call and all calls below it
 	ancestors   []string        // the tools above this one, from the root

@@ -20,6 +20,15 @@ import (
 // TestEndWhileTheStoreIsClosed: the caller gets the answer of a call whose end the store cannot
 // take, and the next process stores the end instead of giving the call up.
 func TestEndWhileTheStoreIsClosed(t *testing.T) {
+	for name, again := range map[string]func(c *invoke.Config){
+		"alone":        func(c *invoke.Config) { c.Node = "node-2" },
+		"one of nodes": func(c *invoke.Config) { c.Node, c.Earlier, c.Alone = "node-2", "node-1", false },
+	} {
+		t.Run(name, func(t *testing.T) { testEndWhileTheStoreIsClosed(t, again) })
+	}
+}
+
+func testEndWhileTheStoreIsClosed(t *testing.T, again func(c *invoke.Config)) {
 	h := newHarness(t)
 	h.tool("write", writes)
 	h.executor.do = func(context.Context, *toolkeep.Execution) (*toolkeep.Output, error) {
@@ -36,16 +45,16 @@ func TestEndWhileTheStoreIsClosed(t *testing.T) {
 		t.Errorf("observed %s %s", v.State, v.Code)
 	}
 	h.close()
-	h.open(func(c *invoke.Config) { c.Node = "node-2" })
+	h.open(again)
 	if err := h.pipeline.Sweep(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if row := h.row(res.InvocationID); row.State != toolkeep.CallSucceeded || row.LeaseOwner != "" {
 		t.Errorf("the record is %s %s of %q", row.State, row.Code, row.LeaseOwner)
 	}
-	again, err := h.call(&toolkeep.Call{Tool: "std.write", Key: "k"})
-	if err != nil || !again.Replayed || string(again.Output) != "1" || h.executor.calls.Load() != 1 {
-		t.Errorf("%+v %v after %d executions", again, err, h.executor.calls.Load())
+	replay, err := h.call(&toolkeep.Call{Tool: "std.write", Key: "k"})
+	if err != nil || !replay.Replayed || string(replay.Output) != "1" || h.executor.calls.Load() != 1 {
+		t.Errorf("%+v %v after %d executions", replay, err, h.executor.calls.Load())
 	}
 	if n, lost := h.pipeline.Spooled(); n != 0 || lost != 0 {
 		t.Errorf("%d are spooled and %d lost", n, lost)

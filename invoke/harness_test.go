@@ -178,6 +178,7 @@ func (o observer) Called(v *toolkeep.Invocation, _ *toolkeep.Tool, _ *toolkeep.E
 type fakeCatalog struct {
 	mu    sync.Mutex
 	tools map[string]*toolkeep.Tool
+	gone  atomic.Bool // every tool is blocked
 }
 
 func (c *fakeCatalog) Resolve(_ context.Context, _ *toolkeep.Principal, tool, _ string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error) {
@@ -187,6 +188,9 @@ func (c *fakeCatalog) Resolve(_ context.Context, _ *toolkeep.Principal, tool, _ 
 	if t == nil || !visible(t) {
 		return toolkeep.Version{}, nil, toolkeep.NewError(toolkeep.ToolNotFound, "no tool %s", tool)
 	}
+	if c.gone.Load() {
+		return toolkeep.Version{}, nil, toolkeep.NewError(toolkeep.ToolBlocked, "%s is blocked", tool)
+	}
 	return toolkeep.Version{Tool: t, Life: toolkeep.Lifecycle{State: toolkeep.Active}}, nil, nil
 }
 
@@ -194,6 +198,7 @@ type fakeAccess struct {
 	deny    atomic.Bool
 	denials atomic.Int64
 	revoked atomic.Bool
+	unknown atomic.Bool // the key cannot be looked up
 	blocked atomic.Pointer[toolkeep.Error]
 }
 
@@ -205,6 +210,9 @@ func (a *fakeAccess) ActingAs(p *toolkeep.Principal, c *toolkeep.Call) (*toolkee
 }
 
 func (a *fakeAccess) Refresh(_ context.Context, p *toolkeep.Principal) (*toolkeep.Principal, error) {
+	if a.unknown.Load() {
+		return nil, toolkeep.NewError(toolkeep.RegistryUnavailable, "the keys cannot be read")
+	}
 	if a.revoked.Load() {
 		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "the key was revoked")
 	}

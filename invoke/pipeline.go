@@ -34,8 +34,9 @@ type Config struct {
 	Schemas     *schema.Cache
 	Inspector   *inspect.Inspector
 	Redact      *redact.Redactor
-	Observer    Observer // optional
-	Overlays    Overlays // overlays of agents; nil: none
+	Observer    Observer  // optional
+	Overlays    Overlays  // overlays of agents; nil: none
+	Knowledge   Knowledge // nil where no other process changes anything
 
 	Node       string        // name of this process in leases; required
 	SyncLimit  time.Duration // longest synchronous call; default 30 s
@@ -181,6 +182,9 @@ func (p *Pipeline) carry(ctx context.Context, a *activeCall) (res *toolkeep.Resu
 	}
 	if a.mode == modeDryRun {
 		return nil, p.explainSecrets(ctx, a)
+	}
+	if err := p.recheck(ctx, a); err != nil {
+		return p.end(ctx, a, nil, err)
 	}
 	res, err = p.perform(ctx, a)
 	return p.end(ctx, a, res, err)

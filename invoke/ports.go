@@ -102,6 +102,21 @@ type Blobs interface {
 	Remove(ctx context.Context, id string) error
 }
 
+// Knowledge is what this node has applied of what all nodes change; toolkeep.Freshness
+// implements it.
+type Knowledge interface {
+	// Check returns when knowledge is recent enough to decide calls by; looked says that it
+	// was not. E3003.
+	Check(ctx context.Context) (looked bool, err error)
+	// Applied returns the feed position up to which everything was applied.
+	Applied() int64
+	// AwaitApplied waits until everything up to seq was applied, or ctx ends.
+	AwaitApplied(ctx context.Context, seq int64) error
+}
+
+// HeadSeer is what a store does that knows the newest feed position which its commits saw.
+type HeadSeer interface{ SeenHead() int64 }
+
 // Observer is notified once per call, when its record is made. It must not block.
 type Observer interface {
 	Called(v *toolkeep.Invocation, t *toolkeep.Tool, e *toolkeep.Error, steps *Steps)

@@ -67,20 +67,24 @@ func (p *Pipeline) lapse(ctx context.Context, notOwner string) error {
 		if !p.Alone && now.Sub(p.contact.since) < p.Lease {
 			return nil
 		}
-		left := 0
-		for _, row := range rows {
-			if p.spool.holds(row.Ref()) { // it has ended, and the store will learn how
-				left++
-				continue
-			}
-			if err := p.lapseOne(ctx, row, notOwner != ""); err != nil {
-				return err
-			}
-		}
-		if len(rows) < sweepBatch || left == len(rows) {
-			return nil
+		if more, err := p.lapseAll(ctx, rows, notOwner != ""); !more {
+			return err
 		}
 	}
+}
+
+// lapseAll ends or requeues the calls of one query, and tells whether another may have more.
+func (p *Pipeline) lapseAll(ctx context.Context, rows []*toolkeep.Invocation, stopped bool) (more bool, err error) {
+	for _, row := range rows {
+		if p.spool.holds(row.Ref()) { // it has ended, and the store will learn how
+			continue
+		}
+		if err := p.lapseOne(ctx, row, stopped); err != nil {
+			return false, err
+		}
+		more = true
+	}
+	return more && len(rows) == sweepBatch, nil
 }
 
 // takeUp ends or requeues the calls of this node's earlier run.
@@ -90,13 +94,8 @@ func (p *Pipeline) takeUp(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		for _, row := range rows {
-			if err := p.lapseOne(ctx, row, true); err != nil {
-				return err
-			}
-		}
-		if len(rows) < sweepBatch {
-			return nil
+		if more, err := p.lapseAll(ctx, rows, true); !more {
+			return err
 		}
 	}
 	return nil

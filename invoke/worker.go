@@ -104,6 +104,9 @@ func callOf(v *toolkeep.Invocation) *toolkeep.Call {
 // reopen is a worker's admit: it looks the stored subject up again and opens the sealed
 // arguments.
 func (p *Pipeline) reopen(ctx context.Context, a *activeCall) error {
+	if err := p.know(ctx, a); err != nil {
+		return err
+	}
 	now, err := p.Access.Refresh(ctx, a.principal)
 	if err != nil {
 		return err
@@ -122,20 +125,14 @@ func (p *Pipeline) reopen(ctx context.Context, a *activeCall) error {
 
 var errSealerUnavailable = errors.New("the key that opens the stored arguments cannot be reached") // such as Vault's transit
 
-// feedLag is how far this node may be behind the node that admitted a call.
-const feedLag = 10 * time.Second
-
 // passes reports whether a worker's refusal may be temporary: then the call waits,
 // until its deadline, instead of ending.
 func (p *Pipeline) passes(a *activeCall, e *toolkeep.Error) bool {
 	switch e.Code {
 	case toolkeep.RateLimitExceeded, toolkeep.ConcurrencyLimitExceeded, toolkeep.Backpressure,
-		toolkeep.PolicyEngineUnavailable: // the agent's context is unavailable now
+		toolkeep.PolicyEngineUnavailable, // the agent's context is unavailable now
+		toolkeep.RegistryUnavailable:     // as are the keys or tools that another node may have changed
 		return true
-	case toolkeep.Unauthenticated, toolkeep.ToolNotFound, toolkeep.ToolVersionNotFound, toolkeep.VersionConflict:
-		// This node may not yet have read from the feed the key or version with which
-		// another node admitted the call.
-		return !p.Alone && p.Clock().Sub(a.row.CreatedAt) <= feedLag
 	}
 	return errors.Is(e, errSealerUnavailable)
 }

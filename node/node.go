@@ -96,9 +96,11 @@ type Node struct {
 	access  *access.Access
 	catalog *catalog.Catalog
 	fresh   *catalog.Fresh
-	peers   *mcpserver.Peers
-	index   *discover.Index
-	redis   *redis.Client // nil without one
+	// freshness is nil where no other process changes the store.
+	freshness *toolkeep.Freshness
+	peers     *mcpserver.Peers
+	index     *discover.Index
+	redis     *redis.Client // nil without one
 	// search is the index, or the cache before it, which is nil where it is switched off.
 	search        assembly.Search
 	searchCache   *cache.Cache
@@ -259,8 +261,17 @@ func (n *Node) buildAccess(context.Context) error {
 		return err
 	}
 	c := access.Config{Load: n.store.Keys, Store: n.store, Roles: roles, Failures: n.config.Access.Failures(), Clock: n.options.Clock,
-		Log: n.logger("permission_manager"), OnFailure: func(f access.Failure) { n.metrics.Unauthenticated(f.Reason) }, OAuth: n.config.OAuth.Access(n.publicURL)}
+		Log: n.logger("permission_manager"), OnFailure: func(f access.Failure) { n.metrics.Unauthenticated(f.Reason) }, Fresh: n.checkFresh, OAuth: n.config.OAuth.Access(n.publicURL)}
 	n.access, err = access.New(c)
+	return err
+}
+
+// checkFresh returns when what other nodes changed is known recently enough, or E3003.
+func (n *Node) checkFresh(ctx context.Context) error {
+	if n.freshness == nil {
+		return nil
+	}
+	_, err := n.freshness.Check(ctx)
 	return err
 }
 
@@ -321,9 +332,15 @@ func (n *Node) buildPipeline(context.Context) (err error) {
 	rates.Clock = n.options.Clock
 	n.limits = limit.New(rates)
 	schemas := schema.NewCache(0)
+	var knowledge invoke.Knowledge
+	if c.Store.DSN != "" {
+		n.freshness = toolkeep.NewFreshness(n.store, c.Store.MaxStaleness, n.access, n.catalog, n.contexts)
+		n.health.Add(telemetry.Component{Name: "feed", Required: true, Check: n.freshness.Health})
+		knowledge = n.freshness
+	}
 	n.pipeline, err = invoke.New(invoke.Config{
 		Catalog: n.fresh, Access: n.access, Limits: n.limits, Results: n.recall, Secrets: n.secrets, Sealer: n.sealer, Blobs: n.blobs,
-		Store: n.store, Invocations: n.store.Invocations(), Marks: n.store.CallMarks(), Executors: n.kinds, Schemas: schemas, Overlays: n.contexts,
+		Store: n.store, Invocations: n.store.Invocations(), Marks: n.store.CallMarks(), Executors: n.kinds, Schemas: schemas, Overlays: n.contexts, Knowledge: knowledge,
 		Inspector: inspect.New(inspect.Config{HardBytes: c.Calls.MaxResult, Schemas: schemas, CoerceTo: c.Tools.Targets()}), Redact: n.redact,
 		Observer: observer{&telemetry.Observer{Metrics: n.metrics, Log: n.log}},
 		Node:     n.members.Owner(), Earlier: n.members.Earlier(), Leads: n.leads(workSweep), SyncLimit: c.Calls.SyncLimit, WaitLimit: c.Calls.WaitLimit, ResultLife: c.Calls.ResultLifetime,
@@ -448,6 +465,9 @@ func (n *Node) startFeed(ctx context.Context, component, what string, f feed) er
 
 func (n *Node) watchStore(context.Context) error {
 	n.done.Go(func() { n.fresh.Watch(n.run, n.store.Health, n.config.Catalog.StaleFor, n.now) })
+	if n.freshness != nil {
+		n.done.Go(func() { n.freshness.Run(n.run) })
+	}
 	return nil
 }
 

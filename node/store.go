@@ -11,6 +11,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/datadir"
+	"github.com/toolkeep/toolkeep/invoke"
 	"github.com/toolkeep/toolkeep/job"
 	"github.com/toolkeep/toolkeep/store/blob"
 	"github.com/toolkeep/toolkeep/store/postgres"
@@ -40,6 +41,9 @@ var (
 	_ toolkeep.BoundedApplier = (*sqlite.Store)(nil)
 	_ toolkeep.BoundedApplier = (*postgres.Store)(nil)
 )
+
+// With it a claim notices what other nodes changed.
+var _ invoke.HeadSeer = (*postgres.Store)(nil)
 
 // workQueue is the queue of waiting calls, whatever its database.
 type workQueue interface {

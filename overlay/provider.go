@@ -140,6 +140,13 @@ func (p *Provider) Follow(c toolkeep.Committed) {
 	p.position.Reach(c.Seq)
 }
 
+// Applied and AwaitApplied make Provider a toolkeep.FeedFollower.
+func (p *Provider) Applied() int64 { return p.position.Applied() }
+
+func (p *Provider) AwaitApplied(ctx context.Context, seq int64) error {
+	return p.position.AwaitApplied(ctx, seq)
+}
+
 func (p *Provider) put(it toolkeep.Document) {
 	agent, tool, ok := readID(it.ID)
 	if !ok {

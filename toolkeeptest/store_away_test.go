@@ -87,7 +87,7 @@ func TestStoreAway(t *testing.T) {
 	}{{"1h", "DEGRADED", 200}, {"0s", "DOWN", 503}} {
 		t.Run("stale_for "+c.stale, func(t *testing.T) {
 			net := newLink(t, pg.Addr())
-			k, g := withGate(t, map[string]string{"store.dsn": pg.TCP(net.on.Addr().String(), pg.NewName(t)), "catalog.stale_for": c.stale, "calls.record_wait": "50ms",
+			k, g := withGate(t, map[string]string{"store.dsn": pg.TCP(net.on.Addr().String(), pg.NewName(t)), "catalog.stale_for": c.stale, "store.max_staleness": "1h", "calls.record_wait": "50ms",
 				"secrets.seal_key": filepath.Join(t.TempDir(), "seal.key"), "store.blobs": filepath.Join(t.TempDir(), "blobs")})
 			g.openAll()
 			k.Publish(gated("gate.read", "1.0.0", reads), gated("gate.write", "1.0.0", writes))

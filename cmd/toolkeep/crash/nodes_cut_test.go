@@ -16,6 +16,7 @@ const cutFor = 30 * time.Second
 // cutOff cuts one of three nodes off the database for half a minute. The node keeps doing what needs no database,
 // the others are unaffected, and it recovers by itself.
 func cutOff(t *testing.T, c *cluster, how cutting) {
+	c.settings = append(c.settings, "store.max_staleness=25s") // the node serves while it is looked at, on machines of any speed
 	host := map[cutting]string{refusing: "127.77.0.1", swallowing: "127.77.0.2"}[how]
 	wires := newProxy(t, host, c.server.Addr())
 	c.up(c.add(wires.addr))
@@ -59,6 +60,12 @@ func cutOff(t *testing.T, c *cluster, how cutting) {
 		t.Log("the others needed longer than the cut lasts")
 	default:
 		<-over
+	}
+	if code, status, _ := apart.health(); code != http.StatusServiceUnavailable || status != "DOWN" {
+		t.Errorf("a node that sees no changes of others any more says %d %s", code, status)
+	}
+	if got, err := apart.call(ask{tool: readTool, args: named("too old", 0)}); err != nil || got.Code != string(toolkeep.RegistryUnavailable) || c.upstream.count("too old") != 0 {
+		t.Errorf("it answers a reading call %s %v", got, err)
 	}
 	wires.cut(passing)
 	began := time.Now()

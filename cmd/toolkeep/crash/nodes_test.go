@@ -30,6 +30,7 @@ func TestNodes(t *testing.T) {
 		{"cut off by silence", func(t *testing.T, c *cluster) { cutOff(t, c, swallowing) }},
 		{"cut off by resets", func(t *testing.T, c *cluster) { cutOff(t, c, refusing) }},
 		{"killed at random", killedAtRandom},
+		{"frozen", frozen},
 		{"taken up by another", takenUp},
 		{"taken up by itself", takenUpByItself},
 		{"work for all moves", workMoves},
