@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 )
 
-// nodes measures one node and three on one PostgreSQL. They share the machine with
+// nodes measures one node and three on one PostgreSQL, and three with a database each. They share the machine with
 // each other, with it and with the clients, so this is what several nodes cost, not
 // what more machines would bring.
 func nodes(b *bench) (part, error) {
@@ -17,12 +17,11 @@ func nodes(b *bench) (part, error) {
 	p := part{set: fmt.Sprintf("Set: %d clients in a closed loop over REST, each taking the nodes in turn, the call of 600 bytes, limits off; "+
 		"%s as initdb sets it up, over TCP. Nodes, PostgreSQL and clients share the machine's cores, so more nodes do not bring more calls here.",
 		clients, db.set)}
-	for _, n := range []int{1, 3} {
-		name := fmt.Sprintf("%d nodes", n)
-		if n == 1 {
-			name = "1 node"
-		}
-		rows, err := b.cluster(db, name, n)
+	for i, c := range []struct {
+		name          string
+		nodes, stores int
+	}{{"1 node", 1, 1}, {"3 nodes", 3, 1}, {"3 nodes that share nothing", 3, 3}} {
+		rows, err := b.cluster(db, fmt.Sprint("nodes", i), c.name, c.nodes, c.stores)
 		if err != nil {
 			return part{}, err
 		}
@@ -31,14 +30,16 @@ func nodes(b *bench) (part, error) {
 	return p, nil
 }
 
-// cluster measures n nodes on a database of their own.
-func (b *bench) cluster(db *database, name string, n int) ([][]string, error) {
-	dsn, err := db.create(fmt.Sprintf("nodes%d", n))
-	if err != nil {
-		return nil, err
+// cluster measures n nodes on one database, or on as many: the floor of what they cost together.
+func (b *bench) cluster(db *database, id, name string, n, stores int) ([][]string, error) {
+	var shared [][]string
+	for i := range stores {
+		dsn, err := db.create(fmt.Sprint(id, "_", i))
+		if err != nil {
+			return nil, err
+		}
+		shared = append(shared, onPostgres(dsn, filepath.Join(b.dir, id, fmt.Sprint("shared", i))))
 	}
-	dir := filepath.Join(b.dir, name)
-	shared := onPostgres(dsn, dir)
 	var servers []*process
 	defer func() {
 		for _, p := range servers {
@@ -46,17 +47,18 @@ func (b *bench) cluster(db *database, name string, n int) ([][]string, error) {
 		}
 	}()
 	for i := range n {
-		own := filepath.Join(dir, fmt.Sprint("node", i))
 		start := startNode
-		if i == 0 {
+		if i < stores {
 			start = startToolkeep
 		}
-		p, err := start(b.binary, own, shared...)
+		p, err := start(b.binary, filepath.Join(b.dir, id, fmt.Sprint("node", i)), shared[i%stores]...)
 		if err != nil {
 			return nil, err
 		}
 		servers = append(servers, p)
-		p.key = servers[0].key
+		if i >= stores {
+			p.key = servers[0].key
+		}
 	}
 	return bothCalls(name, b.d, db.cpu, servers...)
 }
