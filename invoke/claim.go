@@ -32,16 +32,20 @@ func (p *Pipeline) claimSending(ctx context.Context, a *activeCall) error {
 	if !a.row.Writes || a.row.Sent {
 		return nil
 	}
-	a.row.Sent = true
+	a.row.Sent, a.row.LeaseUntil = true, p.Clock().Add(p.Lease)
 	err := p.apply(ctx, toolkeep.MoveCall{Invocation: copyRow(&a.row), From: []toolkeep.CallState{toolkeep.CallRunning}, Owner: p.Node})
 	if err == nil {
 		return nil
 	}
 	a.row.Sent = false
 	if errors.Is(err, toolkeep.ErrStale) {
-		return toolkeep.NewError(toolkeep.Cancelled, "another worker took the call over").Because(causeLeaseLost)
+		return takenOver()
 	}
 	return recordUnavailable(err)
+}
+
+func takenOver() *toolkeep.Error {
+	return toolkeep.NewError(toolkeep.Cancelled, "another worker took the call over").Because(causeLeaseLost)
 }
 
 func (p *Pipeline) claimWaiting(ctx context.Context, a *activeCall) (*toolkeep.Result, error) {

@@ -49,13 +49,8 @@ func (p *Pipeline) sharedTimeLimit(a *activeCall) timeLimit {
 	return l
 }
 
-// bound returns the call's own deadline, nested in the caller's. A keyed call outlives
-// its caller's connection: a caller that lost the answer repeats the call with the key,
-// and must not find the work half done. Cancel still reaches it.
+// bound returns the call's own deadline, nested in the caller's.
 func (p *Pipeline) bound(ctx context.Context, a *activeCall) (context.Context, context.CancelFunc) {
-	if a.stored && a.row.Key != "" && a.mode == modeLive {
-		ctx = context.WithoutCancel(ctx)
-	}
 	return limited(ctx, p.timeLimit(a), a.call.Caller)
 }
 

@@ -27,9 +27,14 @@ func (p *Pipeline) answerKept(ctx context.Context, a *activeCall) (*toolkeep.Res
 	}
 	a.row.ID, a.row.CallID = kept.ID, kept.CallID
 	a.stored = true // the record exists; end must not make another
-	res := p.Result(kept)
+	return p.answerOf(kept)
+}
+
+// answerOf is the answer that a record has.
+func (p *Pipeline) answerOf(row *toolkeep.Invocation) (*toolkeep.Result, error) {
+	res := p.Result(row)
 	res.Replayed = true
-	if kept.State.Ended() && kept.Code != "" {
+	if row.State.Ended() && row.Code != "" {
 		return failed(res, res.Error)
 	}
 	return res, nil

@@ -35,26 +35,66 @@ func (p *Pipeline) refreshKey(ctx context.Context, a *activeCall) error {
 
 // recheck decides the call again, before anything is sent, if the node may have decided it by
 // knowledge that was too old: it slept meanwhile, or the commit of the claim saw changes that were
-// not applied when the call came. A call that is refused now leaves its key free.
-func (p *Pipeline) recheck(ctx context.Context, a *activeCall) error {
-	if p.Knowledge == nil {
-		return nil
+// not applied when the call came. A call that is refused now leaves its key free. If the node
+// slept, or the claim is old, another node may have ended the call: then its caller gets what the
+// record says, and nothing is sent.
+func (p *Pipeline) recheck(ctx context.Context, a *activeCall) (*toolkeep.Result, error) {
+	slept, err := false, error(nil)
+	if p.Knowledge != nil {
+		slept, err = p.decideAgain(ctx, a)
 	}
-	err := p.decideAgain(ctx, a)
-	if err == nil {
-		return nil
+	var lost *toolkeep.Invocation
+	if err == nil && a.stored && (slept || p.leaseIsOld(a)) {
+		lost, err = p.lost(ctx, a)
 	}
-	a.row.Sent = false
-	e := toolkeep.AsError(err)
-	e.NothingSent = true
-	return e
+	switch {
+	case err != nil:
+		a.row.Sent = false
+		e := toolkeep.AsError(err)
+		e.NothingSent = true
+		return nil, e
+	case lost == nil:
+		return nil, nil
+	case a.mode == modeWorker:
+		return nil, takenOver()
+	}
+	p.Log.Warn("a call was not sent: before it was, its lease lapsed and another node ended it", "invocation_id", a.row.ID, "tool_id", a.row.ToolID)
+	return p.answerOf(lost)
 }
 
-func (p *Pipeline) decideAgain(ctx context.Context, a *activeCall) error {
-	again, err := p.Knowledge.Check(ctx)
+// leaseIsOld reports whether half the time of a call's lease is over since it was taken, by the
+// monotonic clock or by the wall clock, which goes on while a machine sleeps.
+func (p *Pipeline) leaseIsOld(a *activeCall) bool {
+	now, until := p.Clock(), a.row.LeaseUntil
+	return min(until.Sub(now), until.Round(0).Sub(now.Round(0))) < p.Lease/2
+}
+
+// lost returns the row of a call that is not this node's any more, nil if it is.
+func (p *Pipeline) lost(ctx context.Context, a *activeCall) (*toolkeep.Invocation, error) {
+	ctx, cancel := context.WithTimeout(ctx, rowTimeout)
+	defer cancel()
+	row, err := p.Invocations.Get(ctx, a.row.Ref())
 	if err != nil {
-		return err
+		return nil, recordUnavailable(err)
 	}
+	if row.State == toolkeep.CallRunning && row.LeaseOwner == p.Node {
+		return nil, nil
+	}
+	return row, nil
+}
+
+// decideAgain tells whether the node had to look up what others changed since the call came.
+func (p *Pipeline) decideAgain(ctx context.Context, a *activeCall) (slept bool, err error) {
+	slept, err = p.Knowledge.Check(ctx)
+	if err != nil {
+		return slept, err
+	}
+	return slept, p.decideBy(ctx, a, slept)
+}
+
+// decideBy decides the call again if again says so, or if its claim saw changes that were not
+// applied when the call came.
+func (p *Pipeline) decideBy(ctx context.Context, a *activeCall, again bool) error {
 	if s, ok := p.Store.(HeadSeer); ok && a.stored {
 		if seen := s.SeenHead(); seen > a.knew {
 			again = true

@@ -183,10 +183,12 @@ func (p *Pipeline) carry(ctx context.Context, a *activeCall) (res *toolkeep.Resu
 	if a.mode == modeDryRun {
 		return nil, p.explainSecrets(ctx, a)
 	}
-	if err := p.recheck(ctx, a); err != nil {
-		return p.end(ctx, a, nil, err)
+	held, leave := p.hold(ctx, a)
+	defer leave()
+	if res, err = p.recheck(held, a); res == nil && err == nil {
+		res, err = p.perform(held, a)
 	}
-	res, err = p.perform(ctx, a)
+	leave()
 	return p.end(ctx, a, res, err)
 }
 

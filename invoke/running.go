@@ -38,6 +38,25 @@ func (r *running) add(ref toolkeep.CallRef, cancel context.CancelCauseFunc) (rem
 	}
 }
 
+// hold keeps the lease of a call that was claimed, and makes it cancellable, until leave is called,
+// which may be called twice. A keyed call outlives its caller's connection: a caller that lost the
+// answer repeats the call with the key, and must not find the work half done. Cancel still
+// reaches it. What a worker runs is held already.
+func (p *Pipeline) hold(ctx context.Context, a *activeCall) (held context.Context, leave func()) {
+	if !a.stored || a.mode == modeWorker {
+		return ctx, func() {}
+	}
+	if a.row.Key != "" && a.mode == modeLive {
+		ctx = context.WithoutCancel(ctx)
+	}
+	held, stop := context.WithCancelCause(ctx)
+	remove := p.running.add(a.row.Ref(), stop)
+	return held, func() {
+		remove()
+		stop(nil)
+	}
+}
+
 func (r *running) any() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -14,12 +14,6 @@ import (
 func (p *Pipeline) perform(ctx context.Context, a *activeCall) (*toolkeep.Result, error) {
 	ctx, cancel := p.bound(ctx, a)
 	defer cancel()
-	if a.stored && a.mode != modeWorker {
-		var stop context.CancelCauseFunc
-		ctx, stop = context.WithCancelCause(ctx)
-		defer p.running.add(a.row.Ref(), stop)()
-		defer stop(nil)
-	}
 	w := p.prepare(a)
 	if !a.cache.on() {
 		return p.once(ctx, w, &a.steps)
