@@ -1,6 +1,6 @@
 // Package postgres stores the state of Toolkeep in PostgreSQL, for one node or for
 // several that share it. It needs PostgreSQL 14 or newer, reached directly or through a
-// pooler in session mode, because it listens for notifications.
+// pooler, through which it polls the feed unless Config.DirectDSN lets it listen.
 //
 // # Order of the feed
 //
@@ -35,13 +35,13 @@
 // Each node has one goroutine that writes, on its own connection. As in the SQLite
 // store, concurrent Applies share a transaction; each that can fail runs inside a
 // savepoint. A group that consists only of finished calls and events is one message and
-// one transaction, without the writer's number: written twice, its rows are the same. Single-change Applies with a claim or a move also go in one message, and
+// one transaction. Single-change Applies with a claim or a move also go in one message, and
 // only those that changed no row are then examined one by one.
 //
 //	queued -> taken -> [claims, moves], (savepoint -> changes -> release) -> [writer, calls, events, (head, feed rows, NOTIFY), COMMIT] -> answered
 //
 // If the connection is lost during a COMMIT, its outcome is unknown. The first
-// statement of the last message of any other group therefore advances the writer's number in its row of
+// statement of the last message therefore advances the writer's number in its row of
 // writers by one. A new connection reads that row, which waits for a transaction that
 // is still open, and skips one number, so that anything from the old connection that
 // has not yet reached the server fails. Then the group is known to be committed, or is

@@ -110,7 +110,7 @@ func (s *Store) readFeed(ctx context.Context, seq, upTo int64) (batch []toolkeep
 }
 
 // feedRows reads rows of the feed after seq, up to and including upTo, and how far it came.
-func feedRows(ctx context.Context, conn *pgxpool.Conn, seq, upTo int64, limit int) (stored []record.Row, read int64, err error) {
+func feedRows(ctx context.Context, conn querier, seq, upTo int64, limit int) (stored []record.Row, read int64, err error) {
 	rows, err := conn.Query(ctx, sqlReadFeed, seq, upTo, limit)
 	if err != nil {
 		return nil, 0, err

@@ -39,13 +39,9 @@ type group struct {
 	calls   []record.Encoded // recorded calls without a row yet
 	events  []record.Encoded // likewise events
 	entries []entry          // of the journal, of the Applies that have succeeded so far
-	before  int64            // number of the writer's newest entry before this group
-	last    int64            // and of the last that this group may write
+	last    int64            // number of the last entry that this group may write
 	changed bool             // something was written
 	sent    bool             // COMMIT has been sent
-	fenced  bool             // with the writer's number
-	tried   bool             // an attempt began
-	again   bool             // and this is another
 	head    int64            // number of the last row; 0 while unknown
 	seen    int64            // the feed's position before this group
 }
@@ -61,7 +57,7 @@ func (g *group) reset() {
 	clear(g.errs)
 	*g = group{w: g.w, reqs: g.reqs, errs: g.errs, at: g.at, careful: g.careful,
 		stamp: record.FromMicros(record.Micros(g.at)), rows: g.rows[:0], calls: g.calls[:0], events: g.events[:0], entries: g.entries[:0],
-		before: g.w.entry, last: g.w.entry, again: g.tried, tried: true}
+		last: g.w.entry}
 	for _, r := range g.reqs {
 		for i := range r.Steps {
 			if st := &r.Steps[i]; st.InJournal() {
@@ -307,9 +303,7 @@ type sender interface {
 func (g *group) finish(ctx context.Context, to sender, begun bool) error {
 	b := &pgx.Batch{}
 	var head, seen int64
-	if g.fenced = begun; begun { // what a plain group writes may be written twice
-		b.Queue(sqlFence, text(g.w.name), g.w.number).QueryRow(func(row pgx.Row) error { return row.Scan(nil, &seen) })
-	}
+	b.Queue(sqlFence, text(g.w.name), g.w.number).QueryRow(func(row pgx.Row) error { return row.Scan(nil, &seen) })
 	g.queueCalls(b)
 	if n := len(g.rows); n != 0 {
 		b.Queue(sqlHead, n).QueryRow(func(row pgx.Row) error { return row.Scan(&head) })
@@ -365,10 +359,10 @@ func (g *group) queueCalls(b *pgx.Batch) {
 			}
 			created[i], data[i], numbers[i] = record.Nanos(v.CreatedAt), r.CallData, r.Entry.Seq
 		}
-		n, log, again := int64(len(rows)), g.w.s.cfg.Log, g.again
+		n, log := int64(len(rows)), g.w.s.cfg.Log
 		b.Queue(sqlRecord, columns[0], columns[1], columns[2], columns[3], columns[4], columns[5], columns[6], created, data, numbers, g.w.s.journal).
 			Exec(func(tag pgconn.CommandTag) error {
-				if taken := n - tag.RowsAffected(); taken != 0 && !again {
+				if taken := n - tag.RowsAffected(); taken != 0 {
 					log.Error("recorded calls have ids that are taken; they stay as they were recorded first", "calls", taken)
 				}
 				return nil

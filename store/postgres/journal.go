@@ -10,7 +10,6 @@ import (
 	"slices"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/store/flow"
@@ -121,7 +120,8 @@ func (s *Store) ReadJournal(ctx context.Context, after toolkeep.JournalPosition,
 func (s *Store) readEntries(ctx context.Context, writer, seq, upTo int64, limit int) (list []toolkeep.Entry, read int64, err error) {
 	err = s.read(ctx, func(ctx context.Context) error {
 		list, read = nil, upTo
-		return s.pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
+		// Calls and events as they are at one moment: between two, both may be written.
+		return pgx.BeginTxFunc(ctx, s.pool, oneMoment(), func(conn pgx.Tx) error {
 			if writer == feedWriter {
 				list, read, err = feedEntries(ctx, conn, seq, upTo, limit)
 				return err
@@ -149,7 +149,7 @@ func (s *Store) readEntries(ctx context.Context, writer, seq, upTo int64, limit 
 	return list, read, err
 }
 
-func entriesOf(ctx context.Context, conn *pgxpool.Conn, query string, writer, seq, upTo int64, limit int,
+func entriesOf(ctx context.Context, conn querier, query string, writer, seq, upTo int64, limit int,
 	scan pgx.RowToFunc[toolkeep.Entry]) ([]toolkeep.Entry, error) {
 	rows, err := conn.Query(ctx, query, writer, seq, upTo, limit)
 	if err != nil {
@@ -190,7 +190,7 @@ func scanEventEntry(row pgx.CollectableRow) (e toolkeep.Entry, err error) {
 }
 
 // feedEntries reads what programs before the journal left in the feed.
-func feedEntries(ctx context.Context, conn *pgxpool.Conn, seq, upTo int64, limit int) (list []toolkeep.Entry, read int64, err error) {
+func feedEntries(ctx context.Context, conn querier, seq, upTo int64, limit int) (list []toolkeep.Entry, read int64, err error) {
 	stored, read, err := feedRows(ctx, conn, seq, upTo, limit)
 	if err != nil {
 		return nil, 0, err

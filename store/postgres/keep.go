@@ -25,7 +25,11 @@ func (s *Store) tendLoop() {
 		case <-s.life.Done():
 			return
 		case <-t.C:
-			if _, err := s.pool.Exec(s.life, sqlAlive, s.journal); err != nil && !s.closed() {
+			err := s.read(s.life, func(ctx context.Context) error {
+				_, err := s.pool.Exec(ctx, sqlAlive, s.journal)
+				return err
+			})
+			if err != nil && !s.closed() {
 				s.cfg.Log.Warn("the writer's row could not be kept", "error", err)
 			}
 			if !s.cfg.Tends() {

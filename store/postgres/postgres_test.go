@@ -116,7 +116,7 @@ func TestWatchDamage(t *testing.T) {
 	dsn := pgtest.Start(t).NewDatabase(t)
 	s := mustOpen(t, Config{DSN: dsn})
 	event := toolkeep.AppendEvent{Event: toolkeep.Event{ID: "e", Tenant: "t"}}
-	mustApply(t, s, key("a"), key("b"), key("c"), event, event)
+	mustApply(t, s, key("a"), toolkeep.PutDocument{Document: toolkeep.Document{Kind: "kind", ID: "b"}}, key("c"), event, event)
 	s.Close()
 	execute(t, dsn, `UPDATE feed SET data = '\x01ff' WHERE seq = 2`, `UPDATE events SET data = '\x01ff' WHERE entry = 2`)
 	s = mustOpen(t, Config{DSN: dsn})
@@ -124,7 +124,7 @@ func TestWatchDamage(t *testing.T) {
 	for _, err := range s.Watch(testContext(t), 0) {
 		got = append(got, err)
 	}
-	if len(got) != 1 || got[0] == nil {
+	if len(got) != 1 || !errors.Is(got[0], record.ErrDamaged) {
 		t.Errorf("got %v", got)
 	}
 	if _, _, err := s.ReadJournal(testContext(t), nil, 10); !errors.Is(err, record.ErrDamaged) {

@@ -9,7 +9,7 @@ import (
 	"github.com/toolkeep/toolkeep/store/record"
 )
 
-// step is one prepared change: its encoded feed row and its other effects.
+// step is one prepared change: its encoded row and its other effects.
 type step struct {
 	record.Encoded
 	// act changes tables and reports whether it changed something. nil: the row of a

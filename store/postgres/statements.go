@@ -22,8 +22,7 @@ const (
 			$8::bigint[], $9::bytea[], $10::bigint[]) AS r
 		ON CONFLICT DO NOTHING`
 	sqlEvent = `INSERT INTO events (writer, at, entry, tenant, id, data)
-		SELECT $1::bigint, $2::bigint, r.* FROM unnest($3::bigint[], $4::text[], $5::text[], $6::bytea[]) AS r
-		ON CONFLICT DO NOTHING`
+		SELECT $1::bigint, $2::bigint, r.* FROM unnest($3::bigint[], $4::text[], $5::text[], $6::bytea[]) AS r`
 
 	sqlClaim = `INSERT INTO invocations (tenant, id, subject, tool, session, parent, state, created,
 			hold_key, priority, deadline, expires, fetched, lease_owner, lease_until, cancel_by, cancel_why,

@@ -32,8 +32,7 @@ type writer struct {
 	number int64     // of the next transaction
 	entry  int64     // of the newest committed entry of the journal
 	// doubt is the number of a transaction whose COMMIT got no response, 0 for none.
-	doubt  int64
-	unsure bool // likewise, of any
+	doubt int64
 
 	reqs      []*request
 	committed []toolkeep.Committed
@@ -100,11 +99,12 @@ func (w *writer) commit() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), w.s.cfg.timeout)
 	defer cancel()
-	w.doubt, w.unsure = 0, false // no caller waits for the outcome any more
+	w.doubt = 0 // no caller waits for the outcome any more
 	g := &group{w: w, at: w.s.cfg.Clock(), reqs: w.reqs, errs: make([]error, len(w.reqs))}
 	err := w.attempts(ctx, g)
-	if w.unsure {
-		w.entry = g.last // whatever becomes of them, the numbers are used
+	if err != nil && w.doubt != 0 { // whatever becomes of them, the numbers are used
+		w.entry = g.last
+		w.s.entries.Skip(g.last)
 	}
 	w.s.note(err)
 	if err == nil {
@@ -147,7 +147,7 @@ func (w *writer) attempts(ctx context.Context, g *group) error {
 
 func (w *writer) tooLate(err error) error {
 	doubt := ""
-	if w.unsure {
+	if w.doubt != 0 {
 		doubt = " (the last attempt may have been committed)"
 	}
 	return fmt.Errorf("postgres: could not commit within %s%s: %w", w.s.cfg.timeout, doubt, err)
@@ -173,18 +173,15 @@ func (w *writer) attempt(ctx context.Context, g *group) error {
 	err := g.run(ctx)
 	if err == nil {
 		if g.sent { // otherwise there was nothing to commit and the numbers are still unused
+			w.number++
 			w.entry = g.last
 		}
-		if g.fenced {
-			w.number++
-		}
 		w.used = time.Now()
-		w.doubt, w.unsure = 0, false
+		w.doubt = 0
 		return nil
 	}
 	if isLost(err) || code(err) == divisionByZero {
-		w.unsure = w.unsure || g.sent
-		if g.fenced {
+		if g.sent {
 			w.doubt = w.number
 		}
 		w.drop()
@@ -204,21 +201,22 @@ func (w *writer) connect(ctx context.Context) (committed int64, err error) {
 		return 0, fmt.Errorf("connect: %w", err)
 	}
 	w.conn, w.used = conn, time.Now()
-	var burnt int64
+	var burnt, seen int64
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `INSERT INTO writers (id, name, number, committed) VALUES ($1, $2, 0, 0) ON CONFLICT DO NOTHING`,
 			w.s.journal, text(w.name)) // an operator may have removed it
 		if err != nil {
 			return err
 		}
-		return tx.QueryRow(ctx, `UPDATE writers SET number = number + 1, at = now() WHERE name = $1 RETURNING number, committed`,
-			text(w.name)).Scan(&burnt, &committed)
+		return tx.QueryRow(ctx, `UPDATE writers SET number = number + 1, at = now() WHERE name = $1 RETURNING number, committed,
+			(SELECT seq FROM feed_head)`, text(w.name)).Scan(&burnt, &committed, &seen)
 	})
 	if err != nil {
 		w.drop()
 		return 0, fmt.Errorf("take the writer's place: %w", err)
 	}
 	w.number = burnt + 1
+	w.s.saw(seen)
 	return committed, nil
 }
 
@@ -253,7 +251,8 @@ func (w *writer) publish(g *group) {
 	for _, e := range g.entries {
 		w.entries, w.cost = append(w.entries, e.Entry), append(w.cost, e.cost)
 	}
-	w.s.entries.Publish(g.before, w.entries, w.cost)
+	head, _ := w.s.entries.Head() // there is nothing between: this is the only writer
+	w.s.entries.Publish(head, w.entries, w.cost)
 	clear(w.entries)
 	w.s.saw(g.seen)
 	if len(g.rows) == 0 {

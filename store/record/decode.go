@@ -6,7 +6,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// Row is a stored feed row.
+// Row is a stored row of the feed or the journal.
 type Row struct {
 	Seq, At, Kind int64 // At in Micros
 	Tenant, Ref   string

@@ -86,6 +86,7 @@ func Run(t *testing.T, open Open) {
 		{"every change has an action", testEveryChange},
 		{"feed has what all must know", testFeed},
 		{"journal has what happened", testJournal},
+		{"journal read while it is written", testJournalRead},
 		{"nothing of what failed or changed nothing", testSilence},
 		{"in order under writers", each(testOrder)},
 		{"watch stops", each(testStops)},

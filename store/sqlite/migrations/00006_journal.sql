@@ -20,7 +20,8 @@ INSERT INTO journal (seq, at, kind, tenant, ref, data)
 DELETE FROM feed WHERE kind < 10 OR (kind = 10 AND substr(data, 3, 14) <> CAST('toolkeep.item.' AS BLOB));
 
 -- +goose Down
--- The journal goes to the end of the feed, and what it holds is indexed again.
+-- The journal goes to the end of the feed, and what it holds is indexed again; without the
+-- ends of claimed calls (kind 8), which older programs cannot read there.
 INSERT INTO feed (at, kind, tenant, ref, data)
 	SELECT at, kind, tenant, ref, data FROM journal WHERE kind IN (1, 3, 10) ORDER BY seq;
 DROP TABLE journal;
