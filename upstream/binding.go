@@ -73,7 +73,7 @@ func (b *Binding) session(ctx context.Context) (*session, error) {
 	b.mu.Lock()
 	sl := b.sl
 	b.mu.Unlock()
-	if sl != nil && sl.sess.link.ended() == nil {
+	if sl != nil && sl.sess.link.ended() == nil && !sl.outdated.Load() {
 		return sl.sess, nil
 	}
 	if err := b.lock(ctx); err != nil {
@@ -86,7 +86,7 @@ func (b *Binding) session(ctx context.Context) (*session, error) {
 	b.mu.Lock()
 	old := b.sl
 	b.mu.Unlock()
-	if old != nil && old != sl && old.sess.link.ended() == nil {
+	if old != nil && old != sl && old.sess.link.ended() == nil && !old.outdated.Load() {
 		return old.sess, nil // another goroutine has replaced it
 	}
 	b.detach()
@@ -187,7 +187,9 @@ func (b *Binding) do(ctx context.Context, method string, params []byte) (*Answer
 		if err != nil {
 			return nil, err
 		}
+		b.srv.use(sess.slot) // the binding may move on to a new session meanwhile
 		a, err := b.attempt(ctx, sess, method, params)
+		b.srv.release(sess.slot)
 		var f *failure
 		if !errors.As(err, &f) {
 			return a, err
@@ -200,7 +202,7 @@ func (b *Binding) do(ctx context.Context, method string, params []byte) (*Answer
 				b.srv.lost(sl, f.cause)
 			}
 		}
-		if !f.dead || !f.unsent || try > 0 || ctx.Err() != nil {
+		if !f.dead && !sess.outdated() || !f.unsent || try > 0 || ctx.Err() != nil {
 			return nil, b.srv.explain(ctx, f)
 		}
 	}
@@ -286,6 +288,9 @@ func (b *Binding) subscribe(ctx context.Context, sess *session, params []byte) (
 		return nil, err
 	}
 	defer func() { <-b.turn }()
+	if sess.outdated() {
+		return nil, &failure{cause: errOutdated, unsent: true}
+	}
 	b.mu.Lock()
 	n, there := len(b.subs), b.subs[uri]
 	b.mu.Unlock()

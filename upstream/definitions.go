@@ -395,6 +395,9 @@ func (s *server) list(ctx context.Context, sess *session, method, name string) (
 // between reads grows with their cost, however often the server asks.
 func (s *server) changed(sess *session) {
 	d := sess.state.defs
+	if sess.outdated() {
+		return
+	}
 	d.mu.Lock()
 	d.dirty = true
 	first := !d.scheduled
@@ -426,7 +429,7 @@ func (s *server) follow(sess *session) {
 	for {
 		d.mu.Lock()
 		wait := max(refreshEvery, 10*d.took) - time.Since(d.ended)
-		if !d.dirty || sess.link.ctx.Err() != nil {
+		if !d.dirty || sess.link.ctx.Err() != nil || sess.outdated() {
 			d.scheduled = false
 			d.mu.Unlock()
 			return

@@ -177,7 +177,7 @@ func (s *server) personalSessions(tenant string, most int) (list []*session) {
 		}
 		select {
 		case <-sl.ready:
-			if sl.sess != nil && sl.sess.link.ended() == nil {
+			if sl.sess != nil && sl.sess.link.ended() == nil && !sl.outdated.Load() {
 				list = append(list, sl.sess)
 			}
 		default:

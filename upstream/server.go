@@ -3,6 +3,7 @@ package upstream
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -60,6 +61,8 @@ type slot struct {
 	// background: opened for no caller, and none has used it since.
 	background bool
 	user       user // who used it last
+
+	outdated atomic.Bool // renew took it from new calls
 }
 
 // user is who a session in use is charged to.
@@ -115,6 +118,9 @@ func (s *server) acquire(ctx context.Context, p sessionSelector, who *toolkeep.P
 		case sl.err != nil:
 			s.release(sl)
 			return nil, unsentError(sl.err)
+		case sl.outdated.Load():
+			s.release(sl)
+			continue
 		case sl.sess.link.ended() == nil:
 			return sl, nil
 		}
@@ -223,6 +229,13 @@ func (s *server) retire(sl *slot) {
 			sl.sess.shut()
 		}
 	})
+}
+
+// use counts one more use of a slot that is in use; the caller must call release.
+func (s *server) use(sl *slot) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sl.uses++
 }
 
 func (s *server) release(sl *slot) {
@@ -344,7 +357,7 @@ func (s *server) start(sl *slot, p sessionSelector, st *tenantState, who *toolke
 		return
 	}
 	st.health.started()
-	sl.sess = sess
+	sl.sess, sess.slot = sess, sl
 	s.begin(sess, sl)
 	close(sl.ready)
 	s.work.Go(func() { sess.attend(sl) })
@@ -479,6 +492,45 @@ func (s *server) restart(tenant string) {
 	}
 }
 
+// renew takes the tenant's sessions, also those that are being opened, from new calls: idle
+// ones end at once, the others with their last call, and count in max_sessions until then.
+// What they show from now on is not stored, and the next read counts as the first one.
+func (s *server) renew(tenant string) {
+	st := s.state(tenant)
+	st.older.Store(false)
+	st.log.note("new calls start new sessions, because another definition was accepted; the sessions so far end with their last call")
+	var bindings []*Binding
+	s.mu.Lock()
+	for _, sl := range slices.Collect(maps.Values(s.slots)) {
+		if sl.key.tenant != tenant {
+			continue
+		}
+		sl.outdated.Store(true)
+		if sl.uses == 0 {
+			s.retire(sl)
+			continue
+		}
+		delete(s.slots, sl.key)
+		s.counter++
+		sl.key.exclusive, sl.once = s.counter, true // find does not find it
+		s.slots[sl.key] = sl
+		select {
+		case <-sl.ready:
+			if sl.sess != nil {
+				sl.sess.mu.Lock()
+				bindings = append(bindings, sl.sess.bindings...)
+				sl.sess.mu.Unlock()
+			}
+		default:
+		}
+	}
+	s.mu.Unlock()
+	st.defs.forget()
+	for _, b := range bindings {
+		b.wake()
+	}
+}
+
 // do runs one request.
 func (s *server) do(ctx context.Context, r *Request) (*Answer, error) {
 	p := selectSession(s.spec, r)
@@ -502,7 +554,7 @@ func (s *server) do(ctx context.Context, r *Request) (*Answer, error) {
 			return nil, err
 		case f == nil:
 			return a, nil
-		case f.dead && f.unsent && try == 0 && ctx.Err() == nil:
+		case (f.dead || sl.outdated.Load()) && f.unsent && try == 0 && ctx.Err() == nil:
 			st.log.note("the session was rebuilt for a call that had not been sent")
 		default:
 			return nil, s.explain(ctx, f)
@@ -514,7 +566,7 @@ func (s *server) do(ctx context.Context, r *Request) (*Answer, error) {
 // arguments as headers, which the tool's definition names. If the known definition is
 // outdated, the server refuses the call before it runs.
 func (s *server) attempt(ctx context.Context, sess *session, o *outgoing) (*Answer, error) {
-	if err := s.verifyPinned(ctx, sess, o); err != nil {
+	if err := s.ready(ctx, sess, o); err != nil {
 		return nil, err
 	}
 	a, err := sess.request(ctx, o)
@@ -525,10 +577,23 @@ func (s *server) attempt(ctx context.Context, sess *session, o *outgoing) (*Answ
 	if s.refresh(ctx, sess) != nil {
 		return a, err
 	}
-	if err := s.verifyPinned(ctx, sess, o); err != nil {
+	if err := s.ready(ctx, sess, o); err != nil {
 		return nil, err
 	}
 	return sess.request(ctx, o)
+}
+
+// errOutdated is the cause when renew took the session from a call that was not sent yet.
+var errOutdated = errors.New("the session is older than the definition that was accepted")
+
+// ready is verifyPinned in a session that may have become outdated meanwhile: what it checks
+// may be what a newer session shows.
+func (s *server) ready(ctx context.Context, sess *session, o *outgoing) error {
+	err := s.verifyPinned(ctx, sess, o)
+	if sess.outdated() {
+		return &failure{cause: errOutdated, unsent: true}
+	}
+	return err
 }
 
 // principalOf returns who a session acts for: the caller, or the tenant as a whole.

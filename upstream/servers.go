@@ -435,6 +435,18 @@ func (s *Servers) Restart(p *toolkeep.Principal, name string) error {
 	return nil
 }
 
+// Renew has the tenant's next calls go to new sessions of a server. It ends the sessions so
+// far, each once no call runs in it any more, and keeps failures. E3013 if there is no such
+// server.
+func (s *Servers) Renew(tenant, name string) error {
+	srv := s.find(&toolkeep.Principal{Tenant: tenant}, name)
+	if srv == nil {
+		return unknown(name)
+	}
+	srv.renew(tenant)
+	return nil
+}
+
 // Logs returns the latest lines of the server's stderr and session events for the
 // principal's tenant, redacted. It returns E3013 if there is no such server.
 func (s *Servers) Logs(p *toolkeep.Principal, name string) ([]byte, error) {

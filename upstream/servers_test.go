@@ -675,9 +675,12 @@ func TestHammer(t *testing.T) {
 	})
 	wg.Go(func() {
 		for i := 0; time.Now().Before(until); i++ {
-			if i%2 == 0 {
+			switch i % 3 {
+			case 0:
 				_ = s.Restart(alice(), "s")
-			} else {
+			case 1:
+				_ = s.Renew("acme", "s")
+			default:
 				changed := spec
 				changed.MaxTools = 1000 + i
 				s.Set([]Spec{changed})

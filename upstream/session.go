@@ -40,6 +40,7 @@ type Info struct {
 type session struct {
 	srv     *server
 	state   *tenantState
+	slot    *slot // nil until it is ready
 	key     key
 	bound   bool   // server requests reach a caller
 	caps    []byte // client capabilities it declared
@@ -78,6 +79,9 @@ type session struct {
 	listed time.Time
 	tried  time.Time // when Recheck began to read it last
 }
+
+// outdated reports whether renew took the session from new calls.
+func (s *session) outdated() bool { return s.slot != nil && s.slot.outdated.Load() }
 
 // shut ends the session and returns when nothing of it is left.
 func (s *session) shut() {

@@ -98,7 +98,11 @@ func (s *server) begin(sess *session, sl *slot) {
 			return
 		}
 		got.Settled = time.Since(sess.began) >= settleTime
-		if s.keep(sess, got, false) && !sl.once {
+		more := s.keep(sess, got, false)
+		s.mu.Lock()
+		more = more && !sl.once
+		s.mu.Unlock()
+		if more {
 			s.later(sess)
 		}
 	})
@@ -129,6 +133,13 @@ func (d *definitions) doubt() {
 	d.doubted = true
 }
 
+// forget has the next read count as the first one.
+func (d *definitions) forget() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.seen, d.whole, d.doubted = false, false, true
+}
+
 // keep stores what a session read and, if it is new, announces it before returning.
 // all: the read serves a request for the definitions, not one caller's session. more:
 // it is new, or not complete yet.
@@ -144,6 +155,10 @@ func (s *server) keep(sess *session, got Definitions, all bool) (more bool) {
 	d.mu.Unlock()
 	got = s.undisputed(sess, got, all, got.read.Before(latest))
 	d.mu.Lock()
+	if sess.outdated() {
+		d.mu.Unlock()
+		return false
+	}
 	next := s.complete(sess, got, all)
 	if next.read.Before(latest) {
 		next.read = latest

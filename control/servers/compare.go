@@ -16,14 +16,23 @@ func (s *Servers) DefinitionsRead(server, tenant string, d upstream.Definitions)
 	v := tenantServer{serverID{d.Owner, server}, tenant}
 	digests := digestsOf(d.Tools)
 	s.mu.Lock()
+	before, known := s.offered[v]
+	s.mu.Unlock()
+	if known {
+		s.outdated(v, before) // what that session offered of what was accepted meanwhile is noted
+	}
+	s.mu.Lock()
+	if s.ended(v, d.Since) {
+		s.mu.Unlock()
+		return
+	}
 	s.offered[v] = offering{digests, d.Since}
 	s.mu.Unlock()
 	s.compareOrRetry(v, d, digests)
 }
 
 func (s *Servers) compareOrRetry(v tenantServer, d upstream.Definitions, digests map[string]string) {
-	if s.outdated(v, offering{digests, d.Since}) {
-		s.renew(v)
+	if s.superseded(v, d.Since, digests) {
 		return
 	}
 	err := s.compare(v.serverID, d, digests)
@@ -38,6 +47,19 @@ func (s *Servers) compareOrRetry(v tenantServer, d upstream.Definitions, digests
 	case s.retry <- struct{}{}:
 	default:
 	}
+}
+
+// superseded reports whether what a session shows is not to be compared, because it was ended
+// as outdated. One that is outdated is ended now.
+func (s *Servers) superseded(v tenantServer, since time.Time, digests map[string]string) bool {
+	s.mu.Lock()
+	ended := s.ended(v, since)
+	s.mu.Unlock()
+	if !ended && s.outdated(v, offering{digests, since}) {
+		s.renew(v, since)
+		return true
+	}
+	return ended
 }
 
 // compareAgain repeats the comparisons that failed.
@@ -104,8 +126,9 @@ func (s *Servers) asPinned(id serverID, digests map[string]string) bool {
 	return live == len(digests)
 }
 
-// readNow reads what a server offers now, by Refresh or Compare of the pool. E3013 and
-// what the pool answers.
+// readNow reads what a server offers now, by Refresh or Compare of the pool: in a new session
+// if the one that was read is outdated. E3013, E3541 if that was not to be had, and what the
+// pool answers.
 func (s *Servers) readNow(ctx context.Context, p *toolkeep.Principal, name string, read func(context.Context, *toolkeep.Principal, string) (upstream.Definitions, error)) (comparison, error) {
 	doc, err := s.find(p, name)
 	if err != nil {
@@ -115,6 +138,11 @@ func (s *Servers) readNow(ctx context.Context, p *toolkeep.Principal, name strin
 	if err != nil {
 		return comparison{}, err
 	}
-	defs, err := read(ctx, p, name)
-	return comparison{id: serverID{doc.Tenant, doc.ID}, spec: spec.Filled(), defs: defs, by: publisher(doc.Tenant, nil)}, err
+	c := comparison{id: serverID{doc.Tenant, doc.ID}, spec: spec.Filled(), by: publisher(doc.Tenant, nil)}
+	for range 3 { // a read of the session that is ended may have been under way
+		if c.defs, err = read(ctx, p, name); err != nil || !s.superseded(tenantServer{c.id, p.Tenant}, c.defs.Since, digestsOf(c.defs.Tools)) {
+			return c, err
+		}
+	}
+	return c, toolkeep.NewError(toolkeep.MCPUnavailable, "the MCP server %s is older on this node than the definition that was accepted and is being started again; send it again", name).After(time.Second)
 }

@@ -160,6 +160,8 @@ type pool struct {
 	// whether a person's session is open.
 	refuses error
 	lets    bool
+	// newer, where set, is what the session that Renew leads to shows.
+	newer *upstream.Definitions
 	// onDefinitions is told of what Recheck reads.
 	onDefinitions func(server, tenant string, d upstream.Definitions)
 }
@@ -243,6 +245,16 @@ func (p *pool) Recheck(_ context.Context, tenant, name string, alone bool) (upst
 
 func (p *pool) Restart(_ *toolkeep.Principal, name string) error {
 	p.tell("restart " + name)
+	return nil
+}
+
+func (p *pool) Renew(_, name string) error {
+	p.tell("renew " + name)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.newer != nil {
+		p.defs = *p.newer
+	}
 	return nil
 }
 

@@ -36,7 +36,7 @@ func (s *Servers) Restart(ctx context.Context, p *toolkeep.Principal, name strin
 		if local := s.c.Pool.Restart(p, name); local != nil {
 			return local
 		}
-		return toolkeep.NewError(toolkeep.RecordUnavailable, "this node restarted the MCP server %s; the others could not be told, so send it again later", name).Because(err)
+		return toolkeep.NewError(toolkeep.RecordUnavailable, "this node restarted the MCP server %s; the others could not be told, so run `toolkeep servers restart %s` again later", name, name).Because(err)
 	}
 	if err := s.position.Await(ctx, s.c.Store); err != nil {
 		s.c.Log.Warn("an MCP server is restarted a moment later on this node", "server", name, "error", err)
@@ -70,27 +70,57 @@ func (s *Servers) dropOrder(ctx context.Context, id serverID, by string) {
 	}
 }
 
+// agreement is what sessions that are older than the latest acceptance of a server's
+// definitions have offered of them since.
+type agreement struct {
+	accepted time.Time
+	offered  map[time.Time]map[string]bool // the server's names of tools, by when the session began
+}
+
 // outdated reports whether a session shows an older definition than one that was accepted after
-// it began, such as another node's: a newer process may well offer it. A session whose beginning
-// is not known is not, and for each acceptance there is one new process.
+// it began, such as another node's: a newer process may well offer it. A session that offered
+// the accepted definition of a tool is not: what it shows of that tool later, the server changed.
+// Nor is one whose beginning is not known, and a tool that it does not show says nothing.
 func (s *Servers) outdated(v tenantServer, o offering) bool {
-	s.mu.Lock()
-	since := o.since
-	if renewed := s.renewed[v]; !since.IsZero() && renewed.After(since) {
-		since = renewed
-	}
-	s.mu.Unlock()
 	x, unlock := s.read()
-	defer unlock()
-	if since.IsZero() || !since.Before(x.changed[v.serverID]) {
+	accepted := x.changed[v.serverID]
+	if o.since.IsZero() || !o.since.Before(accepted) {
+		unlock()
 		return false
 	}
+	var same, other []string
 	for tool, t := range x.tools[v.serverID] {
-		if isManaged(v.serverID, tool, t) && t.live() && t.life.Held == nil && o.digests[t.name] != t.digest {
-			return true
+		switch shown := o.digests[t.name]; {
+		case shown == "" || !isManaged(v.serverID, tool, t) || !t.live():
+		case shown == t.digest:
+			same = append(same, t.name)
+		case t.life.Held == nil:
+			other = append(other, t.name)
 		}
 	}
-	return false
+	unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.agreed[v]
+	if !a.accepted.Equal(accepted) {
+		a = agreement{accepted, map[time.Time]map[string]bool{}}
+		s.agreed[v] = a
+	}
+	offered := a.offered[o.since]
+	if offered == nil {
+		offered = map[string]bool{}
+		a.offered[o.since] = offered
+	}
+	for _, name := range same {
+		offered[name] = true
+	}
+	return slices.ContainsFunc(other, func(name string) bool { return !offered[name] })
+}
+
+// ended reports whether a session that began then was ended as outdated: what it shows says
+// nothing any more. It is called with mu held.
+func (s *Servers) ended(v tenantServer, since time.Time) bool {
+	return !since.IsZero() && since.Before(s.renewed[v])
 }
 
 // renewOutdated renews the servers whose sessions here are outdated.
@@ -100,22 +130,30 @@ func (s *Servers) renewOutdated() {
 	s.mu.Unlock()
 	for v, o := range offered {
 		if s.outdated(v, o) {
-			s.renew(v)
+			s.renew(v, o.since)
 		}
 	}
 }
 
-// renew ends the sessions of a tenant at a server that is outdated, and reads it in a new one.
-// Until that was read, by this or in the session of the next call, nothing is known of what it
-// offers here, and nothing is held for it.
-func (s *Servers) renew(v tenantServer) {
+// renew ends the sessions of a tenant at a server of which the one that began at since is
+// outdated, and reads it in a new one. Until that was read, by this or in the session of the
+// next call, nothing is known of what it offers here, and nothing is held for it.
+func (s *Servers) renew(v tenantServer, since time.Time) {
 	s.mu.Lock()
+	if s.run.Err() != nil || s.ended(v, since) {
+		s.mu.Unlock()
+		return
+	}
 	delete(s.offered, v)
+	delete(s.agreed, v)
 	s.renewed[v] = time.Now()
 	s.mu.Unlock()
-	s.c.Log.Info("an MCP server is older here than the definition that was accepted; it is started again", "server", v.name, "owner", v.owner)
-	s.done.Go(func() {
-		s.end(v)
+	s.c.Log.Info("an MCP server is older here than the definition that was accepted; new calls start it again", "server", v.name, "owner", v.owner)
+	if err := s.c.Pool.Renew(v.tenant, v.name); err != nil {
+		s.c.Log.Info("an MCP server that is older than the definition that was accepted was removed", "server", v.name)
+		return
+	}
+	s.spawn(func() {
 		ctx, cancel := context.WithTimeout(s.run, readTime)
 		defer cancel()
 		if _, err := s.c.Pool.Recheck(ctx, v.tenant, v.name, true); err != nil && s.run.Err() == nil {

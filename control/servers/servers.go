@@ -38,6 +38,7 @@ type Pool interface {
 	Compare(ctx context.Context, p *toolkeep.Principal, name string) (upstream.Definitions, error)
 	Recheck(ctx context.Context, tenant, name string, alone bool) (upstream.Definitions, error)
 	Restart(p *toolkeep.Principal, name string) error
+	Renew(tenant, name string) error
 	Logs(p *toolkeep.Principal, name string) ([]byte, error)
 	Stop(ctx context.Context) error
 }
@@ -94,6 +95,7 @@ type Servers struct {
 	// and is compared again.
 	offered map[tenantServer]offering
 	renewed map[tenantServer]time.Time // when sessions that were outdated were ended
+	agreed  map[tenantServer]agreement
 	failed  map[tenantServer]upstream.Definitions
 	retry   chan struct{}
 
@@ -124,7 +126,7 @@ func New(c Config) *Servers {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Servers{c: c, stored: map[serverID]toolkeep.Document{}, pending: map[serverID][]string{}, locks: map[serverID]*sync.Mutex{},
-		offered: map[tenantServer]offering{}, renewed: map[tenantServer]time.Time{}, failed: map[tenantServer]upstream.Definitions{}, retry: make(chan struct{}, 1)}
+		offered: map[tenantServer]offering{}, renewed: map[tenantServer]time.Time{}, agreed: map[tenantServer]agreement{}, failed: map[tenantServer]upstream.Definitions{}, retry: make(chan struct{}, 1)}
 	s.run, s.stop = context.WithCancel(context.Background())
 	return s
 }
@@ -141,6 +143,8 @@ func (s *Servers) Start(ctx context.Context) error {
 	}
 	s.mu.Unlock()
 	s.position.Reach(seq)
+	_, unlock := s.read() // what is accepted from now on is newer than the sessions from now on
+	unlock()
 	s.setPool()
 	if err := s.c.Credentials.Logins.Sweep(ctx); err != nil {
 		return err
@@ -157,8 +161,19 @@ func (s *Servers) Start(ctx context.Context) error {
 
 // Stop ends what Start began and waits. It does not stop the pool. It may be called twice.
 func (s *Servers) Stop() {
+	s.mu.Lock()
 	s.stop()
+	s.mu.Unlock()
 	s.done.Wait()
+}
+
+// spawn runs f in a goroutine that Stop waits for, or not at all after Stop.
+func (s *Servers) spawn(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.run.Err() == nil {
+		s.done.Go(f)
+	}
 }
 
 // lock waits until no other goroutine compares the server; the result unlocks.

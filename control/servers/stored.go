@@ -43,6 +43,7 @@ func (s *Servers) deleteStored(id serverID) {
 	delete(s.stored, id)
 	delete(s.pending, id)
 	maps.DeleteFunc(s.offered, func(v tenantServer, _ offering) bool { return v.serverID == id })
+	maps.DeleteFunc(s.agreed, func(v tenantServer, _ agreement) bool { return v.serverID == id })
 	maps.DeleteFunc(s.renewed, func(v tenantServer, _ time.Time) bool { return v.serverID == id })
 	s.mu.Unlock()
 	if has {
