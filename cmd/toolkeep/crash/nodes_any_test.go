@@ -215,7 +215,7 @@ func watchedAndCancelled(t *testing.T, c *cluster) {
 	}
 	c.down()
 	c.nothingLeft()
-	if n := c.ends()[a.id]; n != 1 {
-		t.Errorf("the call ended %d times", n)
+	if ends := c.ends()[a.id]; len(ends) != 1 {
+		t.Errorf("the call ended as %v", ends)
 	}
 }

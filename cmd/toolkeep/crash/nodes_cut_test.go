@@ -83,9 +83,9 @@ func cutOff(t *testing.T, c *cluster, how cutting) {
 	c.worksAlone(0)
 	c.down()
 	c.nothingLeft()
-	for id, n := range c.ends() {
-		if n != 1 {
-			t.Errorf("%s ended %d times", id, n)
+	for id, ends := range c.ends() {
+		if len(ends) != 1 {
+			t.Errorf("%s ended as %v", id, ends)
 		}
 	}
 	for name, n := range c.upstream.counts() {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/store/postgres"
 	"github.com/toolkeep/toolkeep/store/postgres/pgtest"
 	"github.com/toolkeep/toolkeep/store/storetest"
@@ -60,6 +61,7 @@ type cluster struct {
 	nodes    []*node
 	upstream *counter
 	conn     *pgx.Conn // of the test; nil until it is needed
+	noted    bool      // the database keeps the ends of calls
 }
 
 // node is a place in the cluster. Its process may be killed and replaced.
@@ -115,6 +117,10 @@ func (c *cluster) serving(n *node, p *process) {
 	}
 	if p.key != "" {
 		c.key = p.key
+	}
+	if !c.noted {
+		c.noted = true
+		c.noteEnds()
 	}
 	n.now.Store(p)
 }
@@ -173,9 +179,28 @@ func within(t *testing.T, limit time.Duration, what string, ok func() bool) time
 // pause lets time pass without waiting for a condition: between two kills, or during a network cut.
 func pause(d time.Duration) { <-time.After(d) }
 
-// ends reads from the database how often each call ended, in all nodes' journals; a call that did
-// not end is there with 0.
-func (c *cluster) ends() map[string]int {
+// noteEnds has the database keep each end of each call, in their order.
+func (c *cluster) noteEnds() {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, c.server.DSN(c.database))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer conn.Close(ctx)
+	if _, err := conn.Exec(ctx, `CREATE TABLE test_ends (n BIGINT GENERATED ALWAYS AS IDENTITY, id TEXT, state TEXT);
+		CREATE FUNCTION test_note() RETURNS trigger LANGUAGE plpgsql AS
+			$$ BEGIN INSERT INTO test_ends (id, state) VALUES (NEW.id, NEW.state); RETURN NULL; END $$;
+		CREATE TRIGGER test_note AFTER INSERT OR UPDATE OF state ON invocations FOR EACH ROW
+			WHEN (NEW.state IN ('succeeded', 'failed', 'refused', 'cancelled', 'unknown')) EXECUTE FUNCTION test_note()`); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// ends gives the states in which each call ended, in their order, as noteEnds kept them. A call that
+// did not end is there with none. The journal must have each of those that ended.
+func (c *cluster) ends() map[string][]toolkeep.CallState {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
@@ -184,21 +209,29 @@ func (c *cluster) ends() map[string]int {
 		c.t.Fatal(err)
 	}
 	defer s.Close()
-	rows, err := s.Pool().Query(ctx, `SELECT id FROM invocations`)
+	rows, err := s.Pool().Query(ctx, `SELECT i.id, coalesce(e.state, '') FROM invocations AS i LEFT JOIN test_ends AS e ON e.id = i.id ORDER BY e.n`)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
+	ends := map[string][]toolkeep.CallState{}
+	var id, state string
+	if _, err := pgx.ForEachRow(rows, []any{&id, &state}, func() error {
+		if ends[id] = append(ends[id], toolkeep.CallState(state)); state == "" {
+			ends[id] = nil
+		}
+		return nil
+	}); err != nil {
 		c.t.Fatal(err)
 	}
-	ends := map[string]int{}
-	for _, id := range ids {
-		ends[id] = 0
-	}
+	told := map[string]bool{}
 	for _, e := range storetest.Entries(ctx, c.t, s) {
 		if e.Call != nil {
-			ends[e.Call.ID]++
+			told[e.Call.ID] = true
+		}
+	}
+	for id, states := range ends {
+		if len(states) > 0 != told[id] {
+			c.t.Errorf("call %s ended as %v, and the journal has it: %t", id, states, told[id])
 		}
 	}
 	return ends
