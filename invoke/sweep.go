@@ -38,8 +38,9 @@ func (p *Pipeline) touch(ctx context.Context) error {
 // maxRequeues ends a call that repeatedly crashed its worker.
 const maxRequeues = 5
 
-// contact is since when the sweep reaches the store without a gap. Only the goroutine of the
-// sweep uses it.
+// contact is since when the sweep reaches the store without a gap. It begins with the first
+// sweep: until a process started the store may have been away. Only the goroutine of the sweep
+// uses it.
 type contact struct{ last, since time.Time }
 
 // note notes an answer of the store, or that it did not come.
@@ -47,7 +48,7 @@ func (c *contact) note(now time.Time, err error, gap time.Duration) {
 	switch {
 	case err != nil:
 		c.since = now.Add(gap) // it ends later
-	case c.since.After(now), !c.last.IsZero() && now.Sub(c.last) > gap:
+	case c.since.After(now), now.Sub(c.last) > gap:
 		c.since = now
 	}
 	c.last = now

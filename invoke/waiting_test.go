@@ -237,8 +237,11 @@ func TestOthersLeasesStay(t *testing.T) {
 		}
 	}
 	h.close()
-	leads := false
-	h.open(func(c *invoke.Config) { c.Alone, c.Earlier, c.Leads = false, "earlier", func() bool { return leads } })
+	leads, ahead := false, atomic.Int64{}
+	h.open(func(c *invoke.Config) {
+		c.Alone, c.Earlier, c.Leads = false, "earlier", func() bool { return leads }
+		c.Clock = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	})
 	states := func(held, lapsed toolkeep.CallState) {
 		t.Helper()
 		if err := h.pipeline.Sweep(t.Context()); err != nil {
@@ -248,7 +251,10 @@ func TestOthersLeasesStay(t *testing.T) {
 			t.Errorf("the calls are %s and %s, want %s and %s", a, b, held, lapsed)
 		}
 	}
-	states(toolkeep.CallRunning, toolkeep.CallRunning)
+	for range 3 { // a lease's time passes
+		states(toolkeep.CallRunning, toolkeep.CallRunning)
+		ahead.Add(int64(5 * time.Second))
+	}
 	leads = true
 	states(toolkeep.CallRunning, toolkeep.CallRefused)
 }
