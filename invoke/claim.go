@@ -21,9 +21,8 @@ func (p *Pipeline) claim(ctx context.Context, a *activeCall) (*toolkeep.Result, 
 	case !a.row.Writes && a.row.Key == "":
 		return nil, nil
 	}
-	now := p.Clock()
-	a.row.State, a.row.Sent, a.row.StartedAt = toolkeep.CallRunning, a.row.Writes, now
-	a.row.LeaseOwner, a.row.LeaseUntil = p.Node, now.Add(p.Lease)
+	a.row.State, a.row.Sent, a.row.StartedAt = toolkeep.CallRunning, a.row.Writes, p.Clock()
+	a.row.LeaseOwner, a.row.LeaseUntil = p.Node, p.storeNow().Add(p.Lease)
 	return p.insert(ctx, a)
 }
 
@@ -32,7 +31,7 @@ func (p *Pipeline) claimSending(ctx context.Context, a *activeCall) error {
 	if !a.row.Writes || a.row.Sent {
 		return nil
 	}
-	a.row.Sent, a.row.LeaseUntil = true, p.Clock().Add(p.Lease)
+	a.row.Sent, a.row.LeaseUntil = true, p.storeNow().Add(p.Lease)
 	err := p.apply(ctx, toolkeep.MoveCall{Invocation: copyRow(&a.row), From: []toolkeep.CallState{toolkeep.CallRunning}, Owner: p.Node})
 	if err == nil {
 		return nil

@@ -65,7 +65,7 @@ func (p *Pipeline) recheck(ctx context.Context, a *activeCall) (*toolkeep.Result
 // leaseIsOld reports whether half the time of a call's lease is over since it was taken, by the
 // monotonic clock or by the wall clock, which goes on while a machine sleeps.
 func (p *Pipeline) leaseIsOld(a *activeCall) bool {
-	now, until := p.Clock(), a.row.LeaseUntil
+	now, until := p.storeNow(), a.row.LeaseUntil
 	return min(until.Sub(now), until.Round(0).Sub(now.Round(0))) < p.Lease/2
 }
 

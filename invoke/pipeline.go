@@ -63,7 +63,12 @@ type Config struct {
 	// it does.
 	Leads func() bool
 	Clock func() time.Time
-	Log   *slog.Logger
+	// StoreClock is how far the clock of the store is ahead of Clock, and how far that may be
+	// wrong; known is false until the store has told its time. Leases follow the store's clock,
+	// and while it is not known within 2 s this node gives up no calls of others. nil, and
+	// with Alone: leases follow Clock.
+	StoreClock func() (ahead, within time.Duration, known bool)
+	Log        *slog.Logger
 	// Hook is called at the start of each step with its name and the call's id, and
 	// at these points between them: "answered" when the record is committed and the
 	// caller is about to get the answer; in a worker "lease" before the row is

@@ -96,7 +96,7 @@ func (p *Pipeline) renewLeases(ctx context.Context) {
 		case <-tick.C:
 		}
 		for held := range slices.Chunk(p.running.held(), renewBatch) {
-			if err := p.apply(ctx, toolkeep.RenewLeases{Owner: p.Node, Calls: held, Until: p.Clock().Add(p.Lease)}); err != nil {
+			if err := p.apply(ctx, toolkeep.RenewLeases{Owner: p.Node, Calls: held, Until: p.storeNow().Add(p.Lease)}); err != nil {
 				p.Log.Warn("leases could not be renewed", "calls", len(held), "error", err)
 			}
 		}

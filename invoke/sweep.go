@@ -30,7 +30,7 @@ func (p *Pipeline) Sweep(ctx context.Context) error {
 // touch is for a node that does not lead, which must know when it does since when it reaches
 // the store.
 func (p *Pipeline) touch(ctx context.Context) error {
-	_, err := p.Invocations.Lapsed(ctx, p.Clock(), "", 1)
+	_, err := p.Invocations.Lapsed(ctx, p.storeNow(), "", 1)
 	p.contact.note(p.Clock(), err, p.Lease)
 	return err
 }
@@ -54,18 +54,40 @@ func (c *contact) note(now time.Time, err error, gap time.Duration) {
 	c.last = now
 }
 
+// storeNow is the store's time, which leases follow: nodes whose clocks differ take no lease for
+// lapsed that its node renews.
+func (p *Pipeline) storeNow() time.Time {
+	now := p.Clock()
+	if p.StoreClock == nil || p.Alone {
+		return now
+	}
+	ahead, _, _ := p.StoreClock() // 0 until it is known
+	return now.Add(ahead)
+}
+
+// storeTimeWithin is how far the store's time may be wrong for a node that gives up calls of others.
+const storeTimeWithin = 2 * time.Second
+
+func (p *Pipeline) knowsStoreTime() bool {
+	if p.StoreClock == nil {
+		return true
+	}
+	_, within, known := p.StoreClock()
+	return known && within <= storeTimeWithin
+}
+
 // lapse ends or requeues running calls whose node is gone. With notOwner, every other node is.
 // Else a node that could not reach the store itself until now lets a lease's time pass first:
 // the nodes whose leases lapsed meanwhile are back, too, and renew them.
 func (p *Pipeline) lapse(ctx context.Context, notOwner string) error {
 	for {
-		rows, err := p.Invocations.Lapsed(ctx, p.Clock(), notOwner, sweepBatch)
+		rows, err := p.Invocations.Lapsed(ctx, p.storeNow(), notOwner, sweepBatch)
 		now := p.Clock()
 		p.contact.note(now, err, p.Lease)
 		if err != nil {
 			return err
 		}
-		if !p.Alone && now.Sub(p.contact.since) < p.Lease {
+		if !p.Alone && (now.Sub(p.contact.since) < p.Lease || !p.knowsStoreTime()) {
 			return nil
 		}
 		if more, err := p.lapseAll(ctx, rows, notOwner != ""); !more {
@@ -108,7 +130,7 @@ func (p *Pipeline) lapseOne(ctx context.Context, row *toolkeep.Invocation, stopp
 	// After a suspend or a clock jump a process finds its own leases lapsed. What it
 	// still runs is not lost.
 	if row.LeaseOwner == p.Node && p.running.has(row.Ref()) {
-		return p.apply(ctx, toolkeep.RenewLeases{Owner: p.Node, Calls: []toolkeep.CallRef{row.Ref()}, Until: p.Clock().Add(p.Lease)})
+		return p.apply(ctx, toolkeep.RenewLeases{Owner: p.Node, Calls: []toolkeep.CallRef{row.Ref()}, Until: p.storeNow().Add(p.Lease)})
 	}
 	p.Log.Warn("a running call lost its node", "invocation_id", row.ID, "tool_id", row.ToolID, "node", row.LeaseOwner)
 	switch {

@@ -52,7 +52,7 @@ func (p *Pipeline) takeLease(ctx context.Context, row *toolkeep.Invocation) (boo
 	if row.StartedAt.IsZero() {
 		row.StartedAt = now
 	}
-	row.State, row.LeaseOwner, row.LeaseUntil = toolkeep.CallRunning, p.Node, now.Add(p.Lease)
+	row.State, row.LeaseOwner, row.LeaseUntil = toolkeep.CallRunning, p.Node, p.storeNow().Add(p.Lease)
 	mine := *row
 	err := p.apply(ctx, toolkeep.MoveCall{Invocation: &mine, From: []toolkeep.CallState{toolkeep.CallQueued, toolkeep.CallAccepted}})
 	if errors.Is(err, toolkeep.ErrStale) {

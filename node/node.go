@@ -347,7 +347,7 @@ func (n *Node) buildPipeline(context.Context) (err error) {
 		Lease: c.Calls.Lease, HardBytes: c.Calls.MaxResult, KeyBytes: c.HTTP.MaxKey, ResultMemory: c.Calls.ResultBytes(),
 		RecordWait: c.Calls.RecordWait, OnStoreAway: func() { n.health.Recheck() },
 		Arguments: canon.Limits{Bytes: c.HTTP.MaxBody, Depth: c.HTTP.MaxDepth, Properties: c.HTTP.MaxProperties},
-		SpoolPath: filepath.Join(c.Data, datadir.Spool), Alone: c.Store.DSN == "", Clock: n.options.Clock, Log: n.logger("invoke"), Hook: n.options.Hook,
+		SpoolPath: filepath.Join(c.Data, datadir.Spool), Alone: c.Store.DSN == "", Clock: n.options.Clock, StoreClock: n.members.ClockDifference, Log: n.logger("invoke"), Hook: n.options.Hook,
 	})
 	return err
 }
