@@ -148,6 +148,7 @@ var (
 	ErrKeyTaken      = errors.New("the idempotency key is taken")
 	ErrStale         = errors.New("what is stored is in another state, or another holds it")
 	ErrClosed        = errors.New("the store is closed")
+	ErrInDoubt       = errors.New("the last attempt may have been committed") // beside the store's failure
 )
 
 // Applier is the only way to change state.

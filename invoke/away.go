@@ -27,7 +27,7 @@ func (p *Pipeline) StoreHealth() error {
 }
 
 // record stores what a reading call leaves behind, within RecordWait. After that the store
-// counts as away. pending is not nil if the commit is still under way; it receives the outcome.
+// counts as away. pending is not nil if the commit is still under way, or ended in doubt; it receives the outcome.
 func (p *Pipeline) record(ctx context.Context, changes ...toolkeep.Change) (pending <-chan error, err error) {
 	if p.away.Load() {
 		return nil, errAway
@@ -35,6 +35,9 @@ func (p *Pipeline) record(ctx context.Context, changes ...toolkeep.Change) (pend
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.RecordWait)
 	defer cancel()
 	err = p.applyWithin(ctx, changes...)
+	if errors.Is(err, toolkeep.ErrInDoubt) {
+		return endedAs(err), err
+	}
 	if err == nil || ctx.Err() == nil {
 		return nil, err
 	}
@@ -46,6 +49,13 @@ func (p *Pipeline) record(ctx context.Context, changes ...toolkeep.Change) (pend
 	}
 	p.leave()
 	return pending, errAway
+}
+
+// endedAs is the outcome of a commit that has ended.
+func endedAs(err error) <-chan error {
+	end := make(chan error, 1)
+	end <- err
+	return end
 }
 
 // applyWithin returns when ctx ends, if the store can do that.

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/toolkeep/toolkeep"
@@ -185,6 +186,54 @@ func TestSpooledSecretUses(t *testing.T) {
 	if got := h.events("ai.agent.tool.secret.accessed"); len(got) != 1 || len(row.Secrets) != 1 || !strings.Contains(got[0], row.ID) || !strings.Contains(got[0], row.Secrets[0].Hash) {
 		t.Errorf("the events of %+v: %s", row.Secrets, got)
 	}
+}
+
+// TestSpooledInDoubt: a record whose commit ended in doubt is spooled, and its record and events
+// are written once, whether it was committed or not.
+func TestSpooledInDoubt(t *testing.T) {
+	for name, committed := range map[string]bool{"it was committed": true, "it was not": false} {
+		t.Run(name, func(t *testing.T) {
+			store := &doubtStore{committed: committed}
+			h := newHarness(t, func(c *invoke.Config) { c.Secrets, store.Applier, c.Store = &countingSecrets{}, c.Store, store })
+			tool := h.tool("x", func(m *toolkeep.Manifest) { m.Auth = []toolkeep.AuthSpec{{Type: "bearer", Secret: "secret://k"}} })
+			store.doubts.Store(true)
+			res, err := h.call(&toolkeep.Call{Tool: tool.ID})
+			if err != nil {
+				t.Fatal(err)
+			}
+			store.doubts.Store(false)
+			if n, _ := h.pipeline.Spooled(); n != 1 {
+				t.Fatalf("%d records are spooled", n)
+			}
+			if err := h.pipeline.Sweep(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if n, lost := h.pipeline.Spooled(); n != 0 || lost != 0 {
+				t.Errorf("%d records are spooled and %d lost", n, lost)
+			}
+			if row, got := h.row(res.InvocationID), h.events("ai.agent.tool.secret.accessed"); len(got) != 1 || row.State != toolkeep.CallSucceeded {
+				t.Errorf("%s with %d events: %s", row.State, len(got), got)
+			}
+		})
+	}
+}
+
+// doubtStore does not know how its commits end.
+type doubtStore struct {
+	toolkeep.Applier
+	doubts    atomic.Bool
+	committed bool
+}
+
+func (s *doubtStore) Apply(ctx context.Context, c ...toolkeep.Change) error {
+	if s.doubts.Load() && !s.committed {
+		return fmt.Errorf("the server is gone: %w", toolkeep.ErrInDoubt)
+	}
+	err := s.Applier.Apply(ctx, c...)
+	if err == nil && s.doubts.Load() {
+		return fmt.Errorf("the server is gone: %w", toolkeep.ErrInDoubt)
+	}
+	return err
 }
 
 // TestCachedResultUsesNoSecret: a call answered from the cache has used no secret.

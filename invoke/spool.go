@@ -28,7 +28,7 @@ type spool struct {
 	lines atomic.Int64 // not yet in the store, as far as this process knows
 	lost  atomic.Int64 // dropped because the spool was full or could not be written
 	// pending receives, for a spooled record, the outcome of a commit that was under way
-	// when its call left. An entry is made with its line and dropped once the outcome is known.
+	// when its call left, or that ended in doubt. An entry is made with its line and dropped once the outcome is known.
 	// mu guards it.
 	pending map[string]<-chan error
 	// ends are the calls whose ends are spooled: nothing but their ends may happen to them. mu

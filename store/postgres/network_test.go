@@ -113,6 +113,34 @@ func TestLostAnswers(t *testing.T) {
 	})
 }
 
+// TestInDoubt: who may have committed, and cannot find out in time, is told so; who certainly did
+// not, is not.
+func TestInDoubt(t *testing.T) {
+	ctx, server := testContext(t), pgtest.Start(t)
+	name := server.NewName(t)
+	p := newProxy(t, server.Addr())
+	s := mustOpen(t, Config{DSN: server.TCP(p.addr(), name), timeout: time.Second})
+	mustApply(t, s, recorded("before"))
+	p.refuse.Store(true)
+	p.deaf.Store(true)
+	if err := s.Apply(ctx, recorded("doubted")); !errors.Is(err, toolkeep.ErrInDoubt) {
+		t.Errorf("a commit whose response was lost: %v", err)
+	}
+	if err := s.Apply(ctx, recorded("refused")); err == nil || errors.Is(err, toolkeep.ErrInDoubt) {
+		t.Errorf("a change that was never sent: %v", err)
+	}
+	p.deaf.Store(false)
+	p.refuse.Store(false)
+	for s.Health(ctx) != nil {
+		if ctx.Err() != nil {
+			t.Fatal("the node did not recover")
+		}
+	}
+	if n := number(t, server.DSN(name), `SELECT count(*) FROM invocations WHERE id = 'refused'`); n != 0 {
+		t.Error("what was refused was committed")
+	}
+}
+
 // TestFreeze: the network drops everything silently. The frozen node's open transaction
 // does not delay the other node, and an unacknowledged change is stored once or not at
 // all.

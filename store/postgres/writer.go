@@ -102,11 +102,12 @@ func (w *writer) commit() {
 	w.doubt = 0 // no caller waits for the outcome any more
 	g := &group{w: w, at: w.s.cfg.Clock(), reqs: w.reqs, errs: make([]error, len(w.reqs))}
 	err := w.attempts(ctx, g)
+	w.s.note(err)
 	if err != nil && w.doubt != 0 { // whatever becomes of them, the numbers are used
 		w.entry = g.last
 		w.s.entries.Skip(g.last)
+		err = fmt.Errorf("%w: %w", err, toolkeep.ErrInDoubt)
 	}
-	w.s.note(err)
 	if err == nil {
 		w.publish(g)
 	}
@@ -146,11 +147,7 @@ func (w *writer) attempts(ctx context.Context, g *group) error {
 }
 
 func (w *writer) tooLate(err error) error {
-	doubt := ""
-	if w.doubt != 0 {
-		doubt = " (the last attempt may have been committed)"
-	}
-	return fmt.Errorf("postgres: could not commit within %s%s: %w", w.s.cfg.timeout, doubt, err)
+	return fmt.Errorf("postgres: could not commit within %s: %w", w.s.cfg.timeout, err)
 }
 
 // attempt executes the group once, on a working connection. If an earlier attempt turns
