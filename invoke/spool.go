@@ -282,8 +282,8 @@ func (s *spool) size() (int64, error) {
 }
 
 // drain moves the spool into the store. What cannot be moved stays, and so do records whose
-// commit is under way. A record that may be in the store is looked for first: the feed would
-// have it twice.
+// commit is under way. A record that may be in the store is looked for first: the journal
+// would have it twice.
 func (s *spool) drain(ctx context.Context, store toolkeep.Applier, calls toolkeep.Invocations) error {
 	if s.path == "" {
 		return nil
