@@ -51,9 +51,10 @@ const (
 	Fail    = "fail"
 )
 
-// Compare gives what self has otherwise than the others. conflict is asked where neither of
-// two nodes opens what the other seals; it is an error if it is self that cannot open what
-// the store holds.
+// Compare gives what self has otherwise than the others. conflict is an error if self cannot
+// open what the store holds. It is asked, once at most, where self lacks another node's key:
+// a node that opens what the store holds, as others do that seal alike, stays ready beside
+// one with a key of its own.
 func Compare(self *toolkeep.NodeState, others []toolkeep.NodeState, conflict func() error) (all []Difference) {
 	mine := factsOf(self)
 	add := func(what, state string, names []string, text string) {
@@ -61,7 +62,8 @@ func Compare(self *toolkeep.NodeState, others []toolkeep.NodeState, conflict fun
 			all = append(all, Difference{what, state, fmt.Sprintf(text, strings.Join(names, ", "))})
 		}
 	}
-	var theirKey, myKey, both, blobs, versions []string
+	conflict = sync.OnceValue(conflict)
+	var theirKey, myKey, both, alike, blobs, versions []string
 	for _, o := range others {
 		if o.Name == self.Name {
 			continue
@@ -70,6 +72,8 @@ func Compare(self *toolkeep.NodeState, others []toolkeep.NodeState, conflict fun
 		if has.Seals != "" && mine.Seals != "" {
 			lack, lacks := !slices.Contains(mine.Opens, has.Seals), !slices.Contains(has.Opens, mine.Seals)
 			switch {
+			case has.Seals == mine.Seals:
+				alike = append(alike, o.Name)
 			case lack && lacks:
 				both = append(both, o.Name)
 			case lack:
@@ -86,6 +90,10 @@ func Compare(self *toolkeep.NodeState, others []toolkeep.NodeState, conflict fun
 		}
 	}
 	const copyKey = "; give all nodes the same key file (secrets.seal_key) or TOOLKEEP_SEAL_KEY"
+	if len(theirKey) > 0 && len(alike) > 0 && conflict() == nil {
+		add("seal_key", Warn, theirKey, "%s seals with a key that this node does not have, which agrees with others and opens what the store holds; what was accepted there this node cannot execute"+copyKey)
+		theirKey = nil
+	}
 	add("seal_key", Fail, theirKey, "%s seals with a key that this node does not have, so this node cannot execute what was accepted there"+copyKey)
 	add("seal_key", Warn, myKey, "%s does not have the key with which this node seals, and cannot execute what is accepted here"+copyKey)
 	if len(both) > 0 {
@@ -96,7 +104,7 @@ func Compare(self *toolkeep.NodeState, others []toolkeep.NodeState, conflict fun
 		}
 	}
 	add("blobs", Warn, blobs, "%s stores full results in another folder than this node, so a result can be fetched only from the node that produced it; set store.blobs to one folder that all nodes share")
-	add("version", Differs, versions, "%s runs another version than this node ("+strings.ReplaceAll(self.Version, "%", "%%")+"); update all nodes, one after the other")
+	add("version", Differs, versions, "%s runs another version than this node ("+strings.ReplaceAll(self.Version, "%", "%%")+"); update all nodes, in the order of docs/operations.md")
 	return all
 }
 
@@ -193,5 +201,5 @@ func (a *Agreement) err(states ...string) error {
 // Ready is why this node must not serve beside the others.
 func (a *Agreement) Ready(context.Context) error { return a.err(Fail) }
 
-// Health is what somebody should put right.
+// Health is what an operator should put right.
 func (a *Agreement) Health(context.Context) error { return a.err(Warn, Fail) }

@@ -53,8 +53,27 @@ func TestCompare(t *testing.T) {
 			t.Errorf("%s: %q, want %q", c.what, s, c.want)
 		}
 	}
+	// One node with a key of its own does not stop those that seal alike and open what the
+	// store holds; without them, or if they do not open it, this node cannot tell who is right.
+	self := state(t, "a", "1", is)
+	alone, alike := state(t, "b", "1", nodes.Facts{Seals: "k2", Opens: []string{"k2", "k1"}}), state(t, "c", "1", is)
+	for _, c := range []struct {
+		others   []toolkeep.NodeState
+		conflict error
+		want     string
+	}{
+		{[]toolkeep.NodeState{self, alone, alike}, nil, nodes.Warn},
+		{[]toolkeep.NodeState{alike, alone, self}, errors.New("x"), nodes.Fail},
+		{[]toolkeep.NodeState{self, alone}, nil, nodes.Fail},
+		{[]toolkeep.NodeState{self, alone, state(t, "c", "1", nodes.Facts{})}, nil, nodes.Fail},
+	} {
+		d := nodes.Compare(&self, c.others, func() error { return c.conflict })
+		if len(d) != 1 || d[0].State != c.want || !strings.HasPrefix(d[0].Text, "b seals with a key") {
+			t.Errorf("%+v, want %s that names b", d, c.want)
+		}
+	}
 	// A key that only this node has is for the other to mend.
-	self := state(t, "a", "1", nodes.Facts{Seals: "k2", Opens: []string{"k2", "k1"}})
+	self = state(t, "a", "1", nodes.Facts{Seals: "k2", Opens: []string{"k2", "k1"}})
 	if d := nodes.Compare(&self, []toolkeep.NodeState{state(t, "b", "1", is)}, nil); len(d) != 1 || d[0].State != nodes.Warn {
 		t.Errorf("%+v", d)
 	}
