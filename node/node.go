@@ -359,7 +359,7 @@ func (n *Node) buildTelemetry(context.Context) (err error) {
 	}
 	n.health = telemetry.NewHealth(telemetry.HealthConfig{Version: version, Log: n.logger("health"), Clock: n.options.Clock})
 	n.health.Add(telemetry.Component{Name: "store", Required: true, Grace: n.config.Catalog.StaleFor, Check: n.storeHealth, Details: n.store.Details})
-	n.health.Add(telemetry.Component{Name: "nodes", Required: true, Check: n.members.Health, Details: func() any { return nodes.Briefs(n.members) }})
+	n.health.Add(telemetry.Component{Name: "nodes", Required: true, Check: n.members.Health, Details: func() any { return nodes.CountOf(n.members) }})
 	n.health.Add(telemetry.Component{Name: "agreement", Required: true, Check: n.agreement.Ready, Details: func() any { return n.agreement.Differences() }})
 	n.health.Add(telemetry.Component{Name: "differences", Check: n.agreement.Health})
 	n.health.Add(telemetry.Component{Name: "record_spool", Check: func(context.Context) error { return n.pipeline.RecordHealth() }})

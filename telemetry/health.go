@@ -24,7 +24,7 @@ type Component struct {
 	Grace time.Duration
 	// Check returns the problem, nil if there is none. It has half a second.
 	Check func(ctx context.Context) error
-	// Details is what everybody may see of the part, as JSON; it must not block. Nil shows none.
+	// Details is what anybody may see of the part, as JSON: no names, no places; it must not block. Nil shows none.
 	Details func() any
 }
 

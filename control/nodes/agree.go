@@ -37,11 +37,12 @@ func factsOf(n *toolkeep.NodeState) (f Facts) {
 	return f
 }
 
-// Difference is something that a node has otherwise than others.
+// Difference is something that a node has otherwise than others. Its JSON is for health, which
+// anybody may read: it names no node and no place.
 type Difference struct {
 	What  string `json:"what"`  // seal_key, blobs, version or clock
 	State string `json:"state"` // differs, warn, or fail: the node is not ready
-	Text  string `json:"text"`  // what, where and what to do
+	Text  string `json:"-"`     // what, where and what to do
 }
 
 // States of a Difference.

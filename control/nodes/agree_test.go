@@ -141,6 +141,9 @@ func TestAgreement(t *testing.T) {
 	if n := len(a.Differences()); n != 3 {
 		t.Errorf("%d differences", n)
 	}
+	if raw, err := json.Marshal(a.Differences()); err != nil || string(raw) != `[{"what":"blobs","state":"warn"},{"what":"version","state":"differs"},{"what":"clock","state":"fail"}]` {
+		t.Errorf("health shows %s, %v", raw, err)
+	}
 	c.ahead, c.members = 0, members{state(t, "a", "1", is)}
 	look(true, true, 3)
 	if a.Differences() == nil {

@@ -27,10 +27,9 @@ type Node struct {
 	Facts     json.RawMessage `json:"facts,omitempty" doc:"what nodes compare"`
 }
 
-// Brief is what health shows of a node.
-type Brief struct {
-	Name  string   `json:"name"`
-	Leads []string `json:"leads"`
+// Count is what health shows of the nodes, since anybody may read it.
+type Count struct {
+	Live int `json:"live"`
 }
 
 // List is the nodes that live, by name, and the age of this knowledge: seconds while the
@@ -52,12 +51,8 @@ func List(p *toolkeep.Principal, m Members) ([]Node, time.Duration, error) {
 // owns tells whether n is the node that is asked.
 func owns(m Members, n *toolkeep.NodeState) bool { return n.Name+"/"+n.Run == m.Owner() }
 
-// Briefs is what health shows of the nodes.
-func Briefs(m Members) []Brief {
+// CountOf is the number of nodes that live.
+func CountOf(m Members) Count {
 	live, _ := m.Live()
-	list := make([]Brief, len(live))
-	for i, n := range live {
-		list[i] = Brief{n.Name, append([]string{}, n.Leads...)}
-	}
-	return list
+	return Count{len(live)}
 }
