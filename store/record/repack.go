@@ -81,7 +81,8 @@ func repack(ctx context.Context, tx *sql.Tx, placeholder, query string, each fun
 		}
 		for _, r := range list {
 			if err := each(exec, r); err != nil {
-				return fmt.Errorf("the manifest of %s@%s: %w", r.id, r.version, err)
+				return fmt.Errorf("the manifest of %s@%s (tenant %q): %w; nothing was changed. If it is damaged, restore a backup, or stop all nodes and delete its row: DELETE FROM versions WHERE tenant = '%s' AND id = '%s' AND version = '%s'",
+					r.id, r.version, r.tenant, err, r.tenant, r.id, r.version)
 			}
 		}
 		if len(list) < repackRows {

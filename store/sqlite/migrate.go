@@ -72,10 +72,15 @@ func migrate(ctx context.Context, db *sql.DB, target int64, log *slog.Logger) (f
 		return from, from, fmt.Errorf("sqlite: migrate from schema version %d to %d: %w", from, target, err)
 	}
 	if 0 < from && from < packVersion && target >= packVersion {
-		// The space of the unpacked manifests goes back to the file system.
-		if _, err = db.ExecContext(ctx, "VACUUM"); err != nil {
-			return from, target, fmt.Errorf("sqlite: shrink the file after the migration: %w", err)
-		}
+		shrink(ctx, db, log)
 	}
 	return from, target, nil
+}
+
+// shrink gives the space of the unpacked manifests back to the file system. Without it the
+// store works as well, and uses the free pages again.
+func shrink(ctx context.Context, db *sql.DB, log *slog.Logger) {
+	if _, err := db.ExecContext(ctx, "VACUUM"); err != nil {
+		log.Warn("the database is migrated, but its file could not be made smaller; it needs as much free space as the file has, and VACUUM of the sqlite3 program does it later, while no server runs", "error", err)
+	}
 }

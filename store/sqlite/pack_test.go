@@ -1,7 +1,9 @@
 package sqlite
 
 import (
+	"bytes"
 	"database/sql"
+	"log/slog"
 	"strings"
 	"testing"
 )
@@ -50,6 +52,50 @@ func TestMigratePacked(t *testing.T) {
 			if err := db.QueryRow("SELECT raw FROM versions WHERE id = ? AND manifest = ?", id, []byte(`{}`)).Scan(&have); err != nil || have != raw(id) {
 				t.Errorf("%s went back as %s, %v", id, have, err)
 			}
+		}
+	})
+}
+
+// TestMigrateDamaged: a manifest that cannot be packed stops the migration, which changes nothing and names the way
+// out; after that way the store opens.
+func TestMigrateDamaged(t *testing.T) {
+	p := path(t)
+	mustMigrate(t, p, packVersion-1)
+	withDB(t, p, func(db *sql.DB) {
+		if _, err := db.Exec(`INSERT INTO versions (tenant, id, version, digest, life, raw, manifest) VALUES ('t', 'ns.a', '1.0.0', 'd', x'7b7d', x'7b', x'7b7d')`); err != nil {
+			t.Fatal(err)
+		}
+	})
+	_, _, err := Migrate(t.Context(), p, -1)
+	if err == nil || !strings.Contains(err.Error(), "ns.a@1.0.0") {
+		t.Fatalf("the migration says %v", err)
+	}
+	at := strings.Index(err.Error(), "DELETE FROM versions")
+	if at < 0 {
+		t.Fatalf("the migration names no way out: %v", err)
+	}
+	withDB(t, p, func(db *sql.DB) {
+		if r, err := db.Exec(err.Error()[at:]); err != nil {
+			t.Fatal(err)
+		} else if n, err := r.RowsAffected(); n != 1 || err != nil {
+			t.Fatalf("%d rows are deleted, %v", n, err)
+		}
+	})
+	mustOpen(t, Config{Path: p}).Close()
+}
+
+// TestShrinkFails: a file that cannot be made smaller is a warning.
+func TestShrinkFails(t *testing.T) {
+	p := path(t)
+	mustMigrate(t, p, -1)
+	withDB(t, p, func(db *sql.DB) {
+		if _, err := db.Exec("PRAGMA query_only = on"); err != nil {
+			t.Fatal(err)
+		}
+		var log bytes.Buffer
+		shrink(t.Context(), db, slog.New(slog.NewTextHandler(&log, nil)))
+		if !strings.Contains(log.String(), "level=WARN") {
+			t.Errorf("the log says %q", log.String())
 		}
 	})
 }
