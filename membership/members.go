@@ -19,8 +19,9 @@ const (
 	// beatLimit bounds a beat, and the goodbye.
 	beatLimit = 5 * time.Second
 	// coarse is the longest answer whose time says something of the store's clock, if
-	// a better one is known.
-	coarse = 500 * time.Millisecond
+	// a better one is known that is not older than clockAge.
+	coarse   = 500 * time.Millisecond
+	clockAge = time.Minute
 )
 
 // Config configures Members. Self needs Name, Run and Version.
@@ -54,7 +55,8 @@ type Members struct {
 	heard   time.Time            // when that was sent
 	ahead   time.Duration        // of the store's clock
 	within  time.Duration
-	known   bool // ahead is
+	known   bool      // ahead is
+	read    time.Time // when it was asked for, by the monotonic clock
 	stale   error
 	silent  bool // the last beat failed
 	earlier string
@@ -218,8 +220,8 @@ func (m *Members) exchange(ctx context.Context) {
 	m.stale, m.silent = nil, false
 	m.note(nodes)
 	m.nodes, m.heard = nodes, sent
-	if !m.known || took <= coarse {
-		m.ahead, m.within, m.known = now.Sub(asked.Add(took/2)), took/2, true
+	if !m.known || took <= coarse || sent.Sub(m.read) > clockAge {
+		m.ahead, m.within, m.known, m.read = now.Sub(asked.Add(took/2)), took/2, true, sent
 	}
 }
 

@@ -219,7 +219,7 @@ func TestNodesKnowEachOther(t *testing.T) {
 	})
 }
 
-// TestClockOfSlowStore: a slow answer says nothing of the clock once a quick one did.
+// TestClockOfSlowStore: a slow answer says nothing of the clock while a quick one of the last minute does.
 func TestClockOfSlowStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
@@ -228,6 +228,16 @@ func TestClockOfSlowStore(t *testing.T) {
 		time.Sleep(3 * beatEvery)
 		if d, within, _ := a.ClockDifference(); d != 0 || within != 0 {
 			t.Errorf("the clock is ahead by %s ± %s", d, within)
+		}
+		s.set(func() { s.ahead = 30 * time.Second })
+		time.Sleep(clockAge + 2*beatLimit)
+		if d, within, _ := a.ClockDifference(); d-within > 30*time.Second || d+within < 30*time.Second || within == 0 {
+			t.Errorf("after a minute of slow answers the clock is ahead by %s ± %s, want 30s", d, within)
+		}
+		s.set(func() { s.slow["a"] = 0 })
+		time.Sleep(2 * beatLimit)
+		if d, within, _ := a.ClockDifference(); d != 30*time.Second || within != 0 {
+			t.Errorf("after a quick answer the clock is ahead by %s ± %s", d, within)
 		}
 		a.Stop()
 	})
@@ -361,7 +371,7 @@ func TestLeadMoves(t *testing.T) {
 	}
 }
 
-// TestLeadLapsesAlone: the store answers nobody any more. Each work ends before its lead
+// TestLeadLapsesAlone: the store answers no node any more. Each work ends before its lead
 // lapses by the store's clock, whatever that clock shows.
 func TestLeadLapsesAlone(t *testing.T) {
 	for _, ahead := range []time.Duration{0, time.Hour, -time.Hour} {
