@@ -230,7 +230,7 @@ type Catalog struct {
 type Store struct {
 	DSN         string        `key:"store.dsn" secret:"true" help:"PostgreSQL that several nodes share, as a URL or keywords; empty is the embedded SQLite in the data directory"`
 	DirectDSN   string        `key:"store.direct_dsn" secret:"true" help:"the same PostgreSQL without a pooler before it, such as PgBouncer, for the one connection that listens for other nodes' changes; empty is store.dsn, where a pooler makes nodes ask every 500 ms instead"`
-	MaxConns    int           `key:"store.max_conns" default:"10" min:"4" max:"1000" help:"connections of this node to PostgreSQL in all, those of search.vectors on the same database among them; 6 at least, 8 with them"`
+	MaxConns    int           `key:"store.max_conns" default:"10" min:"6" max:"1000" help:"connections of this node to PostgreSQL in all, those of search.vectors on the same database among them; 6 at least, 8 with them"`
 	Blobs       string        `key:"store.blobs" help:"folder of results that were cut; empty is in the data directory, nodes that share a store need a shared one"`
 	Synchronous string        `key:"store.synchronous" default:"NORMAL" choices:"NORMAL,FULL" help:"NORMAL survives the death of the process, FULL also loss of power"`
 	GroupDelay  time.Duration `key:"store.group_delay" default:"500us" max:"1s" help:"how long the writer gathers changes while more than one call is in flight; with PostgreSQL times the number of live nodes, at most 8"`

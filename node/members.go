@@ -14,9 +14,9 @@ import (
 
 // Works that one node does for all of its store.
 const (
-	workSweep     = "calls.sweep"     // lapsed leases, passed deadlines, results that nobody fetched
+	workSweep     = "calls.sweep"     // lapsed leases, passed deadlines, results that were not fetched
 	workRetention = "store.retention" // rows past their time
-	workVectors   = "vectors.sweep"   // vectors that nobody uses
+	workVectors   = "vectors.sweep"   // vectors that no node uses (pgvector)
 	// usage.Work is another one.
 )
 
@@ -42,7 +42,11 @@ func (n *Node) leads(work string) func() bool {
 
 // startLeading asks for these works. River elects a leader for the queue's own upkeep itself.
 func (n *Node) startLeading(context.Context) error {
-	for _, work := range []string{workSweep, workRetention, workVectors, n.workBlobs()} {
+	works := []string{workSweep, workRetention, n.workBlobs()}
+	if n.config.Search.Vectors == "pgvector" {
+		works = append(works, workVectors)
+	}
+	for _, work := range works {
 		n.members.Lead(work, nil)
 	}
 	return nil

@@ -57,7 +57,7 @@ change is more than an addition, older versions are removed: a call of one gets 
 		Example: "  toolkeep servers logs files", Args: arguments(1, 1, "the server's name"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.serverLogs(cmd.Context(), args[0]) }})
 	c.AddCommand(list, diff, accept, logs,
-		a.steerCmd("restart", "End a server's sessions and reset its count of failures", "Restarted."),
+		a.steerCmd("restart", "End a server's sessions on every node and reset its count of failures", "Restarted."),
 		a.steerCmd("login", "Log in at a server that requires OAuth, as the principal of your key", "You are logged in."),
 		a.steerCmd("logout", "Delete your login at a server", "Your login is deleted here; the server may still list it."),
 		a.steerCmd("remove", "Remove a server; its tools are blocked and its history stays", "Removed."))
