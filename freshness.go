@@ -34,7 +34,7 @@ type Freshness struct {
 	head      func(context.Context) (int64, error)
 	followers []FeedFollower
 	limit     time.Duration
-	wake      chan struct{} // capacity one: knowledge is old and somebody waits
+	wake      chan struct{} // capacity one: knowledge is old and a caller waits
 
 	mu     sync.Mutex
 	known  time.Time     // when the head that all followers have come to began to be read

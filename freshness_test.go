@@ -29,7 +29,7 @@ func (s *cutStore) Head(ctx context.Context) (int64, error) {
 	return s.head.Load(), nil
 }
 
-// TestFreshness: while the feed cannot be read, nobody waits for it; what is known serves for a
+// TestFreshness: while the feed cannot be read, no caller waits for it; what is known serves for a
 // while and is then refused, until the feed is read again.
 func TestFreshness(t *testing.T) {
 	const limit = 10 * time.Second
@@ -85,8 +85,8 @@ func TestFreshness(t *testing.T) {
 	}
 }
 
-// TestFreshnessAfterAGap: whoever comes first after a gap waits until the followers have come to
-// the head as it is then, and nobody reads it twice for that.
+// TestFreshnessAfterAGap: the first caller after a gap waits until the followers have come to
+// the head as it is then, and no other reads it again for that.
 func TestFreshnessAfterAGap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &cutStore{}

@@ -41,7 +41,7 @@ type Config struct {
 	// Pooled: a pooler such as PgBouncer stands before the database, which keeps no named
 	// statements.
 	Pooled bool
-	// Sweeps tells whether this process removes vectors that nobody uses; default it does.
+	// Sweeps tells whether this process removes vectors that no node uses; default it does.
 	Sweeps func() bool
 	// Clock dates the use of vectors; default time.Now.
 	Clock func() time.Time

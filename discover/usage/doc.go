@@ -6,7 +6,7 @@
 //
 // The state is a function of the store's journal only: ended calls, and the events in event.go that
 // faces and people write. It holds a position, the newest entry by writer, and everything up to
-// there; an entry counts once, whoever reads it. A day ends with the first entry of the next one,
+// there; an entry counts once, whichever node reads it. A day ends with the first entry of the next one,
 // and data older than Config.Keep is dropped then.
 //
 // Every node folds its own entries as they are committed. One, the leader, also reads what the
@@ -14,7 +14,7 @@
 // documents of the store, replaced in one Apply once a day, and about every minute where other nodes
 // share the store. A node that does not lead takes each checkpoint, folds again what it knows and
 // the checkpoint does not have, and shows the result: the leader's state of a minute ago and its own
-// calls of now. It reads the others' entries only when somebody must know what was just written
+// calls of now. It reads the others' entries only where a caller must know what was just written
 // there: for feedback on a search that another node made, and to forget a user.
 //
 // Any node may write a checkpoint, and it may lead without knowing that another does: the head's

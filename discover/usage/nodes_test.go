@@ -148,7 +148,7 @@ func TestThreeNodes(t *testing.T) {
 	})
 }
 
-// TestLeadMoves: whoever leads, however often it moves, with restarts, two leaders at once and
+// TestLeadMoves: whichever node leads, however often that moves, with restarts, two leaders at once and
 // checkpoints of both, each entry counts exactly once on every node.
 func TestLeadMoves(t *testing.T) {
 	for seed := range uint64(8) {

@@ -98,7 +98,7 @@ func testNodes(t *testing.T, f *fixture) {
 	a, b := node("a", "1"), node("b", "1")
 	head := f.head()
 	if before := f.join(b); before != nil {
-		t.Errorf("nobody was here before, and Join gave %v", before)
+		t.Errorf("no process was here before, and Join gave %v", before)
 	}
 	f.join(a)
 	f.nodes(f.beat(a), saidA+"[]; "+saidB+"[]")
@@ -232,7 +232,7 @@ func testLeadRace(t *testing.T, f *fixture) {
 		}
 		all.Wait()
 		if len(leaders) == 0 {
-			t.Fatalf("round %d: nobody leads", round)
+			t.Fatalf("round %d: no node leads", round)
 		}
 		for _, name := range leaders {
 			if name != leaders[0] {
