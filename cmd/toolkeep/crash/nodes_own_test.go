@@ -37,7 +37,9 @@ func takenUpByItself(t *testing.T, c *cluster) {
 	c.up(c.nodes[0])
 	within(t, waitLimit, "the node carries its own call on", func() bool { return c.upstream.count("held") == 2 })
 	kill()
-	c.up(c.add(""))
+	other := c.add("")
+	other.settings = append(other.settings, "calls.lease=10s") // after which it may give up calls of others
+	c.up(other)
 	if is := c.p(1).record(running.id); is.State != string(toolkeep.CallRunning) {
 		t.Errorf("the call is %s: a node took up what one of its name holds that may be alive", is)
 	}
