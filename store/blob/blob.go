@@ -7,7 +7,6 @@
 package blob
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -85,57 +84,37 @@ func (d *Dir) ID() string { return d.id }
 
 // ReadID reads the ID of a directory without making one; "" where it has none.
 func ReadID(dir string) string {
-	id, _ := readID(filepath.Join(dir, identity))
-	return id
+	raw, err := os.ReadFile(filepath.Join(dir, identity))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(raw))
 }
 
-// readID is "" for a file that is missing, empty or damaged.
-func readID(path string) (string, error) {
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		return "", ignoreMissing(err)
-	}
-	id, err := uuid.ParseBytes(bytes.TrimSpace(raw))
-	if err != nil {
-		return "", nil
-	}
-	return id.String(), nil
-}
-
-// identify reads the id, or makes it where there is none; of several processes the first
-// one's counts. The file that is being written is the lock, and gets the name when it is
-// whole: the remains of an interrupted start are replaced.
+// identify reads the id, or makes it; of several processes the first one's counts.
 func (d *Dir) identify() (string, error) {
-	path, making := filepath.Join(d.root, identity), filepath.Join(d.root, tempPrefix+identity)
+	path := filepath.Join(d.root, identity)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err == nil {
+		id := uuid.NewString()
+		_, err = f.WriteString(id)
+		return id, errors.Join(err, f.Close())
+	}
+	if !errors.Is(err, fs.ErrExist) {
+		return "", err
+	}
 	for try := 0; ; try++ {
-		if id, err := readID(path); err != nil || id != "" {
-			return id, err
-		}
-		f, err := os.OpenFile(making, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-		if errors.Is(err, fs.ErrExist) { // another process writes it, or died there
-			if time.Sleep(identityPause); try%identityTries < identityTries-1 {
-				continue
-			}
-			if err := ignoreMissing(os.Remove(making)); err != nil {
-				return "", err
-			}
-			continue
-		}
+		raw, err := os.ReadFile(path)
 		if err != nil {
 			return "", err
 		}
-		_, err = f.WriteString(uuid.NewString())
-		if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-			return "", errors.Join(err, ignoreMissing(os.Remove(making)))
+		if id, err := uuid.Parse(strings.TrimSpace(string(raw))); err == nil {
+			return id.String(), nil
 		}
-		// Another process may have finished since the first look.
-		id, err := readID(path)
-		if err != nil || id != "" {
-			return id, errors.Join(err, ignoreMissing(os.Remove(making)))
+		if try == identityTries {
+			return "", fmt.Errorf("%s holds no id; remove it, and the next start makes another", path)
 		}
-		if err := errors.Join(ignoreMissing(os.Rename(making, path)), syncDir(d.root)); err != nil {
-			return "", err
-		}
+		time.Sleep(identityPause) // another process writes it
 	}
 }
 

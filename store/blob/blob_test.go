@@ -89,44 +89,11 @@ func TestID(t *testing.T) {
 	if err != nil || d.ID() == ids[0] || ReadID(t.TempDir()) != "" {
 		t.Errorf("another directory is %q, too: %v", d.ID(), err)
 	}
-}
-
-// TestIDAfterAnInterruptedStart: what a start left that was killed, or a machine that lost its power,
-// is replaced, by one id for all processes that open the directory at once.
-func TestIDAfterAnInterruptedStart(t *testing.T) {
-	for _, left := range []map[string]string{
-		{identity: ""}, {identity: "x"}, {tempPrefix + identity: ""}, {tempPrefix + identity: "0b7d8a5e-93b5-4f0c"}, {identity: "", tempPrefix + identity: ""},
-	} {
-		t.Run("", func(t *testing.T) {
-			t.Parallel()
-			dir := t.TempDir()
-			for name, content := range left {
-				if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
-			ids := make([]string, 4)
-			var all sync.WaitGroup
-			for i := range ids {
-				all.Go(func() {
-					d, err := Open(dir)
-					if err != nil {
-						t.Errorf("%v: %v", left, err)
-						return
-					}
-					ids[i] = d.ID()
-				})
-			}
-			all.Wait()
-			for _, id := range ids {
-				if id == "" || id != ReadID(dir) {
-					t.Errorf("%v: the ids are %q, the file has %q", left, ids, ReadID(dir))
-				}
-			}
-			if _, err := os.Stat(filepath.Join(dir, tempPrefix+identity)); !errors.Is(err, fs.ErrNotExist) {
-				t.Errorf("%v: the temporary file is still there: %v", left, err)
-			}
-		})
+	if err := os.WriteFile(filepath.Join(other, identity), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(other); err == nil || !strings.Contains(err.Error(), identity) {
+		t.Errorf("a damaged id: %v", err)
 	}
 }
 
