@@ -241,7 +241,7 @@ func TestNothingIsAskedInVain(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		leave()
 		calls.Wait()
-		within("nobody watches", [2]int64{})
+		within("no call is watched", [2]int64{})
 
 		// More watched calls than one question may be about: each watcher sees the end of its call.
 		states := make([]toolkeep.CallState, 2500)

@@ -221,7 +221,7 @@ func (p *Pipeline) write(ctx context.Context, a *activeCall, failure *toolkeep.E
 	case err == nil:
 	case !errors.Is(err, toolkeep.ErrStale):
 		p.keepEnd(a, move, pending, err)
-	case a.mode == modeWorker: // nobody waits for this run's answer
+	case a.mode == modeWorker: // no caller waits for the answer of this run
 		p.tooLateToEnd(move.Invocation)
 		return toolkeep.NewError(toolkeep.OutcomeUnknown, "the call was taken over while it ran; read its record").Because(causeLeaseLost)
 	default:

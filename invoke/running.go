@@ -149,7 +149,7 @@ func (one *watcher) saw(v *toolkeep.Invocation) {
 	one.seen = toolkeep.CallMark{State: v.State, CancelBy: v.CancelBy, Progress: v.Progress}
 }
 
-// watched returns the calls that somebody watches.
+// watched returns the calls that have watchers.
 func (w *watchers) watched() []toolkeep.CallRef {
 	w.mu.Lock()
 	defer w.mu.Unlock()

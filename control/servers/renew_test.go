@@ -40,9 +40,9 @@ func (h *fixture) began(at time.Time, defs ...[]byte) {
 	h.DefinitionsRead("pages", "acme", d)
 }
 
-// TestOlderProcessOfAnotherNode: a definition that one node's process offers is accepted. The
-// process of another node, which is older, holds it for nobody: it is started again and
-// compared then.
+// TestOlderProcessOfAnotherNode: a definition that one node's process offers is accepted. Another
+// node's process is older. It does not hold the tool: that node starts it again and compares
+// what the new process offers.
 func TestOlderProcessOfAnotherNode(t *testing.T) {
 	v1, v2, v3 := tool("fetch", "one"), tool("fetch", "two"), tool("fetch", "three")
 	a := newFixture(t, nil)

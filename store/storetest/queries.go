@@ -225,7 +225,7 @@ func testMarks(t *testing.T, f *fixture) {
 		}
 		return got
 	}
-	got := marks(ref("a"), ref("c"), ref("e"), ref("nobody"), other)
+	got := marks(ref("a"), ref("c"), ref("e"), ref("unknown"), other)
 	want := map[toolkeep.CallRef]toolkeep.CallMark{
 		ref("a"): {State: toolkeep.CallRunning, Progress: progress},
 		ref("c"): {State: toolkeep.CallRunning, CancelBy: "boss"},
