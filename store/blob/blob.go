@@ -91,37 +91,41 @@ func ReadID(dir string) string {
 	return strings.TrimSpace(string(raw))
 }
 
-// identify reads the id, or makes it; of several processes the first one's counts.
+// identify reads the id, or makes it; of several processes the first one's counts. The id gets
+// its name when it is written: a start that is interrupted leaves none.
 func (d *Dir) identify() (string, error) {
 	path := filepath.Join(d.root, identity)
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if err == nil {
-		id := uuid.NewString()
-		_, err = f.WriteString(id)
-		return id, errors.Join(err, f.Close())
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		if err := d.makeID(path); err != nil {
+			return "", fmt.Errorf("the id of the folder cannot be written: %w", err)
+		}
 	}
-	if !errors.Is(err, fs.ErrExist) {
+	raw, err := os.ReadFile(path)
+	if err != nil {
 		return "", err
 	}
-	for try := 0; ; try++ {
-		raw, err := os.ReadFile(path)
-		if err != nil {
-			return "", err
-		}
-		if id, err := uuid.Parse(strings.TrimSpace(string(raw))); err == nil {
-			return id.String(), nil
-		}
-		if try == identityTries {
-			return "", fmt.Errorf("%s holds no id; remove it, and the next start makes another", path)
-		}
-		time.Sleep(identityPause) // another process writes it
+	id, err := uuid.Parse(strings.TrimSpace(string(raw)))
+	if err != nil {
+		return "", fmt.Errorf("%s holds no id; remove it, and the next start makes another", path)
 	}
+	return id.String(), nil
 }
 
-const (
-	identityTries = 20
-	identityPause = 50 * time.Millisecond
-)
+// makeID makes the file of the id, unless another process does first.
+func (d *Dir) makeID(path string) error {
+	f, err := os.CreateTemp(d.root, tempPrefix+"*")
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(uuid.NewString())
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		// Unlike a rename, a link replaces nothing.
+		if err = os.Link(f.Name(), path); errors.Is(err, fs.ErrExist) {
+			err = nil
+		}
+	}
+	return errors.Join(err, os.Remove(f.Name()))
+}
 
 // Put stores the content of r under a new id. Of b it takes Tenant (required), Subject
 // and ContentType, and returns b with ID, Bytes and CreatedAt. More than MaxBytes is

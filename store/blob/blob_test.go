@@ -89,6 +89,17 @@ func TestID(t *testing.T) {
 	if err != nil || d.ID() == ids[0] || ReadID(t.TempDir()) != "" {
 		t.Errorf("another directory is %q, too: %v", d.ID(), err)
 	}
+	if left, _ := filepath.Glob(filepath.Join(dir, tempPrefix+"*")); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	// A start that was interrupted leaves a file without the name.
+	half := t.TempDir()
+	if err := os.WriteFile(filepath.Join(half, tempPrefix+"1"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if d, err := Open(half); err != nil || d.ID() == "" {
+		t.Errorf("after an interrupted start: %v", err)
+	}
 	if err := os.WriteFile(filepath.Join(other, identity), []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
