@@ -18,23 +18,23 @@ func (s *Store) prepareCatalogue(st step, e record.Encoded) (step, error) {
 	case toolkeep.PublishVersion:
 		var row record.Tool
 		row, err = record.EncodeVersion(c.Version)
-		st.act = func(g *group, st *step) (bool, error) { return g.publish(row, st.ref) }
+		st.act = func(g *group, st *step) (bool, error) { return g.publish(row, st.Ref) }
 	case toolkeep.SetLifecycle:
 		var life []byte
 		life, err = record.Marshal(c.Life)
 		st.act = func(g *group, st *step) (bool, error) {
-			if err := g.asBefore(c, st.ref); err != nil {
+			if err := g.asBefore(c, st.Ref); err != nil {
 				return true, err
 			}
 			n, err := g.exec(sqlLife, life, c.Tenant, c.ToolID, c.Version)
 			if err == nil && n == 0 {
-				err = fmt.Errorf("version %s: %w", st.ref, toolkeep.ErrNotFound)
+				err = fmt.Errorf("version %s: %w", st.Ref, toolkeep.ErrNotFound)
 			}
 			return true, err
 		}
 	case toolkeep.PutKey:
 		st.act = func(g *group, st *step) (bool, error) {
-			_, err := g.exec(sqlPutKey, st.tenant, st.ref, st.data)
+			_, err := g.exec(sqlPutKey, st.Tenant, st.Ref, st.Data)
 			return true, err
 		}
 	case toolkeep.RevokeKey:

@@ -27,7 +27,7 @@ func (g *group) putDocument(c toolkeep.PutDocument, e record.Encoded, st *step) 
 		return err
 	}
 	placed := record.WithRevision(e, c, revision)
-	st.change, st.data = placed.Change, placed.Data
+	st.Encoded = placed
 	return nil
 }
 

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/store/record"
 )
 
@@ -20,21 +19,11 @@ type group struct {
 	stamp time.Time // at in the feed's format
 
 	current *request
-	rows    []newRow // feed rows of the Applies that have succeeded so far
-	entries []newRow // likewise of the journal
-	added   int      // rows added to writer.pending by this group
-	indexed int      // rows of writer.pending indexed by this transaction
+	rows    []record.Encoded // feed rows of the Applies that have succeeded so far
+	entries []record.Encoded // likewise of the journal
+	added   int              // rows added to writer.pending by this group
+	indexed int              // rows of writer.pending indexed by this transaction
 	mark    int64
-}
-
-// newRow is a row of the feed or the journal before it is inserted.
-type newRow struct {
-	change toolkeep.Change
-	entry  toolkeep.Entry
-	kind   int64
-	tenant string
-	ref    string
-	data   []byte
 }
 
 // run executes all requests and commits. errs[i] is request i's own error; the returned
@@ -48,7 +37,7 @@ func (g *group) run(reqs []*request, errs []error) error {
 	}
 	defer end()
 	g.tx = tx
-	g.entries = make([]newRow, 0, len(reqs)+len(reqs)/4)
+	g.entries = make([]record.Encoded, 0, len(reqs)+len(reqs)/4)
 	for i, r := range reqs {
 		g.current = r
 		if r.Plain {
@@ -128,20 +117,18 @@ func (g *group) isolated(r *request) (failed, broken error) {
 
 // emit adds the row of a change, if it has one.
 func (g *group) emit(st *step) {
-	row := newRow{change: st.change, entry: st.entry, kind: st.kind, tenant: st.tenant, ref: st.ref, data: st.data}
 	switch {
-	case st.kind == 0:
-	case st.entry.Call == nil && st.entry.Event == nil:
-		g.rows = append(g.rows, row)
-	default:
-		g.entries = append(g.entries, row)
+	case st.InJournal():
+		g.entries = append(g.entries, st.Encoded)
+	case st.Kind != 0:
+		g.rows = append(g.rows, st.Encoded)
 	}
-	if st.kind == record.KindRecord {
+	if st.Kind == record.KindRecord {
 		g.added++
 		g.w.addPending(pendingRow{
 			seq:  g.w.entry + int64(len(g.entries)),
-			call: st.change.(toolkeep.RecordCall).Invocation,
-			data: st.data,
+			call: st.Call,
+			data: st.Data,
 		})
 	}
 }
@@ -171,12 +158,12 @@ func (g *group) insertRows() error {
 }
 
 // insert inserts rows whose numbers follow after.
-func (g *group) insert(id int, rows []newRow, after int64) error {
+func (g *group) insert(id int, rows []record.Encoded, after int64) error {
 	at := any(record.Micros(g.at))
 	args := g.w.args[:0]
 	for i := range rows {
 		r := &rows[i]
-		args = append(args, after+int64(i)+1, at, r.kind, r.tenant, r.ref, r.data)
+		args = append(args, after+int64(i)+1, at, r.Kind, r.Tenant, r.Ref, r.Data)
 	}
 	_, err := g.exec(id, args...)
 	clear(args)

@@ -11,12 +11,7 @@ import (
 
 // step is one prepared change: its encoded row and its other effects.
 type step struct {
-	change toolkeep.Change
-	entry  toolkeep.Entry // for the journal, which the row belongs to if it is set
-	kind   int64
-	tenant string
-	ref    string
-	data   []byte
+	record.Encoded
 	// act changes tables and reports whether there is a row to write. nil: only the
 	// row is written.
 	act func(g *group, st *step) (changed bool, err error)
@@ -31,7 +26,7 @@ func (s *Store) prepare(c toolkeep.Change) (step, error) {
 	if err != nil {
 		return step{}, fmt.Errorf("sqlite: %w", err)
 	}
-	st := step{change: e.Change, entry: e.Entry, kind: e.Kind, tenant: e.Tenant, ref: e.Ref, data: e.Data}
+	st := step{Encoded: e}
 	switch c := e.Change.(type) {
 	case toolkeep.RecordCall, toolkeep.AppendEvent:
 	case toolkeep.ClaimCall:

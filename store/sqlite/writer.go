@@ -209,10 +209,10 @@ func (w *writer) publish(g *group) {
 	w.publishFeed(g)
 	w.entries, w.cost = w.entries[:0], w.cost[:0]
 	for i := range g.entries {
-		e := g.entries[i].entry
+		e := g.entries[i].Entry
 		e.Writer, e.Seq, e.At = onlyWriter, w.entry+int64(i)+1, g.stamp
 		w.entries = append(w.entries, e)
-		w.cost = append(w.cost, int32(len(g.entries[i].data)+flow.RowCost))
+		w.cost = append(w.cost, int32(len(g.entries[i].Data)+flow.RowCost))
 	}
 	before := w.entry
 	w.entry += int64(len(g.entries))
@@ -235,8 +235,8 @@ func (w *writer) publishFeed(g *group) {
 	w.committed, w.cost = w.committed[:0], w.cost[:0]
 	for i := range g.rows {
 		r := &g.rows[i]
-		w.committed = append(w.committed, toolkeep.Committed{Seq: w.head + int64(i) + 1, At: g.stamp, Change: r.change})
-		w.cost = append(w.cost, int32(len(r.data)+flow.RowCost))
+		w.committed = append(w.committed, toolkeep.Committed{Seq: w.head + int64(i) + 1, At: g.stamp, Change: r.Change})
+		w.cost = append(w.cost, int32(len(r.Data)+flow.RowCost))
 	}
 	w.s.ring.Publish(w.head, w.committed, w.cost)
 	w.head += int64(len(g.rows))
