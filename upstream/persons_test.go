@@ -336,18 +336,22 @@ func TestRecheckWaitsForNoSlowSession(t *testing.T) {
 	p.offers("alice", changedDef)
 	call(t, p.s, toolCall(alice(), "x", ""))
 	p.recheck(false, "Reads fast.")
-	hang := make(chan struct{})
-	var late atomic.Bool
+	listed := func() time.Time { // when what was read last of the person's session was noted
+		sess := p.s.find(alice(), "s").personalSessions("acme", 0)[0]
+		sess.mu.Lock()
+		defer sess.mu.Unlock()
+		return sess.listed
+	}
+	hang, before := make(chan struct{}), listed()
 	p.mu.Lock()
 	p.onList = func(who string) <-chan struct{} {
 		if who == "" {
 			return hang
 		}
-		late.Store(true)
 		return nil
 	}
 	p.mu.Unlock()
-	eventually(t, "the new session is read once more by itself", late.Load)
+	eventually(t, "the new session is read once more by itself", func() bool { return listed().After(before) })
 	p.offers("alice", pinnedDef)
 	p.offers("", pinnedDef)
 	done := make(chan struct{})
