@@ -30,6 +30,9 @@ type Config struct {
 	Roles    []Role // custom roles, in addition to the built-in ones
 	OAuth    *OAuth // accepts access tokens in addition to API keys; nil accepts none
 	Failures FailureLimits
+	// Share returns this node's share of a limit that all nodes keep together, and their
+	// number; nil for a node alone.
+	Share func(limit int) (share, nodes int)
 	// Fresh returns when the keys are recent enough to decide by, or E3003; nil where no other
 	// process changes them.
 	Fresh func(ctx context.Context) error
@@ -82,6 +85,7 @@ func New(c Config) (*Access, error) {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	a := &Access{config: c, failures: newFailures(c.Failures, c.Clock, c.Log)}
+	a.failures.share = c.Share
 	a.trail = newTrail(a)
 	if err := a.SetRoles(c.Roles); err != nil {
 		return nil, err
@@ -373,7 +377,7 @@ func (a *Access) guessed(f Failure, net, message string) error {
 		return err
 	}
 	l := a.failures.limits
-	if a.failures.note(culprit{addr: net}, l.PerAddr, l.AddrBlock) {
+	if a.failures.note(culprit{addr: net}, a.failures.mine(l.PerAddr), l.AddrBlock) {
 		a.config.Log.Warn("address blocked after too many authentication failures", "addr", net, "for", l.AddrBlock)
 	}
 	return a.outdated(f, net, message)

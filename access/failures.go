@@ -12,11 +12,11 @@ import (
 // FailureLimits sets the number of failures before a block, and the block's duration. 0
 // is the default; a negative number of failures means no limit.
 type FailureLimits struct {
-	PerAgent   int           // a minute; default 10
+	PerAgent   int           // a minute, on each node; default 10
 	AgentBlock time.Duration // default 5 min
 	PerAddr    int           // a minute; default 100
 	AddrBlock  time.Duration // default 15 min
-	Global     int           // a minute, only logged as an error; default 10,000
+	Global     int           // a minute, only logged as an error; default 10,000. Nodes divide PerAddr and Global.
 	tracked    int           // agents and addresses tracked; default 65,536
 }
 
@@ -66,6 +66,7 @@ type failures struct {
 	clock  func() time.Time
 	start  time.Time
 	log    interface{ Error(string, ...any) }
+	share  func(limit int) (share, nodes int) // nil for a node alone
 
 	size    atomic.Int64 // number of records, to skip the lock while there are none
 	mu      sync.Mutex
@@ -171,6 +172,14 @@ func (f *failures) note(c culprit, limit int, block time.Duration) bool {
 	return true
 }
 
+// mine returns the node's share of a limit that all nodes keep together.
+func (f *failures) mine(limit int) int {
+	if f.share != nil {
+		limit, _ = f.share(limit)
+	}
+	return limit
+}
+
 // noteGlobal counts all failures; above the limit it logs once a minute.
 func (f *failures) noteGlobal() {
 	if f.limits.Global < 0 {
@@ -178,7 +187,7 @@ func (f *failures) noteGlobal() {
 	}
 	f.mu.Lock()
 	now := f.now()
-	alarm := f.all.blocked <= now && f.all.add(now) >= f.limits.Global
+	alarm := f.all.blocked <= now && f.all.add(now) >= f.mine(f.limits.Global)
 	if alarm {
 		f.all = record{blocked: now + int64(time.Minute), last: f.all.last}
 	}

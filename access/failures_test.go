@@ -217,6 +217,30 @@ func TestGlobalAlarm(t *testing.T) {
 	}
 }
 
+// TestFailuresOfNodes: of several nodes each blocks an address at its share of the limit, and raises the alarm at its
+// share. The failures of one agent count on each node: a share of 1 would block it at the first.
+func TestFailuresOfNodes(t *testing.T) {
+	var log counter
+	f := newFailures(FailureLimits{Global: 40}, new(clock).Now, &log)
+	f.share = func(limit int) (int, int) { return limit / 10, 10 }
+	for range 4 {
+		f.noteGlobal()
+	}
+	if log.n != 1 {
+		t.Errorf("%d alarms, want 1", log.n)
+	}
+	a := open(t, Config{Share: f.share, Failures: FailureLimits{PerAddr: 50}})
+	guess := func() error { return a.guessed(Failure{Tenant: "acme", Subject: "x"}, "192.0.2.1", "wrong") }
+	for i := range 5 {
+		if e := toolkeep.AsError(guess()); e.Code != toolkeep.Unauthenticated {
+			t.Fatalf("guess %d: %v", i, e)
+		}
+	}
+	if e := toolkeep.AsError(guess()); e.Code != toolkeep.AuthFailuresLimited || e.Details["blocked"] != "address" {
+		t.Errorf("%v %v", e, e.Details)
+	}
+}
+
 type counter struct{ n int }
 
 func (c *counter) Error(string, ...any) { c.n++ }
