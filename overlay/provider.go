@@ -52,6 +52,9 @@ type Config struct {
 	Life time.Duration
 	// entries bounds the cached answers; default 10,000.
 	entries int
+	// Share returns this node's share of a limit that all nodes keep together, and their
+	// number; nil for a node alone.
+	Share func(limit int) (share, nodes int)
 
 	Clock func() time.Time
 	Log   *slog.Logger
@@ -89,7 +92,7 @@ func New(c Config) (*Provider, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	p := &Provider{c: c, log: c.Log, stored: map[key]held{}, rates: newRates(c.Clock)}
+	p := &Provider{c: c, log: c.Log, stored: map[key]held{}, rates: newRates(c.Clock, c.Share)}
 	if c.URL == "" {
 		return p, nil
 	}

@@ -445,7 +445,7 @@ func TestRemoteTogether(t *testing.T) {
 
 func TestRates(t *testing.T) {
 	var c clock
-	r := newRates(c.now)
+	r := newRates(c.now, nil)
 	ctx := &Context{PerMinute: 3}
 	k := key{"acme", "agent", "t.x"}
 	for range 3 {
@@ -462,6 +462,28 @@ func TestRates(t *testing.T) {
 	c.pass(20*time.Second - 1)
 	wantCode(t, r.take(k, ctx, false), toolkeep.RateLimitExceeded)
 	c.pass(1)
+	check(t, r.take(k, ctx, true))
+	wantCode(t, r.take(k, ctx, true), toolkeep.RateLimitExceeded)
+}
+
+// TestRatesOfNodes: of several nodes each takes its share, and says so; what is used up stays so when their number
+// changes.
+func TestRatesOfNodes(t *testing.T) {
+	var c clock
+	nodes := 2
+	r := newRates(c.now, func(limit int) (int, int) { return max(limit/nodes, 1), nodes })
+	ctx, k := &Context{PerMinute: 6}, key{"acme", "agent", "t.x"}
+	for range 3 {
+		check(t, r.take(k, ctx, true))
+	}
+	e := wantCode(t, r.take(k, ctx, true), toolkeep.RateLimitExceeded)
+	if e.RetryAfter != 20*time.Second || e.Details["limit_per_minute"] != 6 || e.Details["nodes"] != 2 || e.Details["share_per_minute"] != 3 ||
+		!strings.Contains(e.Message, "6 calls a minute") || !strings.Contains(e.Message, "2 nodes") {
+		t.Errorf("%+v", e)
+	}
+	nodes = 1
+	wantCode(t, r.take(k, ctx, true), toolkeep.RateLimitExceeded)
+	c.pass(10 * time.Second)
 	check(t, r.take(k, ctx, true))
 	wantCode(t, r.take(k, ctx, true), toolkeep.RateLimitExceeded)
 }
