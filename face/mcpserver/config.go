@@ -106,7 +106,10 @@ type Config struct {
 	BaseURL string
 	Version string // of the program
 	Limits  Limits
-	Log     *slog.Logger // default slog.Default()
+	// Share returns this node's share of a limit that all nodes keep together, and their
+	// number; nil for a node alone.
+	Share func(limit int) (share, nodes int)
+	Log   *slog.Logger // default slog.Default()
 }
 
 // limits combines the limits shared by all faces with those of this face.
@@ -121,8 +124,8 @@ type common = gate.Limits
 type Limits struct {
 	streamAfter time.Duration // run time of a request before its answer becomes an event stream; default 200 ms
 
-	Sessions          int           // total; default 10,000
-	PrincipalSessions int           // per principal; default 100, above that its oldest idle session ends
+	Sessions          int           // total of this node; default 10,000
+	PrincipalSessions int           // per principal, of which Config.Share is this node's; default 100, above that its oldest idle session ends
 	SessionIdle       time.Duration // without a request or an open stream; default 30 min
 
 	streamEvents int // kept per stream; default 256

@@ -93,7 +93,7 @@ func (s *Server) admit(ses *session) error {
 	var idle *session
 	mine := s.owners[ses.owner]
 	full := len(s.sessions) >= s.limits.Sessions
-	if full || len(mine) >= s.limits.PrincipalSessions {
+	if full || len(mine) >= s.principalSessions() {
 		// The principal's own longest-idle session makes room, never another principal's.
 		idle = oldestIdle(mine)
 		if idle == nil {
@@ -113,6 +113,15 @@ func (s *Server) admit(ses *session) error {
 		idle.close("another session took its place")
 	}
 	return nil
+}
+
+// principalSessions is how many sessions a principal may have on this node.
+func (s *Server) principalSessions() int {
+	most := s.limits.PrincipalSessions
+	if s.c.Share != nil {
+		most, _ = s.c.Share(most)
+	}
+	return most
 }
 
 // publicID reveals nothing about the id.

@@ -343,6 +343,19 @@ func TestLimitsOfSessions(t *testing.T) {
 		problem(t, 429, toolkeep.ConcurrencyLimitExceeded)
 }
 
+// TestSessionsOfNodes: of several nodes each has its share of the sessions of a principal, and all of its own.
+func TestSessionsOfNodes(t *testing.T) {
+	s := newSystem(t)
+	s.Limits.PrincipalSessions, s.Limits.Sessions = 6, 3
+	s.Share = func(limit int) (int, int) { return limit / 3, 3 }
+	s.start()
+	first := s.session("/mcp", "2025-11-25", "{}")
+	s.session("/mcp", "2025-11-25", "{}")
+	s.session("/mcp", "2025-11-25", "{}")
+	s.post("/mcp", `{"jsonrpc":"2.0","id":1,"method":"ping"}`, first...).problem(t, 404, toolkeep.ResourceNotFound)
+	s.session("/mcp", "2025-11-25", "{}", "Authorization: Bearer bob")
+}
+
 func TestEndedStreamsAreBounded(t *testing.T) {
 	s := newSystem(t)
 	s.Limits.sessionBytes = 4000
