@@ -91,9 +91,9 @@ type MCP struct {
 	Origins      []string      `key:"mcp.origins" help:"web origins, such as https://app.example, whose pages may use /mcp from a browser; * is any; none but the server's own by default"`
 	StdioTenants []string      `key:"mcp.stdio_tenants" help:"tenants besides default whose administrators may add MCP servers by stdio, * for all; such a program runs as the server's user and can read what the server can, other tenants' secrets included"`
 	SessionIdle  time.Duration `key:"mcp.session_idle" default:"30m" min:"1s" max:"7d" help:"an MCP session without a request or an open stream for this long ends"`
-	Sessions     int           `key:"mcp.sessions" default:"10000" min:"1" max:"1000000" help:"MCP sessions at once"`
+	Sessions     int           `key:"mcp.sessions" default:"10000" min:"1" max:"1000000" help:"MCP sessions of this node at once"`
 
-	PrincipalSessions int `key:"mcp.principal_sessions" default:"100" min:"1" max:"1000000" help:"MCP sessions of one person or key at once; a further one ends the oldest idle one"`
+	PrincipalSessions int `key:"mcp.principal_sessions" default:"100" min:"1" max:"1000000" help:"MCP sessions of one person or key at once, divided among the nodes; a further one ends the oldest idle one"`
 }
 
 // GRPC configures the gRPC face. The limits of HTTP apply to it too.
@@ -173,11 +173,11 @@ type Log struct {
 
 // Limits configures rate and concurrency limits.
 type Limits struct {
-	AgentPerMinute     int `key:"limits.agent_per_minute" env:"L03_RATE_LIMITER_PER_AGENT_RPM" default:"100" development:"10000" min:"-1" max:"100000000" help:"requests of one agent a minute; -1 is no limit, 0 the default"`
-	AgentToolPerMinute int `key:"limits.agent_tool_per_minute" env:"L03_RATE_LIMITER_PER_TOOL_RPM" default:"10" development:"1000" min:"-1" max:"100000000" help:"calls of one agent on one tool a minute; -1 is no limit, 0 the default"`
-	GlobalPerMinute    int `key:"limits.global_per_minute" env:"L03_RATE_LIMITER_GLOBAL_RPM" default:"10000" development:"1000000" min:"-1" max:"100000000" help:"requests of all agents together a minute; -1 is no limit, 0 the default"`
+	AgentPerMinute     int `key:"limits.agent_per_minute" env:"L03_RATE_LIMITER_PER_AGENT_RPM" default:"100" development:"10000" min:"-1" max:"100000000" help:"requests of one agent a minute, on all nodes together; -1 is no limit, 0 the default"`
+	AgentToolPerMinute int `key:"limits.agent_tool_per_minute" env:"L03_RATE_LIMITER_PER_TOOL_RPM" default:"10" development:"1000" min:"-1" max:"100000000" help:"calls of one agent on one tool a minute, on all nodes together; -1 is no limit, 0 the default"`
+	GlobalPerMinute    int `key:"limits.global_per_minute" env:"L03_RATE_LIMITER_GLOBAL_RPM" default:"10000" development:"1000000" min:"-1" max:"100000000" help:"requests of all agents a minute, on all nodes together; -1 is no limit, 0 the default"`
 	Burst              int `key:"limits.burst" default:"0" max:"100000000" help:"how many of them may come at once: requests of an agent, calls of an agent on a tool, and calls of a tool whose rate_limit is a token bucket without burst; at most those of a minute, which 0 is too"`
-	AgentConcurrent    int `key:"limits.agent_concurrent" default:"4" development:"64" min:"-1" max:"100000" help:"calls of one agent at once; -1 is no limit, 0 the default"`
+	AgentConcurrent    int `key:"limits.agent_concurrent" default:"4" development:"64" min:"-1" max:"100000" help:"calls of one agent at once, on all nodes together; -1 is no limit, 0 the default"`
 }
 
 // Calls configures calls, mainly waiting ones.

@@ -9,6 +9,11 @@
 // agents, pairs, tools, one shard of each. The global bucket is one atomic number and
 // is changed last, while the agent's shard is locked.
 //
+// # Nodes
+//
+// A node of several admits its share of each limit (SetNodes). A call costs a bucket or window
+// its part of the share, so that what is used up stays the same part when the share changes.
+//
 // # Memory
 //
 // A bucket takes a few dozen bytes, whatever the length of the names, because names are

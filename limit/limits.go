@@ -37,9 +37,9 @@ const slotWait = time.Second
 // Limits holds all buckets. An agent is a tenant and a subject; versions of a
 // tool with the same rate_limit share its buckets.
 type Limits struct {
-	agentRate, pairRate, globalRate rate
-
 	agentRPM, pairRPM, globalRPM, concurrent, burst int
+
+	shares atomic.Pointer[shares] // as divided among the nodes
 
 	hash   hasher
 	agents *table[agent, *agent]
@@ -70,7 +70,7 @@ type tool struct {
 	counts
 }
 
-// New returns Limits.
+// New returns the Limits of a node alone, until SetNodes.
 func New(c Config) *Limits {
 	or := func(v, def int) int {
 		if v == 0 {
@@ -87,9 +87,7 @@ func New(c Config) *Limits {
 		clock:      c.Clock,
 	}
 	l.burst = min(max(c.Burst, 0), maxCount)
-	l.agentRate = newRate(l.agentRPM, min(l.burst, l.agentRPM))
-	l.pairRate = newRate(l.pairRPM, min(l.burst, l.pairRPM))
-	l.globalRate = newRate(l.globalRPM, 0)
+	l.shares.Store(l.divide(0, 1))
 	size := c.buckets
 	if size <= 0 {
 		size = 100_000
@@ -115,35 +113,35 @@ func (l *Limits) agentKey(p *toolkeep.Principal) key {
 // TakeRequest takes one request from both the agent's and the global bucket, or from
 // neither. E3801 with the exact RetryAfter and details.limit_type agent or global.
 func (l *Limits) TakeRequest(p *toolkeep.Principal) error {
-	now := l.now()
-	if l.agentRate.unlimited() {
-		return l.takeGlobal(now)
+	now, sh := l.now(), l.shares.Load()
+	if sh.agentRate.unlimited() {
+		return l.takeGlobal(sh, now)
 	}
 	s, a, ok := open(l.agents, l.agentKey(p), true, now)
 	defer s.mu.Unlock()
 	if !ok {
 		return tooMany(TypeAgent)
 	}
-	if w := l.agentRate.wait(a.tat, now); w > 0 {
-		return rateError(TypeAgent, l.agentRPM, w)
+	if w := sh.agentRate.wait(a.tat, now); w > 0 {
+		return sh.rateError(TypeAgent, l.agentRPM, w)
 	}
-	if err := l.takeGlobal(now); err != nil {
+	if err := l.takeGlobal(sh, now); err != nil {
 		return err
 	}
-	a.tat = l.agentRate.next(a.tat, now)
+	a.tat = sh.agentRate.next(a.tat, now)
 	return nil
 }
 
-func (l *Limits) takeGlobal(now int64) error {
-	if l.globalRate.unlimited() {
+func (l *Limits) takeGlobal(sh *shares, now int64) error {
+	if sh.globalRate.unlimited() {
 		return nil
 	}
 	for {
 		tat := l.global.Load()
-		if w := l.globalRate.wait(tat, now); w > 0 {
-			return rateError(TypeGlobal, l.globalRPM, w)
+		if w := sh.globalRate.wait(tat, now); w > 0 {
+			return sh.rateError(TypeGlobal, l.globalRPM, w)
 		}
-		if l.global.CompareAndSwap(tat, l.globalRate.next(tat, now)) {
+		if l.global.CompareAndSwap(tat, sh.globalRate.next(tat, now)) {
 			return nil
 		}
 	}
@@ -151,19 +149,19 @@ func (l *Limits) takeGlobal(now int64) error {
 
 // PeekRequest returns what TakeRequest would, without taking anything.
 func (l *Limits) PeekRequest(p *toolkeep.Principal) error {
-	now := l.now()
-	if !l.agentRate.unlimited() {
+	now, sh := l.now(), l.shares.Load()
+	if !sh.agentRate.unlimited() {
 		s, a, _ := open(l.agents, l.agentKey(p), false, now)
 		defer s.mu.Unlock()
 		if a != nil {
-			if w := l.agentRate.wait(a.tat, now); w > 0 {
-				return rateError(TypeAgent, l.agentRPM, w)
+			if w := sh.agentRate.wait(a.tat, now); w > 0 {
+				return sh.rateError(TypeAgent, l.agentRPM, w)
 			}
 		}
 	}
-	if !l.globalRate.unlimited() {
-		if w := l.globalRate.wait(l.global.Load(), now); w > 0 {
-			return rateError(TypeGlobal, l.globalRPM, w)
+	if !sh.globalRate.unlimited() {
+		if w := sh.globalRate.wait(l.global.Load(), now); w > 0 {
+			return sh.rateError(TypeGlobal, l.globalRPM, w)
 		}
 	}
 	return nil
@@ -194,11 +192,11 @@ func (l *Limits) Peek(p *toolkeep.Principal, t *toolkeep.Tool, child bool) error
 // walk checks every bucket of a call under its lock and changes them only after all
 // have admitted it.
 func (l *Limits) walk(p *toolkeep.Principal, t *toolkeep.Tool, child, take bool) (*Slots, error) {
-	now := l.now()
+	now, sh := l.now(), l.shares.Load()
 	var a *agent
 	var pr *pair
 	var tl *tool
-	var spec toolkeep.RateLimitSpec
+	var spec, mine toolkeep.RateLimitSpec // the manifest's, and this node's share of it
 	var agentKey, toolKey key
 
 	if l.concurrent > 0 && !child {
@@ -209,15 +207,15 @@ func (l *Limits) walk(p *toolkeep.Principal, t *toolkeep.Tool, child, take bool)
 			return nil, tooMany(TypeAgent)
 		}
 	}
-	if !l.pairRate.unlimited() {
+	if !sh.pairRate.unlimited() {
 		s, b, ok := open(l.pairs, l.hash.key(p.Tenant, p.Subject, t.ID), take, now)
 		defer s.mu.Unlock()
 		if pr = b; !ok {
 			return nil, tooMany(TypeAgentTool)
 		}
 		if pr != nil {
-			if w := l.pairRate.wait(pr.tat, now); w > 0 {
-				return nil, rateError(TypeAgentTool, l.pairRPM, w).With("tool_id", t.ID)
+			if w := sh.pairRate.wait(pr.tat, now); w > 0 {
+				return nil, sh.rateError(TypeAgentTool, l.pairRPM, w).With("tool_id", t.ID)
 			}
 		}
 	}
@@ -226,6 +224,8 @@ func (l *Limits) walk(p *toolkeep.Principal, t *toolkeep.Tool, child, take bool)
 		if spec.Burst == 0 && (spec.Algorithm == tokenBucket || spec.Algorithm == "") {
 			spec.Burst = min(l.burst, spec.PerMinute)
 		}
+		mine = spec
+		mine.PerMinute, mine.Burst = sh.of(spec.PerMinute), sh.of(spec.Burst)
 		toolKey = l.toolKey(t, &spec)
 		s, b, ok := open(l.tools, toolKey, take, now)
 		defer s.mu.Unlock()
@@ -233,25 +233,25 @@ func (l *Limits) walk(p *toolkeep.Principal, t *toolkeep.Tool, child, take bool)
 			return nil, tooMany(TypeTool)
 		}
 		if tl != nil {
-			if w := tl.wait(&spec, now); w > 0 {
-				return nil, rateError(TypeTool, spec.PerMinute, w).With("tool_id", t.ID)
+			if w := tl.wait(&mine, now); w > 0 {
+				return nil, sh.rateError(TypeTool, spec.PerMinute, w).With("tool_id", t.ID)
 			}
 		}
 	}
-	if a != nil && int(a.counts[running]) >= l.concurrent {
-		return nil, slotError(TypeAgent, l.concurrent)
+	if a != nil && int(a.counts[running]) >= sh.concurrent {
+		return nil, sh.slotError(TypeAgent, l.concurrent)
 	}
-	if tl != nil && spec.MaxConcurrent > 0 && int(tl.counts[running]+tl.counts[waiting]) >= spec.MaxConcurrent {
-		return nil, slotError(TypeTool, spec.MaxConcurrent).With("tool_id", t.ID)
+	if tl != nil && spec.MaxConcurrent > 0 && int(tl.counts[running]+tl.counts[waiting]) >= sh.of(spec.MaxConcurrent) {
+		return nil, sh.slotError(TypeTool, spec.MaxConcurrent).With("tool_id", t.ID)
 	}
 	if !take {
 		return nil, nil
 	}
 	if pr != nil {
-		pr.tat = l.pairRate.next(pr.tat, now)
+		pr.tat = sh.pairRate.next(pr.tat, now)
 	}
 	if tl != nil {
-		tl.add(&spec, now)
+		tl.add(&mine, now)
 	}
 	own := &Slots{limits: l}
 	if a != nil {
@@ -271,23 +271,24 @@ func (l *Limits) toolKey(t *toolkeep.Tool, s *toolkeep.RateLimitSpec) key {
 	return l.hash.key(t.Tenant, t.ID, s.Algorithm).with(s.PerMinute).with(s.Burst).with(s.MaxConcurrent)
 }
 
-// Status returns the state of the agent's request bucket for the RateLimit headers: the
-// requests a minute, how many remain, and the time until the bucket is full again.
-// Without a limit all are 0.
+// Status returns the state of the agent's request bucket for the RateLimit headers: this
+// node's share of the requests a minute, how many remain, and the time until the bucket is full
+// again. Without a limit all are 0.
 func (l *Limits) Status(p *toolkeep.Principal) (limit, remaining int, reset time.Duration) {
-	if l.agentRate.unlimited() {
+	sh := l.shares.Load()
+	if sh.agentRate.unlimited() {
 		return 0, 0, 0
 	}
 	now := l.now()
 	s, a, _ := open(l.agents, l.agentKey(p), false, now)
 	defer s.mu.Unlock()
 	if a == nil {
-		return l.agentRPM, l.agentRate.remaining(0, now), 0
+		return sh.agentRPM, sh.agentRate.remaining(0, now), 0
 	}
-	return l.agentRPM, l.agentRate.remaining(a.tat, now), time.Duration(max(0, a.tat-now))
+	return sh.agentRPM, sh.agentRate.remaining(a.tat, now), time.Duration(max(0, a.tat-now))
 }
 
-func rateError(kind string, perMinute int, wait time.Duration) *toolkeep.Error {
+func (s *shares) rateError(kind string, perMinute int, wait time.Duration) *toolkeep.Error {
 	who := "the whole server"
 	switch kind {
 	case TypeAgent:
@@ -297,19 +298,34 @@ func rateError(kind string, perMinute int, wait time.Duration) *toolkeep.Error {
 	case TypeTool:
 		who = "this tool"
 	}
+	again := wait.Round(time.Millisecond)
+	if s.nodes == 1 {
+		return toolkeep.NewError(toolkeep.RateLimitExceeded,
+			"the limit of %d calls a minute for %s is reached; try again in %s", perMinute, who, again).
+			With("limit_type", kind).With("limit_per_minute", perMinute).After(wait)
+	}
 	return toolkeep.NewError(toolkeep.RateLimitExceeded,
-		"the limit of %d calls a minute for %s is reached; try again in %s", perMinute, who, wait.Round(time.Millisecond)).
-		With("limit_type", kind).With("limit_per_minute", perMinute).After(wait)
+		"the limit of %d calls a minute for %s is divided among %d nodes, and this node's share of %d is reached; try again in %s",
+		perMinute, who, s.nodes, s.of(perMinute), again).
+		With("limit_type", kind).With("limit_per_minute", perMinute).
+		With("nodes", s.nodes).With("share_per_minute", s.of(perMinute)).After(wait)
 }
 
-func slotError(kind string, limit int) *toolkeep.Error {
+func (s *shares) slotError(kind string, limit int) *toolkeep.Error {
 	who := "this agent"
 	if kind == TypeTool {
 		who = "this tool"
 	}
+	if s.nodes == 1 {
+		return toolkeep.NewError(toolkeep.ConcurrencyLimitExceeded,
+			"%s already has its limit of %d calls running; wait until one ends", who, limit).
+			With("limit_type", kind).With("limit_concurrent", limit).After(slotWait)
+	}
 	return toolkeep.NewError(toolkeep.ConcurrencyLimitExceeded,
-		"%s already has its limit of %d calls running; wait until one ends", who, limit).
-		With("limit_type", kind).With("limit_concurrent", limit).After(slotWait)
+		"%s may have %d calls running, divided among %d nodes, and already has this node's share of %d; wait until one ends",
+		who, limit, s.nodes, s.of(limit)).
+		With("limit_type", kind).With("limit_concurrent", limit).
+		With("nodes", s.nodes).With("share_concurrent", s.of(limit)).After(slotWait)
 }
 
 func tooMany(kind string) *toolkeep.Error {

@@ -55,14 +55,22 @@ func (r rate) remaining(tat, now int64) int {
 }
 
 // meter counts the calls of one tool by its manifest's algorithm. Callers hold the lock
-// of its shard and always pass the same spec.
+// of its shard and always pass the same algorithm; the numbers change with the node's share.
 type meter struct {
-	tat   int64       // token and leaky bucket
-	start int64       // fixed window: its index
-	count int         // fixed window: calls in it; sliding window: calls in all cells
-	cells *[61]uint32 // sliding window: calls by second, the current one and 60 before
-	last  int64       // sliding window: second of the newest cell
+	tat   int64      // token and leaky bucket
+	start int64      // fixed window: its index
+	used  int64      // fixed window: cost of its calls; sliding window: of the calls in all cells
+	cells *[61]int64 // sliding window: cost of calls by second, the current one and 60 before
+	last  int64      // sliding window: second of the newest cell
 }
+
+// full is what a window holds. A call costs its part of it, so that a window stays as full
+// as it is when the node's share of the limit changes. It is so large that exactly the
+// limit fits, up to maxCount.
+const full = int64(1) << 60
+
+// cost of a call where limit calls fill a window.
+func cost(limit int) int64 { return full / int64(limit) }
 
 // ratesOf converts a manifest's spec to a rate. A leaky bucket without its own burst
 // admits one call per step, while a token bucket may be emptied at once.
@@ -81,7 +89,7 @@ func (m *meter) wait(s *toolkeep.RateLimitSpec, now int64) time.Duration {
 	}
 	switch s.Algorithm {
 	case fixedWindow:
-		if m.start == now/minute && m.count >= s.PerMinute {
+		if m.start == now/minute && m.used+cost(s.PerMinute) > full {
 			return time.Duration((m.start+1)*minute - now)
 		}
 		return 0
@@ -100,13 +108,13 @@ func (m *meter) add(s *toolkeep.RateLimitSpec, now int64) {
 	switch s.Algorithm {
 	case fixedWindow:
 		if w := now / minute; w != m.start {
-			m.start, m.count = w, 0
+			m.start, m.used = w, 0
 		}
-		m.count++
+		m.used += cost(s.PerMinute)
 	case slidingWindow:
 		m.slide(now)
-		m.cells[m.last%61]++
-		m.count++
+		m.cells[m.last%61] += cost(s.PerMinute)
+		m.used += cost(s.PerMinute)
 	default:
 		m.tat = ratesOf(*s).next(m.tat, now)
 	}
@@ -116,16 +124,16 @@ func (m *meter) add(s *toolkeep.RateLimitSpec, now int64) {
 func (m *meter) slide(now int64) {
 	sec := now / int64(time.Second)
 	if m.cells == nil {
-		m.cells, m.last = new([61]uint32), sec
+		m.cells, m.last = new([61]int64), sec
 		return
 	}
 	if sec-m.last >= 61 {
-		*m.cells, m.count, m.last = [61]uint32{}, 0, max(sec, m.last)
+		*m.cells, m.used, m.last = [61]int64{}, 0, max(sec, m.last)
 		return
 	}
 	for ; m.last < sec; m.last++ {
 		c := &m.cells[(m.last+1)%61]
-		m.count -= int(*c)
+		m.used -= *c
 		*c = 0
 	}
 }
@@ -137,15 +145,16 @@ func (m *meter) slidingWait(limit int, now int64) time.Duration {
 		return 0
 	}
 	sec := now / int64(time.Second)
-	count := 0
+	room := full - cost(limit) // the most that may be used for one more call to fit
+	used := int64(0)
 	for s := max(sec-60, m.last-60, 0); s <= m.last; s++ {
-		count += int(m.cells[s%61])
+		used += m.cells[s%61]
 	}
-	if count < limit {
+	if used <= room {
 		return 0
 	}
 	for s := max(sec-60, m.last-60, 0); s <= m.last; s++ {
-		if count -= int(m.cells[s%61]); count < limit {
+		if used -= m.cells[s%61]; used <= room {
 			return time.Duration((s+61)*int64(time.Second) - now)
 		}
 	}
@@ -155,7 +164,7 @@ func (m *meter) slidingWait(limit int, now int64) time.Duration {
 // freeAt returns the time from which the meter is equivalent to a new one.
 func (m *meter) freeAt() int64 {
 	at := m.tat
-	if m.start > 0 || m.count > 0 {
+	if m.start > 0 || m.used > 0 {
 		at = max(at, (m.start+1)*minute)
 	}
 	if m.cells != nil {

@@ -34,7 +34,7 @@ func (c *counts) move(from, to stage) {
 //
 // A call that waits for its caller's answer gives them back with Pause. When the answer
 // is there, Resume and then Await take them again. A tool never has more running calls
-// than its max_concurrent, except one whose context ends in Await: that call has no slot
+// than the node's share of its max_concurrent, except one whose context ends in Await: that call has no slot
 // again and only ends, which its executor and its record may take a moment for. The slot
 // of the agent is taken again over the limit if it must be.
 type Slots struct {
@@ -43,7 +43,7 @@ type Slots struct {
 	agentKey, toolKey key
 	agent             *agent // nil without a slot of an agent
 	tool              *tool  // nil without a slot of a tool
-	most              int    // calls of the tool at once
+	most              int    // calls of the tool at once, on all nodes
 
 	mu    sync.Mutex // locked before the shards of the buckets
 	stage stage
@@ -134,7 +134,7 @@ func (s *Slots) free() bool {
 	}
 	shard := s.limits.tools.lock(s.toolKey)
 	defer shard.mu.Unlock()
-	return int(s.tool.counts[running]) < s.most
+	return int(s.tool.counts[running]) < s.limits.shares.Load().of(s.most)
 }
 
 // take takes the slots of the call and of those above it that wait for theirs: all or

@@ -58,6 +58,7 @@ func (n *Node) buildMCP(secrets *secrets.Secrets) error {
 		View:     c.MCP.View, AutoTools: c.MCP.AutoTools, Node: n.name, BaseURL: c.HTTP.PublicURL,
 		Version: n.options.Version, Log: n.logger("mcp_server"),
 		Limits: mcpserver.Limits{Sessions: c.MCP.Sessions, SessionIdle: c.MCP.SessionIdle, PrincipalSessions: c.MCP.PrincipalSessions},
+		Share:  n.limits.Share,
 	})
 	return nil
 }

@@ -52,13 +52,17 @@ func (n *Node) startLeading(context.Context) error {
 	return nil
 }
 
-// buildAgreement compares this node with the others, now and at each beat.
+// buildAgreement compares this node with the others, and divides the limits among them, now and
+// at each beat.
 func (n *Node) buildAgreement(ctx context.Context) error {
 	n.agreement = nodes.NewAgreement(nodes.AgreementConfig{Members: n.members, Log: n.logger("nodes"),
 		OpensStore: func(ctx context.Context) error { return n.sealer.OpensStore(ctx, n.store) }})
 	n.members.Tell(ctx, func() any {
 		ids := n.sealer.IDs()
 		return nodes.Facts{Seals: ids[0], Opens: ids, Blobs: n.blobs.ID()}
-	}, n.agreement.Look)
+	}, func() {
+		n.agreement.Look()
+		n.divideLimits()
+	})
 	return nil
 }

@@ -170,6 +170,7 @@ func (n *Node) parts(opening context.Context) []part {
 		{"queue", func(context.Context) error { return n.queue.Migrate(opening) }, nil},
 		{"vault", n.buildVault, n.closeVault},
 		{"sealer", n.buildSealer, nil},
+		{"limits", n.buildLimits, nil},
 		{"access", n.buildAccess, func() { n.access.Stop() }},
 		{"keys", func(ctx context.Context) error { return n.access.Start(ctx) }, nil},
 		{"admin key", n.makeAdminKey, nil},
@@ -261,7 +262,7 @@ func (n *Node) buildAccess(context.Context) error {
 		return err
 	}
 	c := access.Config{Load: n.store.Keys, Store: n.store, Roles: roles, Failures: n.config.Access.Failures(), Clock: n.options.Clock,
-		Log: n.logger("permission_manager"), OnFailure: func(f access.Failure) { n.metrics.Unauthenticated(f.Reason) }, Fresh: n.checkFresh, OAuth: n.config.OAuth.Access(n.publicURL)}
+		Log: n.logger("permission_manager"), Share: n.limits.Share, OnFailure: func(f access.Failure) { n.metrics.Unauthenticated(f.Reason) }, Fresh: n.checkFresh, OAuth: n.config.OAuth.Access(n.publicURL)}
 	n.access, err = access.New(c)
 	return err
 }
@@ -326,11 +327,25 @@ func (n *Node) buildResults(context.Context) error {
 	return nil
 }
 
-func (n *Node) buildPipeline(context.Context) (err error) {
-	c := n.config
-	rates := c.Limits.Rates()
+// buildLimits makes the limits, divided among the nodes that live.
+func (n *Node) buildLimits(context.Context) error {
+	rates := n.config.Limits.Rates()
 	rates.Clock = n.options.Clock
 	n.limits = limit.New(rates)
+	n.divideLimits()
+	return nil
+}
+
+// divideLimits tells the limits how many nodes the last beat found. Nodes are in the order of
+// their names; a node that is not among them keeps the share that it has.
+func (n *Node) divideLimits() {
+	live, _ := n.members.Live()
+	rank := slices.IndexFunc(live, func(o toolkeep.NodeState) bool { return o.Name == n.name })
+	n.limits.SetNodes(rank, len(live))
+}
+
+func (n *Node) buildPipeline(context.Context) (err error) {
+	c := n.config
 	schemas := schema.NewCache(0)
 	var knowledge invoke.Knowledge
 	if c.Store.DSN != "" {

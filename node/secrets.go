@@ -108,7 +108,7 @@ func (n *Node) closeVault() {
 // buildContexts makes what agents add to tools, with the remote service if one is set.
 func (n *Node) buildContexts(context.Context) (err error) {
 	s := n.config.Context
-	c := overlay.Config{Store: n.store, Sealer: n.sealer, URL: s.URL, Required: s.Required, Timeout: s.Timeout, Life: s.TTL,
+	c := overlay.Config{Store: n.store, Sealer: n.sealer, Share: n.limits.Share, URL: s.URL, Required: s.Required, Timeout: s.Timeout, Life: s.TTL,
 		Clock: n.options.Clock, Log: n.logger("context")}
 	if s.URL != "" {
 		// The operator names the service, so it may stand on an inner address; nothing else

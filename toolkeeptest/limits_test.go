@@ -233,3 +233,65 @@ func TestDeniedCallsBlockWhoActed(t *testing.T) {
 	clock.advance(time.Minute)
 	call("std.echo", "ann").success(t)
 }
+
+// TestLimitsOfTwoNodes: an agent that calls two nodes in turn has its requests and its calls of a tool once, not
+// twice. Each node says that it has a share; when the other stops, nothing that was used up comes back.
+func TestLimitsOfTwoNodes(t *testing.T) {
+	t.Parallel()
+	clock := &clock{begin: time.Now()}
+	nodes := cluster(t, 2, func(o *toolkeeptest.Option) {
+		o.Options.Clock = clock.now
+		o.Settings["limits.agent_per_minute"], o.Settings["limits.agent_tool_per_minute"] = "100", "30"
+	})
+	ann, eve := nodes[0].Key("default", "ann", "agent"), nodes[0].Key("default", "eve", "agent")
+	var anns, eves []*client
+	for _, k := range nodes {
+		k.AwaitKey("default", ann)
+		k.AwaitKey("default", eve)
+		anns, eves = append(anns, as(t, k, ann)), append(eves, as(t, k, eve))
+	}
+	bob := as(t, nodes[0], nodes[0].Key("default", "bob", "agent"))
+	policy := func() string { return bob.call("std.nothing", "{}").header.Get("RateLimit-Policy") }
+	within(t, 5*time.Second, "the first node divides its limits", func() bool { return policy() == `"agent";q=50;w=60` })
+
+	spend := func(each []*client, tool string) (admitted int, refused []answer) {
+		for range 60 {
+			for _, c := range each {
+				if a := c.call(tool, "{}"); a.status == 429 {
+					refused = append(refused, a)
+				} else {
+					admitted++
+				}
+			}
+		}
+		return admitted, refused
+	}
+	for kind, tc := range map[string]struct {
+		clients     []*client
+		tool        string
+		want, share int
+	}{
+		"agent":      {anns, "std.nothing", 100, 50}, // no tool of this name: a request, and no call
+		"agent_tool": {eves, "std.echo", 30, 15},
+	} {
+		got, refused := spend(tc.clients, tc.tool)
+		if got != tc.want || len(refused) == 0 {
+			t.Fatalf("%s: %d calls were admitted by both, want %d", kind, got, tc.want)
+		}
+		a := refused[0]
+		a.overLimit(t, toolkeep.RateLimitExceeded, kind)
+		for name, want := range map[string]int{"limit_per_minute": tc.want, "nodes": 2, "share_per_minute": tc.share} {
+			if n := fmt.Sprint(a.at(t, "details", name)); n != strconv.Itoa(want) {
+				t.Errorf("%s: %s is %s, want %d", kind, name, n, want)
+			}
+		}
+	}
+
+	nodes[1].Close()
+	within(t, 5*time.Second, "the first node has the limits alone", func() bool { return policy() == `"agent";q=100;w=60` })
+	a := anns[0].call("std.nothing", "{}")
+	a.overLimit(t, toolkeep.RateLimitExceeded, "agent")
+	if strings.Contains(a.body, "nodes") {
+		t.Errorf("a node alone tells of nodes: %s", a.body)
+	}
+}

@@ -17,16 +17,20 @@ import (
 	"github.com/toolkeep/toolkeep/toolkeeptest"
 )
 
-// cluster starts n nodes on one database.
-func cluster(t *testing.T, n int) []*toolkeeptest.Toolkeep {
+// cluster starts n nodes on one database. change may change the options of each.
+func cluster(t *testing.T, n int, change ...func(*toolkeeptest.Option)) []*toolkeeptest.Toolkeep {
 	t.Helper()
 	dsn := pgtest.Start(t).NewDatabase(t)
 	seal := filepath.Join(t.TempDir(), "seal.key")
 	blobs := filepath.Join(t.TempDir(), "blobs")
 	nodes := make([]*toolkeeptest.Toolkeep, n)
 	for i := range nodes {
-		nodes[i] = toolkeeptest.New(t, toolkeeptest.Option{Settings: map[string]string{
-			"store.dsn": dsn, "secrets.seal_key": seal, "store.blobs": blobs}})
+		o := toolkeeptest.Option{Settings: map[string]string{
+			"store.dsn": dsn, "secrets.seal_key": seal, "store.blobs": blobs}}
+		for _, f := range change {
+			f(&o)
+		}
+		nodes[i] = toolkeeptest.New(t, o)
 	}
 	return nodes
 }
