@@ -49,7 +49,8 @@ func (n *Node) buildMCP(secrets *secrets.Secrets) error {
 		return err
 	}
 	n.faces.sets = sets
-	n.peers = mcpserver.NewPeers(mcpserver.PeersConfig{Store: n.store, Node: n.name, Cert: c.TLS.Cert, Key: c.TLS.Key, Clock: n.options.Clock, Log: n.logger("nodes")})
+	n.peers = mcpserver.NewPeers(mcpserver.PeersConfig{Store: n.store, Node: n.name, Members: n.members, Sessions: c.MCP.Sessions, Limits: n.faces.gate.Limits(),
+		Cert: c.TLS.Cert, Key: c.TLS.Key, Clock: n.options.Clock, Log: n.logger("nodes")})
 	n.faces.mcp = mcpserver.New(mcpserver.Config{
 		Forward: n.peers.Forward,
 		Gate:    n.faces.gate, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Visible: n.access.Visible, Search: n.search, Audience: n.access.Audience, Guide: c.Search.Guide(n.search, n.usage), Retrievals: n.usage, Sealer: n.sealer,

@@ -505,6 +505,7 @@ func (n *Node) drain(ctx context.Context) error {
 	n.faces.gate.Leave()
 	toolkeep.Sleep(ctx, n.config.Drain.Grace)
 	n.faces.mcp.Drain()
+	n.peers.Drain()
 	n.peers.Leave(ctx)
 	n.queue.Hold() // first: who is refused may count on it that no waiting call begins
 	n.pipeline.Drain()

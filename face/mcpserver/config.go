@@ -96,10 +96,11 @@ type Config struct {
 	AutoTools int    // how many visible tools auto lists whole; default 40
 	Node      string // name of this node in the cluster, sealed into requestState; default random
 
-	// Forward hands a request to the node of a Tag, and returns false if that node is unknown. A
-	// session, and a call that waits for an answer, live on one node; with Forward a load balancer
-	// may send their requests to any node. nil: requests must reach the right node.
-	Forward func(w http.ResponseWriter, r *http.Request, tag string) bool
+	// Forward hands a request to the node of a Tag, and returns toolkeep.ErrNotFound if there is no
+	// such node, else why it could not be answered. A session, and a call that waits for an answer,
+	// live on one node; with Forward a load balancer may send their requests to any node. nil:
+	// requests must reach the right node.
+	Forward func(w http.ResponseWriter, r *http.Request, tag string) error
 
 	// BaseURL is where clients reach the server (https://tools.example), for links to blobs;
 	// default is taken from each request.

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/hex"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
 
+	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
@@ -49,16 +51,23 @@ func (s *Server) stateNode(raw []byte) string {
 
 // elsewhere forwards a request to the node of the tag. It returns false for this node and for an
 // unknown one: then the session is gone and the client starts a new one. body is the part of the
-// request already read.
+// request already read, which is all of it: only a POST has a body.
 func (s *Server) elsewhere(w http.ResponseWriter, r *http.Request, tag string, body []byte) bool {
 	if tag == "" || s.c.Forward == nil || tag == tagOf(s.node) || r.Header.Get(forwardedBy) != "" {
 		return false
 	}
 	r.Header.Set(forwardedBy, tagOf(s.node))
-	if body != nil {
+	r.Header.Set("X-Request-Id", w.Header().Get("X-Request-Id"))
+	r.Body, r.ContentLength, r.TransferEncoding = http.NoBody, int64(len(body)), nil
+	if len(body) > 0 {
 		r.Body = io.NopCloser(bytes.NewReader(body))
-		r.ContentLength = int64(len(body))
-		r.TransferEncoding = nil
 	}
-	return s.c.Forward(w, r, tag)
+	err := s.c.Forward(w, r, tag)
+	if errors.Is(err, toolkeep.ErrNotFound) {
+		return false
+	}
+	if err != nil {
+		s.refuse(w, r, err, 0)
+	}
+	return true
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/face/gate"
 )
 
 // peerKind is the kind of the documents that hold the addresses of a store's nodes.
@@ -33,10 +34,18 @@ type PeersConfig struct {
 		toolkeep.Watcher
 		Documents(ctx context.Context, kind string) ([]toolkeep.Document, int64, error)
 	}
-	Node      string           // name of this node
+	Node string // name of this node
+	// Members are the nodes that live; nil: that is not known. *membership.Members is one.
+	Members interface {
+		Live() (nodes []toolkeep.NodeState, age time.Duration)
+	}
+	Sessions  int              // MCP sessions of a node, and so requests at once to one node; default 10,000
+	Limits    gate.Limits      // of all faces
 	Cert, Key string           // files of this node's TLS certificate; "" without TLS
 	Clock     func() time.Time // default time.Now
 	Log       *slog.Logger
+
+	limits handoverLimits
 }
 
 // Peers are the nodes that share one store. They forward requests that belong to one node: those of
@@ -51,8 +60,11 @@ type Peers struct {
 	end     context.CancelFunc
 	done    sync.WaitGroup
 
-	mu sync.Mutex
-	at map[string]*url.URL // by tag
+	mu       sync.Mutex
+	at       map[string]*peer // by tag
+	handed   map[*handover]struct{}
+	open     int // requests handed over
+	draining bool
 }
 
 type peerAddress struct {
@@ -64,7 +76,9 @@ func NewPeers(c PeersConfig) *Peers {
 	if c.Clock == nil {
 		c.Clock = time.Now
 	}
-	return &Peers{c: c, at: map[string]*url.URL{}}
+	gate.Default(&c.limits.each, c.Sessions)
+	c.limits.defaults(c.Limits)
+	return &Peers{c: c, at: map[string]*peer{}, handed: map[*handover]struct{}{}}
 }
 
 // Start publishes this node's address and follows the others until Stop. ctx bounds only the start.
@@ -78,10 +92,7 @@ func (p *Peers) Start(ctx context.Context, address string) error {
 	if p.carrier, err = p.transport(); err != nil {
 		return err
 	}
-	p.proxy = &httputil.ReverseProxy{Transport: p.carrier, FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) {
-		to := r.In.Context().Value(handoverKey{}).(*handover).to
-		r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = to.Scheme, to.Host, r.In.Host
-	}, ErrorHandler: p.failed}
+	p.proxy = p.proxying()
 	list, seq, err := p.c.Store.Documents(ctx, peerKind)
 	if err != nil {
 		return err
@@ -105,14 +116,16 @@ func (p *Peers) Start(ctx context.Context, address string) error {
 		}, func(err error) { p.c.Log.Warn("the feed of nodes broke; it is read again", "error", err) })
 	})
 	p.done.Go(func() { p.beat(run) })
+	p.done.Go(func() { p.watch(run) })
 	return nil
 }
 
 // transport trusts the system's authorities and also this node's own certificate, since nodes often
 // share a self-signed one.
 func (p *Peers) transport() (*http.Transport, error) {
-	t := &http.Transport{DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute,
-		DisableCompression: true}
+	d := &net.Dialer{Timeout: 5 * time.Second, KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3}}
+	t := &http.Transport{DialContext: d.DialContext, TLSHandshakeTimeout: 5 * time.Second, MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute,
+		MaxResponseHeaderBytes: 1 << 20, DisableCompression: true}
 	if p.c.Cert == "" {
 		return t, nil
 	}
@@ -147,7 +160,10 @@ func (p *Peers) learn(it toolkeep.Document) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.at[Tag(it.ID)] = u
+	tag := Tag(it.ID)
+	if was := p.at[tag]; was == nil || *was.url != *u {
+		p.at[tag] = &peer{tag: tag, url: u}
+	}
 }
 
 func (p *Peers) forget(kind, id string) {
@@ -213,42 +229,13 @@ func (p *Peers) Leave(ctx context.Context) {
 	_ = p.c.Store.Apply(ctx, toolkeep.DeleteDocument{Kind: peerKind, ID: p.c.Node, Expect: toolkeep.AnyRevision, By: p.c.Node})
 }
 
-// handover is one request being forwarded to another node.
-type handover struct {
-	to     *url.URL
-	failed bool // no response, and nothing was written
-}
-
-type handoverKey struct{}
-
 // Stop ends what Start started.
 func (p *Peers) Stop() {
 	if p.end != nil {
 		p.end()
 	}
 	p.done.Wait()
-}
-
-// Forward implements Config.Forward: it hands a request to the node of the tag. It returns false if
-// there is no such node or it does not answer: then its sessions are gone, and the client is told
-// so.
-func (p *Peers) Forward(w http.ResponseWriter, r *http.Request, tag string) bool {
-	p.mu.Lock()
-	to := p.at[tag]
-	p.mu.Unlock()
-	if to == nil {
-		return false
+	if p.carrier != nil {
+		p.carrier.CloseIdleConnections()
 	}
-	h := &handover{to: to}
-	p.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), handoverKey{}, h)))
-	return !h.failed
-}
-
-// failed records that the other node did not answer. A client that has left gets no answer either.
-func (p *Peers) failed(_ http.ResponseWriter, r *http.Request, err error) {
-	if r.Context().Err() != nil {
-		return
-	}
-	r.Context().Value(handoverKey{}).(*handover).failed = true
-	p.c.Log.Warn("another node could not be reached for an MCP session of its own", "error", err)
 }

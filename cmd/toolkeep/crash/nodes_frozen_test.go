@@ -2,7 +2,9 @@ package crash_test
 
 import (
 	"fmt"
+	"io"
 	"net/http"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -18,6 +20,7 @@ func frozen(t *testing.T, c *cluster) {
 	c.tools()
 	c.frozenFor(3*time.Second, "long")
 	c.frozenFor(0, "short")
+	c.frozenWithSession()
 	c.down()
 	c.nothingLeft()
 }
@@ -83,4 +86,45 @@ func (c *cluster) frozenFor(gap time.Duration, round string) {
 		p.client.CloseIdleConnections()
 	}
 	asleep.answered(ask{tool: addTool, args: named("after", 0), key: "after " + round})
+}
+
+// frozenWithSession stops the node of an MCP session. A request for it at the other node is refused,
+// not held, and the session goes on when its node does.
+func (c *cluster) frozenWithSession() {
+	t, asleep, awake := c.t, c.p(0), c.p(1)
+	send := func(p *process, session, body string) (status int, answer, begun string) {
+		t.Helper()
+		req, err := http.NewRequest(http.MethodPost, p.url+"/mcp", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header = http.Header{"Authorization": {"Bearer " + p.key}, "Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}}
+		if session != "" {
+			req.Header.Set("Mcp-Session-Id", session)
+		}
+		resp, err := p.client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		raw, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if resp.StatusCode == http.StatusServiceUnavailable && resp.Header.Get("Retry-After") == "" {
+			t.Error("it does not say when to try again")
+		}
+		return resp.StatusCode, string(raw), resp.Header.Get("Mcp-Session-Id")
+	}
+	const ping = `{"jsonrpc":"2.0","id":2,"method":"ping"}`
+	_, answer, session := send(asleep, "", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`)
+	if status, other, _ := send(awake, session, ping); session == "" || status != http.StatusOK {
+		t.Fatalf("the session %q at the other node: %s, %d %s", session, answer, status, other)
+	}
+	asleep.signal(syscall.SIGSTOP)
+	if status, refused, _ := send(awake, session, ping); status != http.StatusServiceUnavailable || !strings.Contains(refused, string(toolkeep.NodeUnavailable)) {
+		t.Errorf("a session of a node that is stopped: %d %s", status, refused)
+	}
+	asleep.signal(syscall.SIGCONT)
+	within(t, waitLimit, "the session goes on", func() bool { status, _, _ := send(awake, session, ping); return status == http.StatusOK })
 }
