@@ -8,6 +8,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/control/nodes"
+	"github.com/toolkeep/toolkeep/control/servers"
 	"github.com/toolkeep/toolkeep/datadir"
 	"github.com/toolkeep/toolkeep/membership"
 )
@@ -59,7 +60,10 @@ func (n *Node) buildAgreement(ctx context.Context) error {
 		OpensStore: func(ctx context.Context) error { return n.sealer.OpensStore(ctx, n.store) }})
 	n.members.Tell(ctx, func() any {
 		ids := n.sealer.IDs()
-		return nodes.Facts{Seals: ids[0], Opens: ids, Blobs: n.blobs.ID()}
+		return struct {
+			nodes.Facts
+			servers.Told
+		}{nodes.Facts{Seals: ids[0], Opens: ids, Blobs: n.blobs.ID()}, n.servers.Told()}
 	}, func() {
 		n.agreement.Look()
 		n.divideLimits()

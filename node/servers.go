@@ -67,6 +67,6 @@ func (n *Node) client(tenant string, network []toolkeep.HostPort) *http.Client {
 // buildServers makes what people decide about MCP servers.
 func (n *Node) buildServers(context.Context) error {
 	n.servers = servers.New(servers.Config{Catalog: n.catalog, Store: n.store, Pool: n.upstream, Probe: n.probe, Credentials: n.credentials,
-		Visible: n.access.Visible, StdioTenants: n.config.MCP.StdioTenants, Addresses: n.addresses, Clock: n.options.Clock, Log: n.logger("mcp")})
+		Visible: n.access.Visible, StdioTenants: n.config.MCP.StdioTenants, Addresses: n.addresses, Members: n.members, Clock: n.options.Clock, Log: n.logger("mcp")})
 	return nil
 }

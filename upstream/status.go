@@ -1,6 +1,9 @@
 package upstream
 
 import (
+	"cmp"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
@@ -124,4 +127,33 @@ func (s *server) status(tenant string) (Status, []int) {
 		v.State = StateStarting
 	}
 	return v, trees
+}
+
+// Running is a server that does something for a tenant.
+type Running struct {
+	Tenant string
+	Status
+}
+
+// Running lists what the servers do for all tenants, by owner, name and tenant. What is idle or
+// disabled is not in it, and RSS is not known.
+func (s *Servers) Running() []Running {
+	s.mu.Lock()
+	list := slices.Collect(maps.Values(s.servers))
+	s.mu.Unlock()
+	var out []Running
+	for _, srv := range list {
+		srv.mu.Lock()
+		tenants := slices.Collect(maps.Keys(srv.states))
+		srv.mu.Unlock()
+		for _, tenant := range tenants {
+			if st, _ := srv.status(tenant); st.State != StateIdle && st.State != StateDisabled {
+				out = append(out, Running{tenant, st})
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b Running) int {
+		return cmp.Or(cmp.Compare(a.Owner, b.Owner), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Tenant, b.Tenant))
+	})
+	return out
 }

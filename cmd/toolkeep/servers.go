@@ -149,6 +149,14 @@ type serverList struct {
 		Pending   []string  `json:"pending"`
 		LastError string    `json:"last_error"`
 		ErrorAt   time.Time `json:"last_error_at"`
+		Nodes     []struct {
+			Node      string    `json:"node"`
+			State     string    `json:"state"`
+			PID       int       `json:"pid"`
+			StartedAt time.Time `json:"started_at"`
+			Sessions  int       `json:"sessions"`
+			Defined   time.Time `json:"definition_at"`
+		} `json:"nodes"`
 	} `json:"servers"`
 }
 
@@ -159,16 +167,43 @@ func (a *app) listServers(ctx context.Context) error {
 			_, err := fmt.Fprintln(w, "There is no MCP server. `toolkeep import mcp NAME -- COMMAND ARGS…` adds one.")
 			return err
 		}
-		return table(w, "NAME|TRANSPORT|STATE|PID|RSS|SESSIONS|TOOLS|HELD|PENDING|LAST ERROR", func(row func(...any)) {
+		several := false
+		err := table(w, "NAME|TRANSPORT|STATE|PID|RSS|SESSIONS|TOOLS|HELD|PENDING|LAST ERROR", func(row func(...any)) {
 			for _, s := range list.Servers {
 				pid, rss := "-", "-"
 				if s.PID > 0 {
 					pid, rss = strconv.Itoa(s.PID), fmt.Sprintf("%.0f MB", float64(s.RSS)/1e6)
 				}
 				row(s.Name, s.Transport, s.State, pid, rss, s.Sessions, s.Tools, s.Held, len(s.Pending), toolkeep.Clip(strings.ReplaceAll(s.LastError, "\n", " "), 80))
+				several = several || len(s.Nodes) > 1
+			}
+		})
+		if err != nil || !several {
+			return err
+		}
+		if _, err := fmt.Fprintln(w); err != nil {
+			return err
+		}
+		return table(w, "NAME|NODE|STATE|PID|STARTED|SESSIONS|DEFINITION OF", func(row func(...any)) {
+			for _, s := range list.Servers {
+				for _, n := range s.Nodes {
+					pid := "-"
+					if n.PID > 0 {
+						pid = strconv.Itoa(n.PID)
+					}
+					row(s.Name, n.Node, n.State, pid, orNone(n.StartedAt), n.Sessions, orNone(n.Defined))
+				}
 			}
 		})
 	})
+}
+
+// orNone is a time to the second, in UTC; a dash if there is none.
+func orNone(at time.Time) string {
+	if at.IsZero() {
+		return "-"
+	}
+	return at.UTC().Format(time.RFC3339)
 }
 
 func (a *app) serverLogs(ctx context.Context, name string) error {

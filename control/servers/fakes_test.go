@@ -149,13 +149,14 @@ func (m *memory) fails(refuse func(toolkeep.Change) error) (mend func()) {
 
 // pool is upstream.Servers whose every server offers the same.
 type pool struct {
-	mu     sync.Mutex
-	specs  []upstream.Spec
-	defs   upstream.Definitions
-	errs   []error // of the next readings
-	log    string
-	told   []string
-	onRead func()
+	running []upstream.Running
+	mu      sync.Mutex
+	specs   []upstream.Spec
+	defs    upstream.Definitions
+	errs    []error // of the next readings
+	log     string
+	told    []string
+	onRead  func()
 	// refuses, where set, is why a session without a person is not opened; lets tells
 	// whether a person's session is open.
 	refuses error
@@ -194,11 +195,17 @@ func (p *pool) Status(who *toolkeep.Principal) (out []upstream.Status) {
 	defer p.mu.Unlock()
 	for _, s := range p.specs {
 		if s.Tenant == who.Tenant || s.Tenant == "" {
-			out = append(out, upstream.Status{Name: s.Name, Owner: s.Tenant})
+			out = append(out, upstream.Status{Name: s.Name, Owner: s.Tenant, State: upstream.StateIdle})
 		}
 	}
 	slices.SortFunc(out, func(a, b upstream.Status) int { return strings.Compare(a.Name, b.Name) })
 	return out
+}
+
+func (p *pool) Running() []upstream.Running {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.running
 }
 
 func (p *pool) read() (upstream.Definitions, error) {

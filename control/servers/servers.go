@@ -34,6 +34,7 @@ type Store interface {
 type Pool interface {
 	Set(specs []upstream.Spec)
 	Status(p *toolkeep.Principal) []upstream.Status
+	Running() []upstream.Running
 	Refresh(ctx context.Context, p *toolkeep.Principal, name string) (upstream.Definitions, error)
 	Compare(ctx context.Context, p *toolkeep.Principal, name string) (upstream.Definitions, error)
 	Recheck(ctx context.Context, tenant, name string, alone bool) (upstream.Definitions, error)
@@ -79,6 +80,7 @@ type Config struct {
 	// Addresses are the URLs under which this Toolkeep is reached; "" is none. They are
 	// asked for at each import. nil is none.
 	Addresses func() []string
+	Members   Members          // nil: nodes are not shown
 	Clock     func() time.Time // default time.Now
 	Log       *slog.Logger     // default none
 }

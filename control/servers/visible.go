@@ -17,26 +17,28 @@ type State struct {
 	// the principal's tenant does not keep.
 	Spec    []byte
 	Pending []string // ids of offered tools that were not accepted yet, on this node
+	Nodes   []OnNode // of the nodes that live, by name, what they do for the server
 }
 
 // List gives every server of the principal's tenant and of all, by name.
 func (s *Servers) List(p *toolkeep.Principal) []State {
 	var out []State
+	live := s.liveNodes()
 	for _, st := range s.c.Pool.Status(p) {
 		id := serverID{st.Owner, st.Name}
-		v := State{Status: st}
-		live := 0
+		v := State{Status: st, Nodes: s.on(live, st, p.Tenant)}
+		tools := 0
 		for _, t := range s.tools(id) {
 			if !t.live() {
 				continue
 			}
-			live++
+			tools++
 			if t.life.Held != nil {
 				v.Held++
 			}
 		}
 		if v.Tools == 0 { // its lists were not read since the start
-			v.Tools = live
+			v.Tools = tools
 		}
 		if doc, ok := s.get(id); ok && (id.owner != "" || p.Tenant == access.HomeTenant) {
 			if spec, err := upstream.ParseSpec(doc.ID, doc.Tenant, doc.Body); err == nil {

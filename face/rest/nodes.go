@@ -5,6 +5,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/control/nodes"
+	"github.com/toolkeep/toolkeep/control/servers"
 )
 
 // Node names the schema in the document.
@@ -28,7 +29,7 @@ func (a *API) listNodes(_ context.Context, p *toolkeep.Principal, _ *struct{}) (
 	out := &listNodesOutput{}
 	out.Body.Nodes, out.Body.AgeMS = make([]Node, len(list)), age.Milliseconds()
 	for i, n := range list {
-		out.Body.Nodes[i] = Node{n, object(n.Facts)}
+		out.Body.Nodes[i] = Node{n, object(servers.WithoutTold(n.Facts))}
 	}
 	return out, nil
 }

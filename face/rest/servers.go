@@ -33,6 +33,8 @@ type ServerState struct {
 	Held    int      `json:"held" doc:"tools that wait for review"`
 	Spec    object   `json:"spec" doc:"its definition, without literal values of environment and headers"`
 	Pending []string `json:"pending,omitempty" doc:"offered tools that were not accepted yet"`
+	// Nodes say what each of them does; the members above are this node's.
+	Nodes []servers.OnNode `json:"nodes,omitempty" doc:"what each node that lives does for the server and the tenant, by its latest beat (3 s); the other members are of the node that answers"`
 }
 
 // ServerPath names a server.
@@ -88,7 +90,7 @@ func (a *API) listServers(_ context.Context, p *toolkeep.Principal, _ *struct{})
 }
 
 func serverState(s servers.State) ServerState {
-	return ServerState{Status: s.Status, Held: s.Held, Spec: s.Spec, Pending: s.Pending}
+	return ServerState{Status: s.Status, Held: s.Held, Spec: s.Spec, Pending: s.Pending, Nodes: s.Nodes}
 }
 
 type serverOutput struct{ Body ServerState }
