@@ -18,6 +18,7 @@ type Server interface {
 	Serve(l net.Listener) error // nil after Stop
 	Interrupt()                 // cancels what is under way
 	Close()                     // refuses new connections
+	// Stop waits for what is under way. When ctx ends it cuts it off and returns ctx's error.
 	Stop(ctx context.Context) error
 }
 
@@ -90,7 +91,7 @@ func (l *Listeners) Failed() <-chan error { return l.failed }
 func (l *Listeners) Interrupt() { l.interrupt() }
 
 // Shutdown closes the listeners and waits for what is under way until ctx ends, which
-// cuts it off.
+// cuts it off. That is no error.
 func (l *Listeners) Shutdown(ctx context.Context) error {
 	var all error
 	for _, s := range l.others {
@@ -102,7 +103,9 @@ func (l *Listeners) Shutdown(ctx context.Context) error {
 		}
 	}
 	for _, s := range l.others {
-		all = errors.Join(all, s.Stop(ctx))
+		if err := s.Stop(ctx); err != ctx.Err() {
+			all = errors.Join(all, err)
+		}
 	}
 	return all
 }
