@@ -166,6 +166,12 @@ type BoundedApplier interface {
 	ApplyWithin(ctx context.Context, changes ...Change) error
 }
 
+// QueueAger is an Applier whose changes wait in a queue.
+type QueueAger interface {
+	// QueueAge is how long the oldest change has waited that is not answered, 0 without one.
+	QueueAge() time.Duration
+}
+
 // PendingError means that a commit is under way and may succeed.
 type PendingError struct {
 	End <-chan error // receives the outcome once: nil or the error of Apply

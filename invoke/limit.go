@@ -2,6 +2,7 @@ package invoke
 
 import (
 	"context"
+	"time"
 
 	"github.com/toolkeep/toolkeep"
 )
@@ -10,6 +11,9 @@ import (
 // attempts and secrets depend. Then it takes the tool's bucket and a slot; for a
 // waiting call the worker takes them.
 func (p *Pipeline) limit(ctx context.Context, a *activeCall) (_ *toolkeep.Result, err error) {
+	if err := p.shed(a); err != nil {
+		return nil, err
+	}
 	if p.Overlays != nil {
 		if a.overlay, err = p.Overlays.Of(ctx, a.principal, a.tool); err != nil {
 			return nil, err
@@ -22,6 +26,29 @@ func (p *Pipeline) limit(ctx context.Context, a *activeCall) (_ *toolkeep.Result
 		return nil, p.peekLimits(a)
 	}
 	return nil, p.takeLimits(a)
+}
+
+// shed refuses a new call that would add to the store's queue, if changes wait there for longer
+// than StoreWait: those of the calls under way, which go on, are before it. A call whose answer
+// is kept under its key, and one that is recorded only when it ends, add nothing.
+func (p *Pipeline) shed(a *activeCall) error {
+	if p.StoreWait <= 0 || a.mode == modeWorker || a.mode == modeChild || a.kept != nil ||
+		!a.call.Async && a.call.Key == "" && !a.tool.Writes() {
+		return nil
+	}
+	queue, ok := p.Store.(toolkeep.QueueAger)
+	if !ok {
+		return nil
+	}
+	age := queue.QueueAge()
+	if age <= p.StoreWait {
+		return nil
+	}
+	e := toolkeep.NewError(toolkeep.Backpressure,
+		"the store has not answered changes of other calls for %s, more than %s (store.max_wait), so this call was not begun; try again", age.Round(time.Millisecond), p.StoreWait).
+		With("waited_ms", age.Milliseconds()).After(max(time.Second, age)).Because(causeQueueLong)
+	e.NothingSent = true
+	return e
 }
 
 // takeLimits takes the overlay's own bucket last, so that a refusal by another limit

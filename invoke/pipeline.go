@@ -46,6 +46,9 @@ type Config struct {
 	// RecordWait is how long a reading call waits for the store; default 50 ms. Then its
 	// record goes to the spool, and the store counts as away until it commits and reads again.
 	RecordWait time.Duration
+	// StoreWait is how long changes may wait for the store before new calls that need a row are
+	// refused with E3811; default no limit.
+	StoreWait time.Duration
 	// OnStoreAway is called when the store begins to count as away; it must not block. Optional.
 	OnStoreAway func()
 	HardBytes   int64 // largest raw result; default 100 MB

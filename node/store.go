@@ -40,6 +40,8 @@ type Store interface {
 var (
 	_ toolkeep.BoundedApplier = (*sqlite.Store)(nil)
 	_ toolkeep.BoundedApplier = (*postgres.Store)(nil)
+	_ toolkeep.QueueAger      = (*sqlite.Store)(nil)
+	_ toolkeep.QueueAger      = (*postgres.Store)(nil)
 )
 
 // With it a claim notices what other nodes changed.

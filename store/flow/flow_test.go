@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/toolkeep/toolkeep"
 )
@@ -236,4 +238,37 @@ func TestQueueLeave(t *testing.T) {
 			t.Error("a reused request leaves")
 		}
 	}
+}
+
+// TestQueueAge: the age is that of the oldest request without an answer, whether the writer has
+// taken it or not.
+func TestQueueAge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := &Queue[int]{}
+		q.Start(1)
+		want := func(age time.Duration) {
+			t.Helper()
+			if got := q.Age(); got != age {
+				t.Errorf("the age is %s, want %s", got, age)
+			}
+		}
+		want(0)
+		for range 2 {
+			go func() {
+				if err := q.Do(q.Request(context.Background())); err != nil {
+					t.Error(err)
+				}
+			}()
+			synctest.Wait()
+			time.Sleep(time.Second)
+		}
+		want(2 * time.Second)
+		for _, age := range []time.Duration{time.Second, 0} {
+			taken := q.Take(nil)
+			want(age + time.Second)
+			taken[0].Answer(nil)
+			q.Answered()
+			want(age)
+		}
+	})
 }

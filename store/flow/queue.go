@@ -23,6 +23,7 @@ type Request[S any] struct {
 	Leave bool // the caller leaves when Ctx ends, also if the request was taken
 
 	one   [1]S
+	at    time.Time // when it was queued
 	state atomic.Int32
 	done  chan error
 }
@@ -40,6 +41,7 @@ func (r *Request[S]) Answer(err error) { r.done <- err }
 type Queue[S any] struct {
 	mu     sync.Mutex
 	items  []*Request[S]
+	group  time.Time // when the oldest request of the group under way was queued, zero without one
 	closed bool
 	max    int
 	wake   chan struct{} // signalled when the queue becomes non-empty or is closed
@@ -126,6 +128,7 @@ func (q *Queue[S]) Do(r *Request[S]) error {
 }
 
 func (q *Queue[S]) put(r *Request[S]) error {
+	r.at = time.Now()
 	q.mu.Lock()
 	if q.closed {
 		q.mu.Unlock()
@@ -183,9 +186,31 @@ func (q *Queue[S]) Take(dst []*Request[S]) []*Request[S] {
 	clear(q.items[rest:])
 	q.items = q.items[:rest]
 	if len(dst) != 0 {
+		q.group = dst[0].at
 		q.count(len(dst))
 	}
 	return dst
+}
+
+// Answered is called by the writer when it has answered all that it took.
+func (q *Queue[S]) Answered() {
+	q.mu.Lock()
+	q.group = time.Time{}
+	q.mu.Unlock()
+}
+
+// Age is how long the oldest request has waited that is not answered, 0 without one.
+func (q *Queue[S]) Age() time.Duration {
+	q.mu.Lock()
+	oldest := q.group
+	if oldest.IsZero() && len(q.items) != 0 {
+		oldest = q.items[0].at
+	}
+	q.mu.Unlock()
+	if oldest.IsZero() {
+		return 0
+	}
+	return time.Since(oldest)
 }
 
 // count updates the rate.

@@ -62,6 +62,7 @@ func (w *writer) run() {
 		w.reqs = w.s.queue.Take(w.reqs[:0])
 		if len(w.reqs) != 0 {
 			w.commit()
+			w.s.queue.Answered()
 		}
 		clear(w.reqs)
 	}
