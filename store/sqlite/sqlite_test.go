@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
@@ -416,4 +417,32 @@ func TestPlans(t *testing.T) {
 			t.Errorf("%s: %s", c.where, text)
 		}
 	}
+}
+
+// TestQueueAge: the age of the queue grows while the writer is busy, and is 0 afterwards.
+func TestQueueAge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		s, err := Open(ctx, Config{Path: path(t), Log: quiet()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		free, done := make(chan struct{}), make(chan error, 1)
+		go s.do(ctx, func(context.Context, *writer) error { <-free; return nil })
+		synctest.Wait()
+		go func() { done <- s.Apply(ctx, toolkeep.RecordCall{Invocation: call("a", toolkeep.CallSucceeded)}) }()
+		time.Sleep(time.Second)
+		if age := s.QueueAge(); age != time.Second {
+			t.Errorf("the age is %s", age)
+		}
+		close(free)
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if age := s.QueueAge(); age != 0 {
+			t.Errorf("the age is %s", age)
+		}
+	})
 }
