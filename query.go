@@ -19,6 +19,10 @@ type InvocationFilter struct {
 	Limit   int // required, at most 200
 }
 
+// MaxTotal is how far the calls that fit a filter are counted: counting millions takes longer
+// than reading any page.
+const MaxTotal = 10_000
+
 // Invocations reads call records. All methods see every Apply that returned before they
 // were called.
 type Invocations interface {
@@ -26,8 +30,9 @@ type Invocations interface {
 	Get(ctx context.Context, ref CallRef) (*Invocation, error)
 	// ByKey returns the call that holds an idempotency key; ErrNotFound.
 	ByKey(ctx context.Context, tenant, subject, key string) (*Invocation, error)
-	// List returns a page, newest first, and the total number. It omits outputs and
-	// sealed arguments; the other methods return whole records.
+	// List returns a page, newest first, and the total number, which is counted up to
+	// MaxTotal: that many means that many or more. It omits outputs and sealed arguments;
+	// the other methods return whole records.
 	List(ctx context.Context, f InvocationFilter) ([]*Invocation, int, error)
 	// Lapsed returns running calls whose lease ended before now, and with notOwner set
 	// also those of any other owner (a single-process store knows that they are dead).

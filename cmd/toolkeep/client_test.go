@@ -68,3 +68,26 @@ func TestEveryToolIsListed(t *testing.T) {
 		t.Errorf("%d tools, %v", n, err)
 	}
 }
+
+// TestMoreOf: the line below a list names the next page where there is one, or may be one.
+func TestMoreOf(t *testing.T) {
+	for _, c := range []struct {
+		page, shown, total int
+		least              bool
+		want               string
+	}{
+		{1, 0, 0, false, "toolkeep: none\n"},
+		{1, 10, 10, false, ""},
+		{2, 10, 30, false, "toolkeep: 11 to 20 of 30; --page 3 shows the next\n"},
+		{3, 10, 30, false, "toolkeep: 21 to 30 of 30\n"},
+		{4, 0, 30, false, "toolkeep: page 4 is past the end of 30\n"},
+		{3, 10, 20, true, "toolkeep: 21 to 30 of 20 or more; --page 4 shows the next\n"},
+		{3, 5, 20, true, "toolkeep: 21 to 25 of 20 or more\n"},
+	} {
+		var text strings.Builder
+		(&app{stderr: &text}).moreOf(c.page, 10, c.shown, c.total, c.least, "none")
+		if text.String() != c.want {
+			t.Errorf("%+v gave %q", c, text.String())
+		}
+	}
+}

@@ -34,6 +34,7 @@ func (a *app) invocationsCmd() *cobra.Command {
 			var list struct {
 				Invocations []invocationLine `json:"invocations"`
 				TotalCount  int              `json:"total_count"`
+				IsLeast     bool             `json:"total_is_least"`
 			}
 			return a.ask(cmd.Context(), http.MethodGet, "/api/v1/invocations?"+q.Encode(), nil, &list, func(w io.Writer) error {
 				err := table(w, "ID|WHEN|TOOL|AGENT|STATE|ERROR|MS", func(row func(...any)) {
@@ -41,7 +42,7 @@ func (a *app) invocationsCmd() *cobra.Command {
 						row(v.row()...)
 					}
 				})
-				a.more(page, size, len(list.Invocations), list.TotalCount, "no call is recorded that fits and that you may see")
+				a.moreOf(page, size, len(list.Invocations), list.TotalCount, list.IsLeast, "no call is recorded that fits and that you may see")
 				return err
 			})
 		},

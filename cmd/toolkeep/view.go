@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -109,16 +110,28 @@ func (v *callView) stateLine() string {
 
 // more reports on stderr that a list is empty or has further pages.
 func (a *app) more(page, size, shown, total int, none string) {
+	a.moreOf(page, size, shown, total, false, none)
+}
+
+// moreOf is more for a total that may be the least that there are.
+func (a *app) moreOf(page, size, shown, total int, least bool, none string) {
 	first := (page-1)*size + 1
+	all := strconv.Itoa(total)
+	if least {
+		all += " or more"
+	}
+	if least && shown == size {
+		total = max(total, first+shown) // there may be a next page
+	}
 	switch {
 	case total == 0:
 		fmt.Fprintln(a.stderr, "toolkeep:", none)
 	case shown == 0:
-		fmt.Fprintf(a.stderr, "toolkeep: page %d is past the end of %d\n", page, total)
+		fmt.Fprintf(a.stderr, "toolkeep: page %d is past the end of %s\n", page, all)
 	case first+shown-1 < total:
-		fmt.Fprintf(a.stderr, "toolkeep: %d to %d of %d; --page %d shows the next\n", first, first+shown-1, total, page+1)
+		fmt.Fprintf(a.stderr, "toolkeep: %d to %d of %s; --page %d shows the next\n", first, first+shown-1, all, page+1)
 	case page > 1:
-		fmt.Fprintf(a.stderr, "toolkeep: %d to %d of %d\n", first, first+shown-1, total)
+		fmt.Fprintf(a.stderr, "toolkeep: %d to %d of %s\n", first, first+shown-1, all)
 	}
 }
 

@@ -88,6 +88,7 @@ type listInvocationsOutput struct {
 	Body struct {
 		Invocations []InvocationSummary `json:"invocations"`
 		paged
+		TotalIsLeast bool `json:"total_is_least,omitempty" doc:"total_count is not counted further: there are that many calls or more"`
 	} `nameHint:"InvocationList"`
 }
 
@@ -115,6 +116,7 @@ func (a *API) listInvocations(ctx context.Context, p *toolkeep.Principal, in *li
 		out.Body.Invocations[i] = summarise(v)
 	}
 	out.Body.paged = in.of(total)
+	out.Body.TotalIsLeast = total == toolkeep.MaxTotal
 	return out, nil
 }
 

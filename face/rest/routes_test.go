@@ -472,6 +472,16 @@ func TestListInvocations(t *testing.T) {
 	if l := m["invocations"].([]any); len(l) != 2 || l[1].(map[string]any)["status"] != "timeout" || l[1].(map[string]any)["duration_ms"] != number("1.5") || m["total_count"] != number("9") {
 		t.Errorf("%v", m)
 	}
+	if _, ok := m["total_is_least"]; ok {
+		t.Errorf("a whole count is called the least: %v", m)
+	}
+	s.calls.list = func(_ *toolkeep.Principal, f toolkeep.InvocationFilter) ([]*toolkeep.Invocation, int, error) {
+		got = f
+		return nil, toolkeep.MaxTotal, nil
+	}
+	if m := decode(t, s.do(t, "GET", "/api/v1/invocations", "")); m["total_count"] != number("10000") || m["total_is_least"] != true {
+		t.Errorf("%v", m)
+	}
 	// Who may not see everybody's calls sees the own ones.
 	wantStatus(t, s.do(t, "GET", "/api/v1/invocations", "", "Authorization: Bearer agent"), 200)
 	if got.Subject != "agent" {

@@ -145,18 +145,19 @@ func filter(f toolkeep.InvocationFilter) (where string, args []any) {
 	return strings.Join(terms, " AND "), args
 }
 
-// List returns a page, newest first, and the total number. A filter without tenant,
+// List returns a page, newest first, and the total number up to toolkeep.MaxTotal. A filter without tenant,
 // with a negative offset, or with a limit outside 1 to 200 is an error.
 func (r invocations) List(ctx context.Context, f toolkeep.InvocationFilter) (list []*toolkeep.Invocation, total int, err error) {
 	if f.Tenant == "" || f.Offset < 0 || f.Limit < 1 || f.Limit > 200 {
 		return nil, 0, errors.New("postgres: a filter needs a tenant, an offset from 0 on and a limit from 1 to 200")
 	}
 	where, args := filter(f)
+	count := fmt.Sprintf(`SELECT count(*) FROM (SELECT 1 FROM invocations WHERE %s LIMIT $%d) AS counted`, where, len(args)+1)
 	page := fmt.Sprintf(`SELECT %s FROM invocations WHERE %s ORDER BY created DESC, id DESC LIMIT $%d OFFSET $%d`,
 		smallColumns, where, len(args)+1, len(args)+2)
 	err = r.s.read(ctx, func(ctx context.Context) error {
 		return pgx.BeginTxFunc(ctx, r.s.pool, oneMoment(), func(tx pgx.Tx) error {
-			if err := tx.QueryRow(ctx, `SELECT count(*) FROM invocations WHERE `+where, args...).Scan(&total); err != nil {
+			if err := tx.QueryRow(ctx, count, append(args[:len(args):len(args)], toolkeep.MaxTotal)...).Scan(&total); err != nil {
 				return err
 			}
 			rows, err := tx.Query(ctx, page, append(args[:len(args):len(args)], f.Limit, f.Offset)...)

@@ -139,7 +139,7 @@ func filter(f toolkeep.InvocationFilter) (where string, args []any) {
 	return strings.Join(terms, " AND "), args
 }
 
-// List returns a page, newest first, and the total number. A filter without tenant,
+// List returns a page, newest first, and the total number up to toolkeep.MaxTotal. A filter without tenant,
 // with a negative offset, or with a limit outside 1 to 200 is an error.
 func (r invocations) List(ctx context.Context, f toolkeep.InvocationFilter) ([]*toolkeep.Invocation, int, error) {
 	if f.Tenant == "" || f.Offset < 0 || f.Limit < 1 || f.Limit > 200 {
@@ -155,7 +155,8 @@ func (r invocations) List(ctx context.Context, f toolkeep.InvocationFilter) ([]*
 	defer tx.Rollback()
 	where, args := filter(f)
 	var total int
-	if err := tx.QueryRowContext(ctx, `SELECT count(*) FROM invocations WHERE `+where, args...).Scan(&total); err != nil {
+	if err := tx.QueryRowContext(ctx, `SELECT count(*) FROM (SELECT 1 FROM invocations WHERE `+where+` LIMIT ?)`,
+		append(args[:len(args):len(args)], toolkeep.MaxTotal)...).Scan(&total); err != nil {
 		return nil, 0, r.s.orClosed(err)
 	}
 	list, err := calls(ctx, tx, `SELECT `+smallColumns+` FROM invocations WHERE `+where+

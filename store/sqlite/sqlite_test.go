@@ -446,3 +446,24 @@ func TestQueueAge(t *testing.T) {
 		}
 	})
 }
+
+// TestListCountsToMaxTotal: a filter that more calls fit than MaxTotal counts that many, one that
+// fewer fit counts all.
+func TestListCountsToMaxTotal(t *testing.T) {
+	s := mustOpen(t, Config{Path: path(t)})
+	if err := s.Apply(t.Context(), toolkeep.ClaimCall{Invocation: call("first", toolkeep.CallRunning)}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.write.ExecContext(t.Context(), `INSERT INTO invocations (tenant, id, subject, tool, session, parent, state, created, data)
+		WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < ?)
+		SELECT tenant, id || n, subject, CASE WHEN n <= 20 THEN 'few' ELSE tool END, session, parent, state, created + n, data
+		FROM invocations, numbers`, toolkeep.MaxTotal+20); err != nil {
+		t.Fatal(err)
+	}
+	for tool, want := range map[string]int{"": toolkeep.MaxTotal, "few": 20} {
+		list, total, err := s.Invocations().List(t.Context(), toolkeep.InvocationFilter{Tenant: "t", ToolID: tool, Limit: 3})
+		if err != nil || len(list) != 3 || total != want {
+			t.Errorf("%q: %d of %d, want %d: %v", tool, len(list), total, want, err)
+		}
+	}
+}
