@@ -261,6 +261,13 @@ func (m *Members) Live() (nodes []toolkeep.NodeState, age time.Duration) {
 	return nodes, time.Since(m.heard)
 }
 
+// Rank returns this node's place among those that live, in the order of their names, and how
+// many there are; -1 while it is not among them.
+func (m *Members) Rank() (rank, of int) {
+	live, _ := m.Live()
+	return slices.IndexFunc(live, func(n toolkeep.NodeState) bool { return n.Name == m.c.Self.Name }), len(live)
+}
+
 // Shared reports whether other nodes live.
 func (m *Members) Shared() bool {
 	live, _ := m.Live()

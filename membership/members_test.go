@@ -195,6 +195,11 @@ func TestNodesKnowEachOther(t *testing.T) {
 		if d, within, known := a.ClockDifference(); !known || d != 7*time.Second || within != 0 {
 			t.Errorf("the store's clock is ahead by %s ± %s, %t", d, within, known)
 		}
+		for n, want := range map[*Members][2]int{a: {0, 2}, b: {1, 2}} {
+			if rank, of := n.Rank(); rank != want[0] || of != want[1] {
+				t.Errorf("the rank of %s is %d of %d", n.c.Self.Name, rank, of)
+			}
+		}
 		// A node that dies is gone after 15 s, one that leaves with its next beat.
 		s.set(func() { s.fail["b"] = true })
 		time.Sleep(toolkeep.NodeGone + beatEvery)

@@ -30,7 +30,7 @@ func (n *Node) buildMembers(context.Context) (err error) {
 		return err
 	}
 	n.members = membership.New(membership.Config{
-		Self:  toolkeep.NodeState{Name: n.name, Run: uuid.NewString(), Version: cmp.Or(n.config.Service.Version, n.options.Version), StartedAt: n.now()},
+		Self:  toolkeep.NodeState{Name: n.name, Run: uuid.NewString(), Version: cmp.Or(n.config.Service.Version, n.options.Version), StartedAt: n.options.Clock()},
 		Place: datadir.Identity(n.config.Data), URL: func() string { return n.config.HTTP.Peer(n.URL()) }, Clock: n.options.Clock, Log: n.logger("nodes"),
 	})
 	return nil
@@ -66,7 +66,7 @@ func (n *Node) buildAgreement(ctx context.Context) error {
 		}{nodes.Facts{Seals: ids[0], Opens: ids, Blobs: n.blobs.ID()}, n.servers.Told()}
 	}, func() {
 		n.agreement.Look()
-		n.divideLimits()
+		n.limits.SetNodes(n.members.Rank())
 	})
 	return nil
 }

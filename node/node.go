@@ -73,7 +73,7 @@ type Options struct {
 	// Reaper is the argv prefix under which a program of an MCP server is run:
 	// the command itself, see upstream.RunReaper. Linux needs it for servers by stdio.
 	Reaper []string
-	Clock  func() time.Time
+	Clock  func() time.Time // default time.Now
 }
 
 // Node is a running Toolkeep.
@@ -96,7 +96,7 @@ type Node struct {
 	access  *access.Access
 	catalog *catalog.Catalog
 	fresh   *catalog.Fresh
-	// freshness is nil where no other process changes the store.
+	// freshness is nil, always fresh, where no other process changes the store.
 	freshness *toolkeep.Freshness
 	peers     *mcpserver.Peers
 	index     *discover.Index
@@ -128,11 +128,9 @@ type Node struct {
 	servers       *servers.Servers
 	faces         faces
 
-	running running
-	rest    []part             // those that Start starts
-	run     context.Context    // of what follows the store
-	end     context.CancelFunc // of run
-	done    sync.WaitGroup     // of run
+	running   running
+	rest      []part // those that Start starts
+	following *toolkeep.Following
 
 	stopOnce sync.Once
 	stopErr  error
@@ -144,7 +142,7 @@ type Node struct {
 // opened is closed again if it fails. ctx ends the wait for a PostgreSQL that does
 // not answer, and nothing after it.
 func New(ctx context.Context, c *config.Config, o Options) (*Node, error) {
-	n := &Node{config: c, options: o, redact: redact.NewRedactor(o.Clock)}
+	n := newNode(c, o)
 	parts := n.parts(ctx)
 	split := slices.IndexFunc(parts, func(p part) bool { return p.name == built })
 	n.rest = parts[split+1:]
@@ -153,6 +151,13 @@ func New(ctx context.Context, c *config.Config, o Options) (*Node, error) {
 		return nil, err
 	}
 	return n, nil
+}
+
+func newNode(c *config.Config, o Options) *Node {
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	return &Node{config: c, options: o, redact: redact.NewRedactor(o.Clock)}
 }
 
 // built is the part after which New is done.
@@ -200,15 +205,17 @@ func (n *Node) parts(opening context.Context) []part {
 		{"expired results", func(context.Context) error { n.recall.Start(); return nil }, nil},
 		{"learning", func(ctx context.Context) error { return n.usage.Start(ctx) }, nil},
 		{"vectors", n.startIndex, nil},
-		{"followers", n.startFollowing, n.stopFollowing},
+		{"followers", n.startFollowing, func() { n.following.Stop() }},
 		{"feed of results", n.followResults, nil},
-		{"feed of overlays", func(ctx context.Context) error { return n.startFeed(ctx, "context", "contexts", n.contexts) }, nil},
-		{"feed of search", func(ctx context.Context) error { return n.startFeed(ctx, "search", "flushes", n.searchControl) }, nil},
-		{"feed of secrets", func(ctx context.Context) error { return n.startFeed(ctx, "secret_manager", "secrets", n.keeping.local) }, nil},
+		{"feed of overlays", func(ctx context.Context) error { return n.following.Start(ctx, "context", "contexts", n.contexts) }, nil},
+		{"feed of search", func(ctx context.Context) error { return n.following.Start(ctx, "search", "flushes", n.searchControl) }, nil},
+		{"feed of secrets", func(ctx context.Context) error {
+			return n.following.Start(ctx, "secret_manager", "secrets", n.keeping.local)
+		}, nil},
 		{"freshness", n.watchStore, nil},
 		{"mcp servers", func(ctx context.Context) error { return n.servers.Start(ctx) }, nil},
 		{"leader work", n.startLeading, func() { n.members.Yield() }},
-		{"workers", func(context.Context) error { return n.queue.Start(n.run) }, nil},
+		{"workers", func(context.Context) error { return n.queue.Start(n.following.Context()) }, nil},
 		{"listeners", n.listen, nil},
 		{"peers", n.startPeers, func() { n.peers.Stop() }},
 		{"examples", n.startExamples, nil},
@@ -245,15 +252,8 @@ func (n *Node) sweepBlobs(ctx context.Context) error {
 	if !n.members.Leads(n.workBlobs()) {
 		return nil
 	}
-	_, err := n.blobs.Sweep(ctx, n.now().Add(-n.config.Store.KeepCalls))
+	_, err := n.blobs.Sweep(ctx, n.options.Clock().Add(-n.config.Store.KeepCalls))
 	return err
-}
-
-func (n *Node) now() time.Time {
-	if n.options.Clock != nil {
-		return n.options.Clock()
-	}
-	return time.Now()
 }
 
 func (n *Node) buildAccess(context.Context) error {
@@ -262,17 +262,8 @@ func (n *Node) buildAccess(context.Context) error {
 		return err
 	}
 	c := access.Config{Load: n.store.Keys, Store: n.store, Roles: roles, Failures: n.config.Access.Failures(), Clock: n.options.Clock,
-		Log: n.logger("permission_manager"), Share: n.limits.Share, OnFailure: func(f access.Failure) { n.metrics.Unauthenticated(f.Reason) }, Fresh: n.checkFresh, OAuth: n.config.OAuth.Access(n.publicURL)}
+		Log: n.logger("permission_manager"), Share: n.limits.Share, OnFailure: func(f access.Failure) { n.metrics.Unauthenticated(f.Reason) }, Fresh: func(ctx context.Context) error { _, err := n.freshness.Check(ctx); return err }, OAuth: n.config.OAuth.Access(n.publicURL)}
 	n.access, err = access.New(c)
-	return err
-}
-
-// checkFresh returns when what other nodes changed is known recently enough, or E3003.
-func (n *Node) checkFresh(ctx context.Context) error {
-	if n.freshness == nil {
-		return nil
-	}
-	_, err := n.freshness.Check(ctx)
 	return err
 }
 
@@ -332,16 +323,8 @@ func (n *Node) buildLimits(context.Context) error {
 	rates := n.config.Limits.Rates()
 	rates.Clock = n.options.Clock
 	n.limits = limit.New(rates)
-	n.divideLimits()
+	n.limits.SetNodes(n.members.Rank())
 	return nil
-}
-
-// divideLimits tells the limits how many nodes the last beat found. Nodes are in the order of
-// their names; a node that is not among them keeps the share that it has.
-func (n *Node) divideLimits() {
-	live, _ := n.members.Live()
-	rank := slices.IndexFunc(live, func(o toolkeep.NodeState) bool { return o.Name == n.name })
-	n.limits.SetNodes(rank, len(live))
 }
 
 func (n *Node) buildPipeline(context.Context) (err error) {
@@ -430,25 +413,9 @@ func (o observer) Called(v *toolkeep.Invocation, t *toolkeep.Tool, e *toolkeep.E
 // error the parts that started go on until Stop.
 func (n *Node) Start(ctx context.Context) error { return n.running.start(ctx, n.rest) }
 
-func (n *Node) startFollowing(ctx context.Context) error {
-	n.run, n.end = context.WithCancel(context.WithoutCancel(ctx))
+func (n *Node) startFollowing(context.Context) error {
+	n.following = toolkeep.NewFollowing(n.store, n.logger)
 	return nil
-}
-
-func (n *Node) stopFollowing() {
-	n.end()
-	n.done.Wait()
-}
-
-// follow hands the feed after a place to each, until the node stops. what names the feed
-// in the log of component.
-func (n *Node) follow(component, what string, after int64, each func(toolkeep.Committed), broken func()) {
-	n.done.Go(func() {
-		toolkeep.Follow(n.run, n.store, after, each, func(err error) {
-			n.logger(component).Warn("the feed of "+what+" broke; it is read again", "error", err)
-			broken()
-		})
-	})
 }
 
 // followResults drops cached results of tools that change.
@@ -458,30 +425,16 @@ func (n *Node) followResults(ctx context.Context) error {
 	if err != nil {
 		all()
 	}
-	n.follow("tool_cache", "cached results", after, n.recall.Follow, all)
+	n.following.Follow("tool_cache", "cached results", after, n.recall.Follow, all)
 	return nil
 }
 
-// feed is a part that reads the store when it starts and follows it from there.
-type feed interface {
-	Start(ctx context.Context) (after int64, err error)
-	Follow(c toolkeep.Committed)
-}
-
-// startFeed starts a part and has it follow the store. A feed that broke is read again
-// without it.
-func (n *Node) startFeed(ctx context.Context, component, what string, f feed) error {
-	after, err := f.Start(ctx)
-	if err == nil {
-		n.follow(component, what, after, f.Follow, func() {})
-	}
-	return err
-}
-
 func (n *Node) watchStore(context.Context) error {
-	n.done.Go(func() { n.fresh.Watch(n.run, n.store.Health, n.config.Catalog.StaleFor, n.now) })
+	n.following.Go(func(ctx context.Context) {
+		n.fresh.Watch(ctx, n.store.Health, n.config.Catalog.StaleFor, n.options.Clock)
+	})
 	if n.freshness != nil {
-		n.done.Go(func() { n.freshness.Run(n.run) })
+		n.following.Go(n.freshness.Run)
 	}
 	return nil
 }

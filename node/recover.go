@@ -9,7 +9,6 @@ import (
 	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/config"
 	"github.com/toolkeep/toolkeep/datadir"
-	"github.com/toolkeep/toolkeep/redact"
 )
 
 // RecoverKey makes an admin key in the store of a stopped server and writes its text to
@@ -22,7 +21,7 @@ func RecoverKey(ctx context.Context, c *config.Config, o Options) (id, file stri
 			return "", "", fmt.Errorf("there is no store to make a key in: %w; name the server's data directory with --data (the first start of a server makes its admin key)", err)
 		}
 	}
-	n := &Node{config: c, options: o, redact: redact.NewRedactor(o.Clock)}
+	n := newNode(c, o)
 	defer n.running.stop()
 	if err := n.running.start(ctx, []part{
 		{"data directory", n.claim, func() { n.unlock() }},
@@ -30,7 +29,7 @@ func RecoverKey(ctx context.Context, c *config.Config, o Options) (id, file stri
 		{"name", n.buildMembers, nil},
 		{"store", n.openStore, n.closeStore},
 		{"access", func(context.Context) error {
-			n.access, err = access.New(access.Config{Load: n.store.Keys, Store: n.store, Clock: o.Clock, Log: n.logger("permission_manager")})
+			n.access, err = access.New(access.Config{Load: n.store.Keys, Store: n.store, Clock: n.options.Clock, Log: n.logger("permission_manager")})
 			return err
 		}, func() { n.access.Stop() }},
 		{"keys", func(ctx context.Context) error { return n.access.Start(ctx) }, nil},
