@@ -32,7 +32,7 @@ type Config struct {
 	// HardBytes is the size above which a result fails with E3710, both as received and as written; default 100
 	// MiB.
 	HardBytes int64
-	// Schemas caches compiled result schemas; default a private cache with schema.DefaultCacheSize entries.
+	// Schemas caches compiled result schemas; default a private cache with schema.DefaultCacheBytes.
 	Schemas *schema.Cache
 	// CoerceTo has the types, of schema.TargetNames, that texts become in results of tools that coerce; nil is all of
 	// them, empty none.

@@ -3,24 +3,30 @@ package schema
 import (
 	"context"
 	"crypto/sha256"
+	"math"
 	"sync"
 
 	"github.com/maypok86/otter/v2"
 )
 
-// DefaultCacheSize is the default maximum number of schemas in a Cache. A typical compiled schema takes about 17
-// KB.
-const DefaultCacheSize = 4096
+// DefaultCacheBytes is the default bound of a Cache. A compiled schema takes about ten times its text, so that
+// is 60 MB of memory.
+const DefaultCacheBytes = 6 << 20
+
+// cacheEntry is what an entry counts beside its text.
+const cacheEntry = 100
 
 // Cache keeps compiled schemas. It is bounded, evicts the least used, and does not lock on a hit.
 type Cache struct{ schemas *otter.Cache[string, *Schema] }
 
-// NewCache makes a cache of at most max schemas; DefaultCacheSize if max is 0 or less.
+// NewCache makes a cache of schemas whose texts have at most max bytes together, 100 more for each counted;
+// DefaultCacheBytes if max is 0 or less. A schema that is larger alone is compiled for each call.
 func NewCache(max int) *Cache {
 	if max <= 0 {
-		max = DefaultCacheSize
+		max = DefaultCacheBytes
 	}
-	return &Cache{schemas: otter.Must(&otter.Options[string, *Schema]{MaximumSize: max})}
+	return &Cache{schemas: otter.Must(&otter.Options[string, *Schema]{MaximumWeight: uint64(max),
+		Weigher: func(_ string, s *Schema) uint32 { return uint32(min(s.text+cacheEntry, math.MaxUint32)) }})}
 }
 
 // Get returns the schema for key and compiles raw on a miss; concurrent callers for one key share one compilation.
@@ -30,7 +36,13 @@ func (c *Cache) Get(key string, raw []byte) (*Schema, error) {
 		return s, nil
 	}
 	return c.schemas.Get(context.Background(), key,
-		otter.LoaderFunc[string, *Schema](func(context.Context, string) (*Schema, error) { return Compile(raw) }))
+		otter.LoaderFunc[string, *Schema](func(context.Context, string) (*Schema, error) {
+			s, err := Compile(raw)
+			if err == nil {
+				s.text = len(raw)
+			}
+			return s, err
+		}))
 }
 
 // Check returns the error that Compile has for raw. A schema that is imported, planned and published is checked at each

@@ -197,7 +197,7 @@ func TestCache(t *testing.T) {
 		}
 	})
 	t.Run("an error is not kept", func(t *testing.T) {
-		c := schema.NewCache(2)
+		c := schema.NewCache(1000)
 		if _, err := c.Get("k", []byte(`{`)); err == nil {
 			t.Fatal("no error")
 		}
@@ -206,14 +206,30 @@ func TestCache(t *testing.T) {
 		}
 	})
 	t.Run("bounded", func(t *testing.T) {
-		c := schema.NewCache(4)
-		for i := range 200 {
-			if _, err := c.Get(strings.Repeat("k", i+1), []byte(`{}`)); err != nil {
+		// By texts: four large ones take the room of two hundred small ones.
+		const large = 5000
+		for size, most := range map[int]int{2: 4 * (large + 100) / 102, large: 4} {
+			c := schema.NewCache(4 * (large + 100))
+			for i := range 2 * most {
+				if _, err := c.Get(strings.Repeat("k", i+1), []byte("{"+strings.Repeat(" ", size-2)+"}")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c.Settle()
+			if n := c.Len(); n > most || n < most-most/4-1 {
+				t.Errorf("%d schemas of %d bytes are held, want %d", n, size, most)
+			}
+		}
+	})
+	t.Run("too large to keep", func(t *testing.T) {
+		c := schema.NewCache(1000)
+		for range 2 {
+			if _, err := c.Get("k", []byte("{"+strings.Repeat(" ", 2000)+"}")); err != nil {
 				t.Fatal(err)
 			}
 		}
 		c.Settle()
-		if n := c.Len(); n > 4 {
+		if n := c.Len(); n != 0 {
 			t.Errorf("%d schemas are held", n)
 		}
 	})

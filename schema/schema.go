@@ -27,6 +27,7 @@ type Schema struct {
 	// resources has the resource of each schema; nil unless a dynamic reference can lead to several.
 	resources map[*jsonschema.Schema]*resource
 	names     func() map[string]bool // of all properties that it defines
+	text      int                    // bytes of what it was compiled from, in a Cache
 }
 
 // Known returns a pointer into a value with "*" for every name that the schema does not define; the zero Schema defines
