@@ -46,7 +46,7 @@ func (p *Pipeline) admit(ctx context.Context, a *activeCall) (*toolkeep.Result, 
 	}
 	a.principal = acting
 	a.row.Subject, a.row.OnBehalf = acting.Subject, acting.OnBehalf
-	if err := p.takeRequest(a); err != nil {
+	if err := p.takeRequest(ctx, a); err != nil {
 		return nil, err
 	}
 	if a.arguments, err = canon.ParseObject(c.Arguments, p.Arguments); err != nil {
@@ -170,14 +170,14 @@ func (p *Pipeline) lookUpID(ctx context.Context, a *activeCall) error {
 }
 
 // takeRequest counts the call against the agent's and the global bucket.
-func (p *Pipeline) takeRequest(a *activeCall) error {
+func (p *Pipeline) takeRequest(ctx context.Context, a *activeCall) error {
 	switch a.mode {
 	case modeDryRun:
-		return p.Limits.PeekRequest(a.principal)
+		return p.Limits.PeekRequest(ctx, a.principal)
 	case modeChild:
 		return nil // the root call took it
 	}
-	return p.Limits.TakeRequest(a.principal)
+	return p.Limits.TakeRequest(ctx, a.principal)
 }
 
 // askHash is SHA-256 over the reference as requested, the arguments before coercion,

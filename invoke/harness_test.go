@@ -252,28 +252,31 @@ func newLimits() *fakeLimits {
 	return &fakeLimits{Limits: limit.New(limit.Config{PerAgentRPM: -1, PerToolRPM: -1, GlobalRPM: -1, Concurrent: agentSlots})}
 }
 
-func (l *fakeLimits) TakeRequest(*toolkeep.Principal) error { l.taken.Add(1); return nil }
+func (l *fakeLimits) TakeRequest(context.Context, *toolkeep.Principal) error {
+	l.taken.Add(1)
+	return nil
+}
 
-func (l *fakeLimits) Take(p *toolkeep.Principal, t *toolkeep.Tool, above *limit.Slots) (*limit.Slots, error) {
+func (l *fakeLimits) Take(ctx context.Context, p *toolkeep.Principal, t *toolkeep.Tool, above *limit.Slots) (*limit.Slots, error) {
 	if e := l.refuse.Load(); e != nil {
 		own := *e
 		return nil, &own
 	}
-	return l.Limits.Take(p, t, above)
+	return l.Limits.Take(ctx, p, t, above)
 }
 
-func (l *fakeLimits) Peek(p *toolkeep.Principal, t *toolkeep.Tool, child bool) error {
+func (l *fakeLimits) Peek(ctx context.Context, p *toolkeep.Principal, t *toolkeep.Tool, child bool) error {
 	if e := l.refuse.Load(); e != nil {
 		return e
 	}
-	return l.Limits.Peek(p, t, child)
+	return l.Limits.Peek(ctx, p, t, child)
 }
 
 // held returns how many slots of alice's are in use.
 func (l *fakeLimits) held() int {
 	var free []*limit.Slots
 	for {
-		s, err := l.Limits.Take(alice, &toolkeep.Tool{ID: "std.none", Manifest: &toolkeep.Manifest{}}, nil)
+		s, err := l.Limits.Take(context.Background(), alice, &toolkeep.Tool{ID: "std.none", Manifest: &toolkeep.Manifest{}}, nil)
 		if err != nil {
 			break
 		}

@@ -23,9 +23,9 @@ func (p *Pipeline) limit(ctx context.Context, a *activeCall) (_ *toolkeep.Result
 	case a.waits():
 		return nil, nil
 	case a.mode == modeDryRun:
-		return nil, p.peekLimits(a)
+		return nil, p.peekLimits(ctx, a)
 	}
-	return nil, p.takeLimits(a)
+	return nil, p.takeLimits(ctx, a)
 }
 
 // shed refuses a new call that would add to the store's queue, if changes wait there for longer
@@ -53,14 +53,14 @@ func (p *Pipeline) shed(a *activeCall) error {
 
 // takeLimits takes the overlay's own bucket last, so that a refusal by another limit
 // costs nothing there.
-func (p *Pipeline) takeLimits(a *activeCall) (err error) {
+func (p *Pipeline) takeLimits(ctx context.Context, a *activeCall) (err error) {
 	own := a.overlay != nil && a.overlay.PerMinute != 0
 	if own {
 		if err := p.Overlays.Peek(a.principal, a.tool, a.overlay); err != nil {
 			return err
 		}
 	}
-	if a.slots, err = p.Limits.Take(a.principal, a.tool, a.above); err != nil || !own {
+	if a.slots, err = p.Limits.Take(ctx, a.principal, a.tool, a.above); err != nil || !own {
 		return err
 	}
 	if err = p.Overlays.Take(a.principal, a.tool, a.overlay); err != nil {
@@ -69,11 +69,11 @@ func (p *Pipeline) takeLimits(a *activeCall) (err error) {
 	return err
 }
 
-func (p *Pipeline) peekLimits(a *activeCall) error {
+func (p *Pipeline) peekLimits(ctx context.Context, a *activeCall) error {
 	if a.overlay != nil {
 		if err := p.Overlays.Peek(a.principal, a.tool, a.overlay); err != nil {
 			return err
 		}
 	}
-	return p.Limits.Peek(a.principal, a.tool, false)
+	return p.Limits.Peek(ctx, a.principal, a.tool, false)
 }

@@ -42,13 +42,13 @@ type Access interface {
 // Limits refuses calls over their limits. The Peek methods check without taking.
 type Limits interface {
 	// TakeRequest takes from the agent's and the global bucket. E3801.
-	TakeRequest(p *toolkeep.Principal) error
-	PeekRequest(p *toolkeep.Principal) error
+	TakeRequest(ctx context.Context, p *toolkeep.Principal) error
+	PeekRequest(ctx context.Context, p *toolkeep.Principal) error
 	// Take takes from the agent-and-tool bucket, the tool's own bucket, and a
 	// concurrency slot of the agent and of the tool. E3801, E3802. A child call names its
 	// parent's slots in above and leaves out the agent's, which its root call holds.
-	Take(p *toolkeep.Principal, t *toolkeep.Tool, above *limit.Slots) (*limit.Slots, error)
-	Peek(p *toolkeep.Principal, t *toolkeep.Tool, child bool) error
+	Take(ctx context.Context, p *toolkeep.Principal, t *toolkeep.Tool, above *limit.Slots) (*limit.Slots, error)
+	Peek(ctx context.Context, p *toolkeep.Principal, t *toolkeep.Tool, child bool) error
 }
 
 // Results is the result cache.

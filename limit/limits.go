@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"context"
 	"sync/atomic"
 	"time"
 
@@ -39,7 +40,9 @@ const slotWait = time.Second
 type Limits struct {
 	agentRPM, pairRPM, globalRPM, concurrent, burst int
 
+	whole  *shares                // undivided
 	shares atomic.Pointer[shares] // as divided among the nodes
+	shared atomic.Pointer[shared] // nil without a Counter
 
 	hash   hasher
 	agents *table[agent, *agent]
@@ -87,7 +90,8 @@ func New(c Config) *Limits {
 		clock:      c.Clock,
 	}
 	l.burst = min(max(c.Burst, 0), maxCount)
-	l.shares.Store(l.divide(0, 1))
+	l.whole = l.divide(0, 1)
+	l.shares.Store(l.whole)
 	size := c.buckets
 	if size <= 0 {
 		size = 100_000
@@ -112,7 +116,14 @@ func (l *Limits) agentKey(p *toolkeep.Principal) key {
 
 // TakeRequest takes one request from both the agent's and the global bucket, or from
 // neither. E3801 with the exact RetryAfter and details.limit_type agent or global.
-func (l *Limits) TakeRequest(p *toolkeep.Principal) error {
+//
+// With a Counter it asks that once, within ctx and 50 ms.
+func (l *Limits) TakeRequest(ctx context.Context, p *toolkeep.Principal) error {
+	if c := l.counter(); c != nil {
+		if ok, err := c.takeRequest(ctx, l, p, false); ok {
+			return err
+		}
+	}
 	now, sh := l.now(), l.shares.Load()
 	if sh.agentRate.unlimited() {
 		return l.takeGlobal(sh, now)
@@ -148,7 +159,12 @@ func (l *Limits) takeGlobal(sh *shares, now int64) error {
 }
 
 // PeekRequest returns what TakeRequest would, without taking anything.
-func (l *Limits) PeekRequest(p *toolkeep.Principal) error {
+func (l *Limits) PeekRequest(ctx context.Context, p *toolkeep.Principal) error {
+	if c := l.counter(); c != nil {
+		if ok, err := c.takeRequest(ctx, l, p, true); ok {
+			return err
+		}
+	}
 	now, sh := l.now(), l.shares.Load()
 	if !sh.agentRate.unlimited() {
 		s, a, _ := open(l.agents, l.agentKey(p), false, now)
@@ -174,8 +190,24 @@ func (l *Limits) PeekRequest(p *toolkeep.Principal) error {
 //
 // Release the slots when the call ends. Errors: E3801 with the exact RetryAfter and
 // details.limit_type agent_tool or tool; E3802 with details.limit_type agent or tool.
-func (l *Limits) Take(p *toolkeep.Principal, t *toolkeep.Tool, above *Slots) (*Slots, error) {
-	own, err := l.walk(p, t, above != nil, true)
+//
+// With a Counter it asks that once, within ctx and 50 ms.
+func (l *Limits) Take(ctx context.Context, p *toolkeep.Principal, t *toolkeep.Tool, above *Slots) (*Slots, error) {
+	if c := l.counter(); c != nil {
+		own, err := l.walk(l.whole, p, t, above != nil, true, false)
+		if err != nil {
+			return nil, err
+		}
+		own.above = above
+		ok, err := c.take(ctx, l, p, t, above != nil, own)
+		if ok && err == nil {
+			return own, nil
+		}
+		if own.Release(); ok {
+			return nil, err
+		}
+	}
+	own, err := l.walk(l.shares.Load(), p, t, above != nil, true, true)
 	if err != nil {
 		return nil, err
 	}
@@ -184,15 +216,20 @@ func (l *Limits) Take(p *toolkeep.Principal, t *toolkeep.Tool, above *Slots) (*S
 }
 
 // Peek returns what Take would, without taking anything.
-func (l *Limits) Peek(p *toolkeep.Principal, t *toolkeep.Tool, child bool) error {
-	_, err := l.walk(p, t, child, false)
+func (l *Limits) Peek(ctx context.Context, p *toolkeep.Principal, t *toolkeep.Tool, child bool) error {
+	if c := l.counter(); c != nil {
+		if ok, err := c.take(ctx, l, p, t, child, nil); ok {
+			return err
+		}
+	}
+	_, err := l.walk(l.shares.Load(), p, t, child, false, true)
 	return err
 }
 
 // walk checks every bucket of a call under its lock and changes them only after all
-// have admitted it.
-func (l *Limits) walk(p *toolkeep.Principal, t *toolkeep.Tool, child, take bool) (*Slots, error) {
-	now, sh := l.now(), l.shares.Load()
+// have admitted it. Without rates it checks and takes the slots alone.
+func (l *Limits) walk(sh *shares, p *toolkeep.Principal, t *toolkeep.Tool, child, take, rates bool) (*Slots, error) {
+	now := l.now()
 	var a *agent
 	var pr *pair
 	var tl *tool
@@ -207,7 +244,7 @@ func (l *Limits) walk(p *toolkeep.Principal, t *toolkeep.Tool, child, take bool)
 			return nil, tooMany(TypeAgent)
 		}
 	}
-	if !sh.pairRate.unlimited() {
+	if rates && !sh.pairRate.unlimited() {
 		s, b, ok := open(l.pairs, l.hash.key(p.Tenant, p.Subject, t.ID), take, now)
 		defer s.mu.Unlock()
 		if pr = b; !ok {
@@ -220,10 +257,7 @@ func (l *Limits) walk(p *toolkeep.Principal, t *toolkeep.Tool, child, take bool)
 		}
 	}
 	if t.Manifest.RateLimit != nil {
-		spec = *t.Manifest.RateLimit
-		if spec.Burst == 0 && (spec.Algorithm == tokenBucket || spec.Algorithm == "") {
-			spec.Burst = min(l.burst, spec.PerMinute)
-		}
+		spec = l.spec(t)
 		mine = spec
 		mine.PerMinute, mine.Burst = sh.of(spec.PerMinute), sh.of(spec.Burst)
 		toolKey = l.toolKey(t, &spec)
@@ -232,7 +266,7 @@ func (l *Limits) walk(p *toolkeep.Principal, t *toolkeep.Tool, child, take bool)
 		if tl = b; !ok {
 			return nil, tooMany(TypeTool)
 		}
-		if tl != nil {
+		if tl != nil && rates {
 			if w := tl.wait(&mine, now); w > 0 {
 				return nil, sh.rateError(TypeTool, spec.PerMinute, w).With("tool_id", t.ID)
 			}
@@ -250,7 +284,7 @@ func (l *Limits) walk(p *toolkeep.Principal, t *toolkeep.Tool, child, take bool)
 	if pr != nil {
 		pr.tat = sh.pairRate.next(pr.tat, now)
 	}
-	if tl != nil {
+	if tl != nil && rates {
 		tl.add(&mine, now)
 	}
 	own := &Slots{limits: l}
@@ -265,6 +299,18 @@ func (l *Limits) walk(p *toolkeep.Principal, t *toolkeep.Tool, child, take bool)
 	return own, nil
 }
 
+// spec is a tool's own limit, with the default burst; zero without one.
+func (l *Limits) spec(t *toolkeep.Tool) toolkeep.RateLimitSpec {
+	if t.Manifest.RateLimit == nil {
+		return toolkeep.RateLimitSpec{}
+	}
+	s := *t.Manifest.RateLimit
+	if s.Burst == 0 && (s.Algorithm == tokenBucket || s.Algorithm == "") {
+		s.Burst = min(l.burst, s.PerMinute)
+	}
+	return s
+}
+
 // toolKey returns the key of a tool's buckets. It includes the spec: versions with the
 // same limit share buckets, one with another limit has its own.
 func (l *Limits) toolKey(t *toolkeep.Tool, s *toolkeep.RateLimitSpec) key {
@@ -272,10 +318,10 @@ func (l *Limits) toolKey(t *toolkeep.Tool, s *toolkeep.RateLimitSpec) key {
 }
 
 // Status returns the state of the agent's request bucket for the RateLimit headers: this
-// node's share of the requests a minute, how many remain, and the time until the bucket is full
+// node's share, or all with a Counter, of the requests a minute, how many remain, and the time until the bucket is full
 // again. Without a limit all are 0.
 func (l *Limits) Status(p *toolkeep.Principal) (limit, remaining int, reset time.Duration) {
-	sh := l.shares.Load()
+	sh := l.present()
 	if sh.agentRate.unlimited() {
 		return 0, 0, 0
 	}

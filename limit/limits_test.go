@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -55,23 +56,23 @@ func TestRequestsOfAnAgent(t *testing.T) {
 	l := New(Config{Clock: c.Now})
 	p := agentOf("a")
 	for range 100 {
-		must(t, l.PeekRequest(p))
-		must(t, l.TakeRequest(p))
+		must(t, l.PeekRequest(context.Background(), p))
+		must(t, l.TakeRequest(context.Background(), p))
 	}
-	e := refusal(t, l.TakeRequest(p), toolkeep.RateLimitExceeded, TypeAgent)
+	e := refusal(t, l.TakeRequest(context.Background(), p), toolkeep.RateLimitExceeded, TypeAgent)
 	if e.RetryAfter != 600*time.Millisecond || !e.Retryable {
 		t.Errorf("RetryAfter %v retryable %v, want 600ms true", e.RetryAfter, e.Retryable)
 	}
-	refusal(t, l.PeekRequest(p), toolkeep.RateLimitExceeded, TypeAgent)
-	must(t, l.TakeRequest(agentOf("b")))
-	must(t, l.TakeRequest(&toolkeep.Principal{Tenant: "other", Subject: "a"}))
+	refusal(t, l.PeekRequest(context.Background(), p), toolkeep.RateLimitExceeded, TypeAgent)
+	must(t, l.TakeRequest(context.Background(), agentOf("b")))
+	must(t, l.TakeRequest(context.Background(), &toolkeep.Principal{Tenant: "other", Subject: "a"}))
 
 	// One nanosecond before RetryAfter it still refuses; at RetryAfter it admits one.
 	c.pass(e.RetryAfter - 1)
-	refusal(t, l.TakeRequest(p), toolkeep.RateLimitExceeded, TypeAgent)
+	refusal(t, l.TakeRequest(context.Background(), p), toolkeep.RateLimitExceeded, TypeAgent)
 	c.pass(1)
-	must(t, l.TakeRequest(p))
-	refusal(t, l.TakeRequest(p), toolkeep.RateLimitExceeded, TypeAgent)
+	must(t, l.TakeRequest(context.Background(), p))
+	refusal(t, l.TakeRequest(context.Background(), p), toolkeep.RateLimitExceeded, TypeAgent)
 }
 
 // TestBurst: a burst admits so many at once, but no bucket holds more than its calls of a minute.
@@ -84,10 +85,10 @@ func TestBurst(t *testing.T) {
 			want int
 			take func() error
 		}{
-			"agent": {tc.agent, func() error { return l.TakeRequest(p) }},
-			"pair":  {tc.pair, func() error { _, err := l.Take(p, toolOf("x.y", nil), nil); return err }},
+			"agent": {tc.agent, func() error { return l.TakeRequest(context.Background(), p) }},
+			"pair":  {tc.pair, func() error { _, err := l.Take(context.Background(), p, toolOf("x.y", nil), nil); return err }},
 			"tool": {tc.tool, func() error {
-				_, err := l.Take(p, toolOf("x.z", &toolkeep.RateLimitSpec{PerMinute: 6}), nil)
+				_, err := l.Take(context.Background(), p, toolOf("x.z", &toolkeep.RateLimitSpec{PerMinute: 6}), nil)
 				return err
 			}},
 		} {
@@ -109,9 +110,9 @@ func TestRefusedTakesCostNothing(t *testing.T) {
 	t.Run("global refuses, the agent keeps its request", func(t *testing.T) {
 		var c clock
 		l := New(Config{PerAgentRPM: 2, GlobalRPM: 1, Clock: c.Now})
-		must(t, l.TakeRequest(agentOf("other")))
+		must(t, l.TakeRequest(context.Background(), agentOf("other")))
 		for range 10 {
-			refusal(t, l.TakeRequest(agentOf("a")), toolkeep.RateLimitExceeded, TypeGlobal)
+			refusal(t, l.TakeRequest(context.Background(), agentOf("a")), toolkeep.RateLimitExceeded, TypeGlobal)
 		}
 		if _, left, _ := l.Status(agentOf("a")); left != 2 {
 			t.Errorf("%d left, want 2", left)
@@ -121,32 +122,32 @@ func TestRefusedTakesCostNothing(t *testing.T) {
 		var c clock
 		l := New(Config{Concurrent: 1, PerToolRPM: 2, Clock: c.Now})
 		p, tool := agentOf("a"), toolOf("x.y", &toolkeep.RateLimitSpec{PerMinute: 2})
-		slots, err := l.Take(p, tool, nil)
+		slots, err := l.Take(context.Background(), p, tool, nil)
 		must(t, err)
 		for range 10 {
-			_, err := l.Take(p, tool, nil)
+			_, err := l.Take(context.Background(), p, tool, nil)
 			refusal(t, err, toolkeep.ConcurrencyLimitExceeded, TypeAgent)
-			refusal(t, l.Peek(p, tool, false), toolkeep.ConcurrencyLimitExceeded, TypeAgent)
+			refusal(t, l.Peek(context.Background(), p, tool, false), toolkeep.ConcurrencyLimitExceeded, TypeAgent)
 		}
 		slots.Release()
-		_, err = l.Take(p, tool, nil)
+		_, err = l.Take(context.Background(), p, tool, nil)
 		must(t, err)
 	})
 	t.Run("the tool refuses, the pair keeps its call", func(t *testing.T) {
 		var c clock
 		l := New(Config{PerToolRPM: 2, Clock: c.Now})
 		tool := toolOf("x.y", &toolkeep.RateLimitSpec{PerMinute: 2, Burst: 1})
-		_, err := l.Take(agentOf("other"), tool, nil)
+		_, err := l.Take(context.Background(), agentOf("other"), tool, nil)
 		must(t, err)
 		for range 10 {
-			_, err := l.Take(agentOf("a"), tool, nil)
+			_, err := l.Take(context.Background(), agentOf("a"), tool, nil)
 			e := refusal(t, err, toolkeep.RateLimitExceeded, TypeTool)
 			if e.RetryAfter != 30*time.Second {
 				t.Fatalf("RetryAfter %v, want 30s", e.RetryAfter)
 			}
 		}
 		c.pass(30 * time.Second)
-		_, err = l.Take(agentOf("a"), tool, nil)
+		_, err = l.Take(context.Background(), agentOf("a"), tool, nil)
 		must(t, err)
 	})
 }
@@ -157,33 +158,33 @@ func TestConcurrency(t *testing.T) {
 	plain, bounded := toolOf("x.plain", nil), toolOf("x.bounded", &toolkeep.RateLimitSpec{MaxConcurrent: 2})
 	var calls []*Slots
 	for range 4 {
-		s, err := l.Take(p, plain, nil)
+		s, err := l.Take(context.Background(), p, plain, nil)
 		must(t, err)
 		calls = append(calls, s)
 	}
-	_, err := l.Take(p, plain, nil)
+	_, err := l.Take(context.Background(), p, plain, nil)
 	refusal(t, err, toolkeep.ConcurrencyLimitExceeded, TypeAgent)
 
 	// A child call uses its root's slot but needs one of the tool.
 	for i := range 2 {
-		s, err := l.Take(p, bounded, calls[i])
+		s, err := l.Take(context.Background(), p, bounded, calls[i])
 		must(t, err)
 		calls = append(calls, s)
 	}
-	_, err = l.Take(p, bounded, calls[2])
+	_, err = l.Take(context.Background(), p, bounded, calls[2])
 	refusal(t, err, toolkeep.ConcurrencyLimitExceeded, TypeTool)
-	_, err = l.Take(agentOf("b"), bounded, nil)
+	_, err = l.Take(context.Background(), agentOf("b"), bounded, nil)
 	refusal(t, err, toolkeep.ConcurrencyLimitExceeded, TypeTool)
 
 	for range 3 { // releasing again is harmless
 		calls[0].Release()
 	}
-	_, err = l.Take(p, plain, nil)
+	_, err = l.Take(context.Background(), p, plain, nil)
 	must(t, err)
-	_, err = l.Take(p, plain, nil)
+	_, err = l.Take(context.Background(), p, plain, nil)
 	refusal(t, err, toolkeep.ConcurrencyLimitExceeded, TypeAgent)
 	calls[4].Release()
-	_, err = l.Take(agentOf("b"), bounded, nil)
+	_, err = l.Take(context.Background(), agentOf("b"), bounded, nil)
 	must(t, err)
 }
 
@@ -191,8 +192,8 @@ func TestUnlimited(t *testing.T) {
 	l := New(Config{PerAgentRPM: -1, PerToolRPM: -1, GlobalRPM: -1, Concurrent: -1})
 	p, tool := agentOf("a"), toolOf("x.y", nil)
 	for range 1000 {
-		must(t, l.TakeRequest(p))
-		r, err := l.Take(p, tool, nil)
+		must(t, l.TakeRequest(context.Background(), p))
+		r, err := l.Take(context.Background(), p, tool, nil)
 		must(t, err)
 		if r == nil {
 			t.Fatal("no slots")
@@ -218,7 +219,7 @@ func TestStatus(t *testing.T) {
 	}
 	check(60, 0)
 	for range 10 {
-		must(t, l.TakeRequest(p))
+		must(t, l.TakeRequest(context.Background(), p))
 	}
 	check(50, 10*time.Second)
 	c.pass(2500 * time.Millisecond)
@@ -227,76 +228,13 @@ func TestStatus(t *testing.T) {
 	check(60, 0)
 }
 
-func TestAlgorithms(t *testing.T) {
-	second := time.Second
-	for _, tc := range []struct {
-		spec toolkeep.RateLimitSpec
-		// Each step lets time pass, admits some calls, then rejects one with a
-		// RetryAfter of wait.
-		steps []struct {
-			pass  time.Duration
-			admit int
-			wait  time.Duration
-		}
-	}{
-		{toolkeep.RateLimitSpec{PerMinute: 6}, []struct {
-			pass  time.Duration
-			admit int
-			wait  time.Duration
-		}{{0, 6, 10 * second}, {10 * second, 1, 10 * second}, {25 * second, 2, 5 * second}, {time.Hour, 6, 10 * second}}},
-		{toolkeep.RateLimitSpec{Algorithm: "leaky_bucket", PerMinute: 6}, []struct {
-			pass  time.Duration
-			admit int
-			wait  time.Duration
-		}{{0, 1, 10 * second}, {9 * second, 0, second}, {time.Hour, 1, 10 * second}}},
-		{toolkeep.RateLimitSpec{Algorithm: "leaky_bucket", PerMinute: 6, Burst: 3}, []struct {
-			pass  time.Duration
-			admit int
-			wait  time.Duration
-		}{{0, 3, 10 * second}}},
-		{toolkeep.RateLimitSpec{Algorithm: "fixed_window", PerMinute: 6}, []struct {
-			pass  time.Duration
-			admit int
-			wait  time.Duration
-		}{{0, 6, 60 * second}, {59 * second, 0, second}, {second, 6, 60 * second}, {time.Hour, 6, 60 * second}}},
-		{toolkeep.RateLimitSpec{Algorithm: "sliding_window", PerMinute: 6}, []struct {
-			pass  time.Duration
-			admit int
-			wait  time.Duration
-		}{{0, 4, 0}, {30 * second, 2, 31 * second}, {30 * second, 0, second}, {second, 4, 30 * second}, {30 * second, 2, 31 * second}, {time.Hour, 6, 61 * second}}},
-	} {
-		t.Run(fmt.Sprintf("%s %d", tc.spec.Algorithm, tc.spec.Burst), func(t *testing.T) {
-			var c clock
-			l := New(Config{PerToolRPM: -1, Concurrent: -1, Clock: c.Now})
-			tool := toolOf("x.y", &tc.spec)
-			for i, s := range tc.steps {
-				c.pass(s.pass)
-				for n := range s.admit {
-					must(t, l.Peek(agentOf("a"), tool, false))
-					if _, err := l.Take(agentOf(fmt.Sprint(n)), tool, nil); err != nil {
-						t.Fatalf("step %d: call %d refused: %v", i, n, err)
-					}
-				}
-				if s.wait == 0 {
-					continue
-				}
-				_, err := l.Take(agentOf("a"), tool, nil)
-				if e := refusal(t, err, toolkeep.RateLimitExceeded, TypeTool); e.RetryAfter != s.wait {
-					t.Fatalf("step %d: RetryAfter %v, want %v", i, e.RetryAfter, s.wait)
-				}
-				refusal(t, l.Peek(agentOf("b"), tool, false), toolkeep.RateLimitExceeded, TypeTool)
-			}
-		})
-	}
-}
-
 func TestVersionsShareTheToolsBucket(t *testing.T) {
 	l := New(Config{Clock: new(clock).Now})
 	one, two := toolOf("x.y", &toolkeep.RateLimitSpec{PerMinute: 1}), toolOf("x.y", &toolkeep.RateLimitSpec{PerMinute: 1})
 	two.Version = "1.1.0"
-	_, err := l.Take(agentOf("a"), one, nil)
+	_, err := l.Take(context.Background(), agentOf("a"), one, nil)
 	must(t, err)
-	_, err = l.Take(agentOf("a"), two, nil)
+	_, err = l.Take(context.Background(), agentOf("a"), two, nil)
 	refusal(t, err, toolkeep.RateLimitExceeded, TypeTool)
 }
 
@@ -329,7 +267,7 @@ func TestBucketsAreBounded(t *testing.T) {
 		var c clock
 		l := New(Config{buckets: 64 * 8, GlobalRPM: -1, Clock: c.Now})
 		for i := range 20_000 {
-			must(t, l.TakeRequest(agentOf(fmt.Sprint(i))))
+			must(t, l.TakeRequest(context.Background(), agentOf(fmt.Sprint(i))))
 			c.pass(10 * time.Millisecond)
 		}
 		if n := l.agents.size(); n > 64*8 {
@@ -341,12 +279,12 @@ func TestBucketsAreBounded(t *testing.T) {
 		l := New(Config{buckets: 64 * 16, GlobalRPM: -1, Clock: c.Now})
 		p := agentOf("victim")
 		for range 100 {
-			must(t, l.TakeRequest(p))
+			must(t, l.TakeRequest(context.Background(), p))
 		}
 		for i := range 20_000 {
-			must(t, l.TakeRequest(agentOf(fmt.Sprint(i))))
+			must(t, l.TakeRequest(context.Background(), agentOf(fmt.Sprint(i))))
 		}
-		refusal(t, l.TakeRequest(p), toolkeep.RateLimitExceeded, TypeAgent)
+		refusal(t, l.TakeRequest(context.Background(), p), toolkeep.RateLimitExceeded, TypeAgent)
 	})
 	t.Run("slots in use are never forgotten", func(t *testing.T) {
 		var c clock
@@ -355,7 +293,7 @@ func TestBucketsAreBounded(t *testing.T) {
 		holders := map[string]bool{}
 		for i := range 1000 {
 			name := fmt.Sprint(i)
-			if _, err := l.Take(agentOf(name), tool, nil); err == nil {
+			if _, err := l.Take(context.Background(), agentOf(name), tool, nil); err == nil {
 				holders[name] = true
 			} else {
 				refusal(t, err, toolkeep.RateLimitExceeded, TypeAgent)
@@ -365,7 +303,7 @@ func TestBucketsAreBounded(t *testing.T) {
 			t.Fatalf("%d holders", len(holders))
 		}
 		for name := range holders {
-			_, err := l.Take(agentOf(name), tool, nil)
+			_, err := l.Take(context.Background(), agentOf(name), tool, nil)
 			refusal(t, err, toolkeep.ConcurrencyLimitExceeded, TypeAgent)
 		}
 	})
@@ -377,11 +315,11 @@ func TestRealClock(t *testing.T) {
 		l := New(Config{PerAgentRPM: 60})
 		p := agentOf("a")
 		for range 60 {
-			must(t, l.TakeRequest(p))
+			must(t, l.TakeRequest(context.Background(), p))
 		}
-		e := refusal(t, l.TakeRequest(p), toolkeep.RateLimitExceeded, TypeAgent)
+		e := refusal(t, l.TakeRequest(context.Background(), p), toolkeep.RateLimitExceeded, TypeAgent)
 		<-time.After(e.RetryAfter)
-		must(t, l.TakeRequest(p))
+		must(t, l.TakeRequest(context.Background(), p))
 	})
 }
 
@@ -400,13 +338,13 @@ func TestHammer(t *testing.T) {
 			wg.Go(func() {
 				p := agentOf(fmt.Sprint(i))
 				for range rounds {
-					_ = l.PeekRequest(p)
-					if l.TakeRequest(p) == nil {
+					_ = l.PeekRequest(context.Background(), p)
+					if l.TakeRequest(context.Background(), p) == nil {
 						requests.Add(1)
 					}
 					l.Status(p)
-					_ = l.Peek(p, tool, false)
-					slots, err := l.Take(p, tool, nil)
+					_ = l.Peek(context.Background(), p, tool, false)
+					slots, err := l.Take(context.Background(), p, tool, nil)
 					if err != nil {
 						continue
 					}
@@ -440,7 +378,7 @@ func TestHammer(t *testing.T) {
 	c.pass(time.Hour)
 	for i := range agents { // all slots were released
 		for range 3 {
-			_, err := l.Take(agentOf(fmt.Sprint(i)), toolOf("x.z", nil), nil)
+			_, err := l.Take(context.Background(), agentOf(fmt.Sprint(i)), toolOf("x.z", nil), nil)
 			must(t, err)
 		}
 	}
@@ -451,7 +389,7 @@ func BenchmarkTakeRequest(b *testing.B) {
 	l := New(Config{PerAgentRPM: maxCount, GlobalRPM: maxCount})
 	p := agentOf("a")
 	for b.Loop() {
-		if err := l.TakeRequest(p); err != nil {
+		if err := l.TakeRequest(context.Background(), p); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -462,7 +400,7 @@ func BenchmarkTake(b *testing.B) {
 	l := New(Config{PerToolRPM: maxCount})
 	p, tool := agentOf("a"), toolOf("x.y", &toolkeep.RateLimitSpec{PerMinute: maxCount, MaxConcurrent: 10})
 	for b.Loop() {
-		slots, err := l.Take(p, tool, nil)
+		slots, err := l.Take(context.Background(), p, tool, nil)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -89,7 +89,7 @@ func TestLimitsOfAllNodes(t *testing.T) {
 	const off = -1
 	p := agentOf("a")
 	take := func(tool *toolkeep.Tool) func(l *Limits) error {
-		return func(l *Limits) error { _, err := l.Take(p, tool, nil); return err }
+		return func(l *Limits) error { _, err := l.Take(context.Background(), p, tool, nil); return err }
 	}
 	type limited struct {
 		config Config
@@ -97,8 +97,8 @@ func TestLimitsOfAllNodes(t *testing.T) {
 		take   func(l *Limits) error
 	}
 	cases := map[string]limited{
-		"agent":       {Config{PerAgentRPM: 101, GlobalRPM: off}, 101, func(l *Limits) error { return l.TakeRequest(p) }},
-		"global":      {Config{PerAgentRPM: off, GlobalRPM: 101}, 101, func(l *Limits) error { return l.TakeRequest(p) }},
+		"agent":       {Config{PerAgentRPM: 101, GlobalRPM: off}, 101, func(l *Limits) error { return l.TakeRequest(context.Background(), p) }},
+		"global":      {Config{PerAgentRPM: off, GlobalRPM: 101}, 101, func(l *Limits) error { return l.TakeRequest(context.Background(), p) }},
 		"pair":        {Config{PerToolRPM: 11, Concurrent: off}, 11, take(toolOf("x.y", nil))},
 		"burst":       {Config{PerToolRPM: 110, Burst: 11, Concurrent: off}, 11, take(toolOf("x.y", nil))},
 		"agent slots": {Config{PerToolRPM: off, Concurrent: 5}, 5, take(toolOf("x.y", nil))},
@@ -151,7 +151,7 @@ func TestNodesComeAndGo(t *testing.T) {
 					l.SetNodes(rng.IntN(nodes), nodes)
 					share, _ := l.Share(burstOf(spec))
 					for range rng.IntN(30) {
-						_, err := l.Take(agentOf("a"), tool, nil)
+						_, err := l.Take(context.Background(), agentOf("a"), tool, nil)
 						if err == nil {
 							used += 1 / float64(share)
 							continue
@@ -182,7 +182,7 @@ func TestAgentsBucketAsNodesComeAndGo(t *testing.T) {
 	l := New(Config{Clock: new(clock).Now})
 	p := agentOf("a")
 	for range 80 {
-		must(t, l.TakeRequest(p))
+		must(t, l.TakeRequest(context.Background(), p))
 	}
 	for _, s := range []struct{ rank, nodes, limit, left int }{{0, 1, 100, 20}, {1, 2, 50, 10}, {0, 4, 25, 5}, {0, 100, 1, 0}, {0, 2, 50, 10}, {0, 1, 100, 20}} {
 		l.SetNodes(s.rank, s.nodes)
@@ -200,19 +200,19 @@ func TestCallsRunAsNodesCome(t *testing.T) {
 		p, tool := agentOf("a"), toolOf("x.y", &toolkeep.RateLimitSpec{MaxConcurrent: 4})
 		var calls []*Slots
 		for range 4 {
-			s, err := l.Take(p, tool, nil)
+			s, err := l.Take(context.Background(), p, tool, nil)
 			must(t, err)
 			calls = append(calls, s)
 		}
 		l.SetNodes(0, 2)
 		calls[0].Release()
 		calls[1].Release()
-		_, err := l.Take(p, tool, nil)
+		_, err := l.Take(context.Background(), p, tool, nil)
 		refusal(t, err, toolkeep.ConcurrencyLimitExceeded, TypeAgent)
-		_, err = l.Take(agentOf("b"), tool, nil)
+		_, err = l.Take(context.Background(), agentOf("b"), tool, nil)
 		refusal(t, err, toolkeep.ConcurrencyLimitExceeded, TypeTool)
 		calls[2].Pause()
-		other, err := l.Take(agentOf("b"), tool, nil)
+		other, err := l.Take(context.Background(), agentOf("b"), tool, nil)
 		must(t, err)
 		calls[2].Resume()
 		goesOn := make(chan struct{})
@@ -248,7 +248,7 @@ func TestRefusalsNameTheShare(t *testing.T) {
 		tool := toolOf("x.y", tc.spec)
 		l.SetNodes(2, 3)
 		for _, want := range []error{nil, toolkeep.ErrNotFound} {
-			_, err := l.Take(agentOf("a"), tool, nil)
+			_, err := l.Take(context.Background(), agentOf("a"), tool, nil)
 			if want == nil {
 				must(t, err)
 				continue
@@ -265,10 +265,10 @@ func TestRefusalsNameTheShare(t *testing.T) {
 		}
 		l = New(tc.config)
 		for range 4 {
-			_, err := l.Take(agentOf("a"), tool, nil)
+			_, err := l.Take(context.Background(), agentOf("a"), tool, nil)
 			must(t, err)
 		}
-		_, err := l.Take(agentOf("a"), tool, nil)
+		_, err := l.Take(context.Background(), agentOf("a"), tool, nil)
 		if e := toolkeep.AsError(err); e.Details["nodes"] != nil || strings.Contains(e.Message, "node") {
 			t.Errorf("%s: a node alone tells of nodes: %v %s", name, e.Details, e.Message)
 		}

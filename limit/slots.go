@@ -47,6 +47,10 @@ type Slots struct {
 
 	mu    sync.Mutex // locked before the shards of the buckets
 	stage stage
+	// hold is what the call has in the Counter, or lacks there for now; nil without one.
+	hold   *hold
+	shared *shared
+	lacks  bool
 }
 
 // Release gives the slots back when the call ends. Whatever is called after it has no effect.
@@ -64,6 +68,7 @@ func (s *Slots) Resume() { s.move(waiting, paused) }
 // wait for the same slots, the first is served first.
 func (s *Slots) Await(ctx context.Context) {
 	if !s.awaits() {
+		s.resume(ctx)
 		return
 	}
 	w := &waiter{slots: s, served: make(chan struct{})}
@@ -74,6 +79,7 @@ func (s *Slots) Await(ctx context.Context) {
 	q.serve()
 	select {
 	case <-w.served:
+		s.resume(ctx)
 	case <-ctx.Done():
 		q.mu.Lock()
 		defer q.mu.Unlock()
@@ -112,6 +118,10 @@ func (s *Slots) move(to stage, from ...stage) {
 func (s *Slots) set(to stage) (serve bool) {
 	was := s.stage
 	s.stage = to
+	if s.hold != nil && to != running && was == running {
+		s.lacks = true
+		s.shared.drops(s.hold)
+	}
 	if s.agent != nil {
 		shard := s.limits.agents.lock(s.agentKey)
 		s.agent.move(was, to)
@@ -134,7 +144,7 @@ func (s *Slots) free() bool {
 	}
 	shard := s.limits.tools.lock(s.toolKey)
 	defer shard.mu.Unlock()
-	return int(s.tool.counts[running]) < s.limits.shares.Load().of(s.most)
+	return int(s.tool.counts[running]) < s.limits.present().of(s.most)
 }
 
 // take takes the slots of the call and of those above it that wait for theirs: all or
