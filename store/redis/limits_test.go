@@ -1,0 +1,316 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/limit"
+	"github.com/toolkeep/toolkeep/limit/limittest"
+	"github.com/toolkeep/toolkeep/store/redis/redistest"
+)
+
+// wait is longer than the default: a busy machine is no Redis that fails.
+const wait = time.Second
+
+// nodes returns limits that one Redis counts, each with connections of its own.
+func nodes(t *testing.T, url, prefix string, n int, c limit.Config) []*limit.Limits {
+	t.Helper()
+	all := make([]*limit.Limits, n)
+	for i := range all {
+		all[i] = limit.New(c)
+		all[i].SetNodes(i, n)
+		client, err := New(Config{URL: url, Prefix: prefix})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[i].UseCounter(client.Limits(), wait, slog.New(slog.DiscardHandler))
+		t.Cleanup(func() {
+			if err := all[i].Health(t.Context()); err != nil { // it would have counted by itself
+				t.Error(err)
+			}
+			all[i].StopCounter()
+			all[i].StopCounter()
+			if err := client.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	return all
+}
+
+// TestLimits runs the suite of limits on both servers; time passes only in process.
+func TestLimits(t *testing.T) {
+	var runs atomic.Int64
+	prefix := func() string { return "t" + time.Duration(runs.Add(1)).String() + ":" }
+	t.Run("in process", func(t *testing.T) {
+		s := miniredis.RunT(t)
+		now := time.Unix(1_800_000_000, 0)
+		s.SetTime(now)
+		var passed atomic.Int64
+		pass := func(_ *testing.T, d time.Duration) {
+			passed.Add(int64(d))
+			now = now.Add(d)
+			s.SetTime(now)
+			s.FastForward(d)
+		}
+		limittest.Run(t, limittest.Harness{
+			Grain: 2 * time.Microsecond,
+			Pass:  pass,
+			New: func(t *testing.T, n int, c limit.Config) []*limit.Limits {
+				pass(t, now.Truncate(time.Minute).Add(time.Minute).Sub(now)) // windows of minutes begin
+				c.Clock = func() time.Time { return time.Unix(0, passed.Load()) }
+				return nodes(t, "redis://"+s.Addr(), prefix(), n, c)
+			},
+		})
+	})
+	t.Run("real", func(t *testing.T) {
+		s := redistest.Start(t)
+		limittest.Run(t, limittest.Harness{Grain: 2 * time.Microsecond, New: func(t *testing.T, n int, c limit.Config) []*limit.Limits {
+			return nodes(t, s.URL(), prefix(), n, c)
+		}})
+	})
+}
+
+// TestSlotsOfADeadNode: slots that nobody renews come free after their life.
+func TestSlotsOfADeadNode(t *testing.T) {
+	s := redistest.Start(t)
+	counter := open(t, Config{URL: s.URL()}).Limits()
+	tool := limittest.Tool("x.y", &toolkeep.RateLimitSpec{MaxConcurrent: 1})
+	c := limit.Config{PerToolRPM: -1}
+	two := nodes(t, s.URL(), "", 2, c)
+	held, err := two[0].Take(t.Context(), limittest.Agent("a"), tool, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = two[1].Take(t.Context(), limittest.Agent("b"), tool, nil)
+	limittest.Refused(t, err, toolkeep.ConcurrencyLimitExceeded, limit.TypeTool)
+	raw := s.Client(t)
+	keys, err := raw.Keys(t.Context(), "*slots*").Result()
+	if err != nil || len(keys) != 2 {
+		t.Fatalf("keys %q %v", keys, err)
+	}
+	for _, key := range keys {
+		if ttl := raw.PTTL(t.Context(), key).Val(); ttl <= 0 || ttl > limit.SlotLife+time.Second {
+			t.Errorf("%s lives %s", key, ttl)
+		}
+		// As if the time had come, without waiting for it.
+		for _, id := range raw.ZRange(t.Context(), key, 0, -1).Val() {
+			raw.ZIncrBy(t.Context(), key, -float64(limit.SlotLife.Microseconds()), id)
+		}
+	}
+	other, err := two[1].Take(t.Context(), limittest.Agent("b"), tool, nil)
+	if err != nil {
+		t.Fatalf("the slot of a dead node is not free: %v", err)
+	}
+	held.Release()
+	other.Release()
+	if err := counter.Renew(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLimitsWithoutRedis: while Redis is away each node admits its share, and says that; a Redis that comes back
+// without its state gets the slots that are held anew.
+func TestLimitsWithoutRedis(t *testing.T) {
+	for name, away := range map[string]struct {
+		gone, back func(*redistest.Server, testing.TB)
+	}{
+		"killed": {(*redistest.Server).Down, (*redistest.Server).Up},
+		"frozen": {(*redistest.Server).Freeze, (*redistest.Server).Thaw},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := redistest.Start(t)
+			two := nodes(t, s.URL(), "", 2, limit.Config{PerAgentRPM: 100, PerToolRPM: -1, Concurrent: 4})
+			p, plain := limittest.Agent("a"), limittest.Tool("x.plain", nil)
+			ctx := t.Context()
+			var held []*limit.Slots
+			for range 2 {
+				slots, err := two[0].Take(ctx, p, plain, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				held = append(held, slots)
+			}
+			for range 40 {
+				if err := two[0].TakeRequest(ctx, p); err != nil {
+					t.Fatal(err)
+				}
+			}
+			away.gone(s, t)
+			if err := two[0].TakeRequest(ctx, p); err != nil {
+				t.Fatalf("a request is refused while Redis is away: %v", err)
+			}
+			if err := two[0].Health(ctx); err == nil {
+				t.Error("health does not say that Redis does not count")
+			}
+			// Of 60 that are left to both this node has 30, of which one was taken.
+			if most, left, _ := two[0].Status(p); most != 50 || left < 28 || left > 31 {
+				t.Errorf("%d of %d requests are left", left, most)
+			}
+			_, err := two[0].Take(ctx, p, plain, nil)
+			e := limittest.Refused(t, err, toolkeep.ConcurrencyLimitExceeded, limit.TypeAgent)
+			if e.Details["share_concurrent"] != 2 || e.Details["nodes"] != 2 {
+				t.Errorf("%v", e.Details)
+			}
+			away.back(s, t)
+			for two[0].Health(ctx) != nil {
+				time.Sleep(10 * time.Millisecond) // it looks once a second
+			}
+			for range 2 { // two more on the other node, as both hold four together
+				for {
+					slots, err := two[1].Take(ctx, p, plain, nil)
+					if err == nil {
+						held = append(held, slots)
+						break
+					}
+					if two[1].Health(ctx) == nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			_, err = two[1].Take(ctx, p, plain, nil)
+			if e := limittest.Refused(t, err, toolkeep.ConcurrencyLimitExceeded, limit.TypeAgent); e.Details["nodes"] != nil {
+				t.Errorf("a limit that Redis counts names shares: %v", e.Details)
+			}
+			for _, slots := range held {
+				slots.Release()
+			}
+		})
+	}
+}
+
+// TestCallersEndIsNoFailure: a caller that hangs up says nothing about Redis.
+func TestCallersEndIsNoFailure(t *testing.T) {
+	s := redistest.Start(t)
+	l := nodes(t, s.URL(), "", 1, limit.Config{})[0]
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_ = l.TakeRequest(ctx, limittest.Agent("a"))
+	if err := l.Health(t.Context()); err != nil || !errors.Is(ctx.Err(), context.Canceled) {
+		t.Error(err)
+	}
+}
+
+// TestLimitsOfARestrictedUser: the commands that docs/caches.md names suffice.
+func TestLimitsOfARestrictedUser(t *testing.T) {
+	s := redistest.Start(t)
+	doc, err := os.ReadFile("../../docs/caches.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules := []any{"ACL", "SETUSER", "default", "resetkeys", "-@all", "~toolkeep:*"}
+	for _, word := range strings.FieldsFunc(string(doc), func(r rune) bool { return strings.ContainsRune(" `\n,.", r) }) {
+		if strings.HasPrefix(word, "+") {
+			rules = append(rules, word)
+		}
+	}
+	if err := s.Client(t).Do(t.Context(), rules...).Err(); err != nil || len(rules) < 20 {
+		t.Fatal(rules, err)
+	}
+	for _, algorithm := range []string{"token_bucket", "fixed_window", "sliding_window"} {
+		l := nodes(t, s.URL(), "", 1, limit.Config{PerToolRPM: 2})[0]
+		tool := limittest.Tool("x."+algorithm, &toolkeep.RateLimitSpec{Algorithm: algorithm, PerMinute: 1, MaxConcurrent: 1})
+		slots, err := l.Take(t.Context(), limittest.Agent("a"), tool, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		slots.Release()
+		_, err = l.Take(t.Context(), limittest.Agent("a"), tool, nil)
+		limittest.Refused(t, err, toolkeep.RateLimitExceeded, limit.TypeTool)
+	}
+}
+
+func BenchmarkLimits(b *testing.B) {
+	s := redistest.Start(b)
+	for _, shared := range []bool{false, true} {
+		name := map[bool]string{false: "in process", true: "Redis"}[shared]
+		b.Run(name, func(b *testing.B) {
+			l := limit.New(limit.Config{PerAgentRPM: 1e8, PerToolRPM: 1e8, GlobalRPM: 1e8, Concurrent: 1000})
+			if shared {
+				client, err := New(Config{URL: s.URL()})
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer client.Close()
+				l.UseCounter(client.Limits(), 0, slog.New(slog.DiscardHandler))
+				defer l.StopCounter()
+			}
+			p, tool := limittest.Agent("a"), limittest.Tool("x.y", &toolkeep.RateLimitSpec{PerMinute: 1e8, MaxConcurrent: 1000})
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := l.TakeRequest(b.Context(), p); err != nil {
+					b.Fatal(err)
+				}
+				slots, err := l.Take(b.Context(), p, tool, nil)
+				if err != nil {
+					b.Fatal(err)
+				}
+				slots.Release()
+			}
+		})
+	}
+}
+
+// TestPausesOnNodes: a call that waits for its caller gives its slots to other nodes, and goes on only when these
+// have one for it; an agent's slot it gets at once. Slots that are held are renewed.
+func TestPausesOnNodes(t *testing.T) {
+	s := redistest.Start(t)
+	two := nodes(t, s.URL(), "", 2, limit.Config{PerToolRPM: -1, Concurrent: 1})
+	tool, ctx := limittest.Tool("x.y", &toolkeep.RateLimitSpec{MaxConcurrent: 1}), t.Context()
+	take := func(node int, agent string) (*limit.Slots, error) {
+		return two[node].Take(ctx, limittest.Agent(agent), tool, nil)
+	}
+	first, err := take(0, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first.Pause()
+	var other *limit.Slots
+	for other == nil { // the pause is told without being waited for
+		if other, err = take(1, "a"); err != nil {
+			limittest.Refused(t, err, toolkeep.ConcurrencyLimitExceeded, limit.TypeAgent)
+		}
+	}
+	first.Resume()
+	goesOn := make(chan struct{})
+	go func() { first.Await(ctx); close(goesOn) }()
+	for range 5 {
+		_, err = take(0, "b")
+		limittest.Refused(t, err, toolkeep.ConcurrencyLimitExceeded, limit.TypeTool)
+	}
+	select {
+	case <-goesOn:
+		t.Error("the call goes on while another node has the slot")
+	default:
+	}
+	other.Release()
+	<-goesOn
+	_, err = take(1, "b")
+	limittest.Refused(t, err, toolkeep.ConcurrencyLimitExceeded, limit.TypeTool)
+	first.Release()
+	for {
+		if last, err := take(1, "b"); err == nil {
+			last.Release()
+			break
+		}
+	}
+	raw := s.Client(t)
+	for {
+		left := int64(0)
+		for _, key := range raw.Keys(ctx, "*slots*").Val() {
+			left += raw.ZCard(ctx, key).Val()
+		}
+		if left == 0 {
+			break
+		}
+	}
+}
