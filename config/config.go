@@ -177,7 +177,9 @@ type Limits struct {
 	AgentToolPerMinute int `key:"limits.agent_tool_per_minute" env:"L03_RATE_LIMITER_PER_TOOL_RPM" default:"10" development:"1000" min:"-1" max:"100000000" help:"calls of one agent on one tool a minute, on all nodes together; -1 is no limit, 0 the default"`
 	GlobalPerMinute    int `key:"limits.global_per_minute" env:"L03_RATE_LIMITER_GLOBAL_RPM" default:"10000" development:"1000000" min:"-1" max:"100000000" help:"requests of all agents a minute, on all nodes together; -1 is no limit, 0 the default"`
 	Burst              int `key:"limits.burst" default:"0" max:"100000000" help:"how many of them may come at once: requests of an agent, calls of an agent on a tool, and calls of a tool whose rate_limit is a token bucket without burst; at most those of a minute, which 0 is too"`
-	AgentConcurrent    int `key:"limits.agent_concurrent" default:"4" development:"64" min:"-1" max:"100000" help:"calls of one agent at once, on all nodes together; -1 is no limit, 0 the default"`
+	// Shared has Redis count for all nodes.
+	Shared          bool `key:"limits.shared" default:"true" help:"where nodes share PostgreSQL and redis.url is set, Redis counts the limits of all of them, with one question for a request and one for a call; else, and while Redis does not answer, each node admits its share"`
+	AgentConcurrent int  `key:"limits.agent_concurrent" default:"4" development:"64" min:"-1" max:"100000" help:"calls of one agent at once, on all nodes together; -1 is no limit, 0 the default"`
 }
 
 // Calls configures calls, mainly waiting ones.

@@ -90,7 +90,7 @@ func TestDefaults(t *testing.T) {
 		Access:  Access{Mode: "rbac", AgentFailures: 10, AgentBlock: 5 * time.Minute, AddressFailures: 100, AddressBlock: 15 * time.Minute, FailureAlarm: 10_000},
 		OAuth:   OAuth{SubjectClaim: "sub", TenantClaim: "tenant"},
 		Log:     Log{Level: slog.LevelInfo, Format: "json", Buffer: 1 << 20},
-		Limits:  Limits{AgentPerMinute: 10_000, AgentToolPerMinute: 1000, GlobalPerMinute: 1_000_000, AgentConcurrent: 64},
+		Limits:  Limits{AgentPerMinute: 10_000, AgentToolPerMinute: 1000, GlobalPerMinute: 1_000_000, Shared: true, AgentConcurrent: 64},
 		Calls:   Calls{SyncLimit: 30 * time.Second, WaitLimit: 24 * time.Hour, ResultLifetime: 24 * time.Hour, Workers: 8, Poll: 100 * time.Millisecond, Lease: 10 * time.Second, RecordWait: 50 * time.Millisecond, MaxResult: 100_000_000},
 		Tools:   Tools{Timeout: 30 * time.Second, Strict: true, CoerceTo: []string{"number", "integer", "boolean"}, Retry: ToolRetry{MaxAttempts: 3, BaseDelay: time.Second, MaxDelay: 32 * time.Second, Jitter: "full"}},
 		Cache:   Cache{Enabled: true, TTL: 5 * time.Minute, Entries: 10_000, Bytes: 100 << 20},
@@ -116,8 +116,8 @@ func TestDefaults(t *testing.T) {
 // TestLimitsOnLoopback: the limits are the seed's where another machine can connect, and in every environment but
 // development. On loopback they leave room for an ordinary session of one agent.
 func TestLimitsOnLoopback(t *testing.T) {
-	seed := Limits{AgentPerMinute: 100, AgentToolPerMinute: 10, GlobalPerMinute: 10_000, AgentConcurrent: 4}
-	room := Limits{AgentPerMinute: 10_000, AgentToolPerMinute: 1000, GlobalPerMinute: 1_000_000, AgentConcurrent: 64}
+	seed := Limits{AgentPerMinute: 100, AgentToolPerMinute: 10, GlobalPerMinute: 10_000, Shared: true, AgentConcurrent: 4}
+	room := Limits{AgentPerMinute: 10_000, AgentToolPerMinute: 1000, GlobalPerMinute: 1_000_000, Shared: true, AgentConcurrent: 64}
 	open := map[string]string{"tls.cert": "c", "tls.key": "k", "access.method": "apikey"}
 	with := func(more ...string) map[string]string {
 		out := maps.Clone(open)
@@ -193,7 +193,7 @@ L03_RATE_LIMITER_PER_TOOL_RPM: 7
 	if c.HTTP.Addr != "127.0.0.1:1" || c.HTTP.MaxDepth != 20 || c.Data != "/srv/x" {
 		t.Errorf("%+v", c)
 	}
-	if want := (Limits{AgentPerMinute: 2, AgentToolPerMinute: 7, GlobalPerMinute: 3, AgentConcurrent: 64}); c.Limits != want {
+	if want := (Limits{AgentPerMinute: 2, AgentToolPerMinute: 7, GlobalPerMinute: 3, Shared: true, AgentConcurrent: 64}); c.Limits != want {
 		t.Errorf("limits %+v, want %+v", c.Limits, want)
 	}
 	if want := map[string]slog.Level{"store": slog.LevelWarn, "queue": slog.LevelError}; !maps.Equal(c.Log.Components, want) {
@@ -328,7 +328,7 @@ permission_checker:
   permission_cache: {enabled: true, ttl_seconds: 300, invalidation_channel: "policy:updates"}
 external_adapter:
   vault: {address: "https://vault:8200", auth_method: kubernetes, secret_path_prefix: secret/tools}
-  rate_limiting: {algorithm: token_bucket, default_requests_per_minute: 60, burst_size: 10}
+  rate_limiting: {algorithm: token_bucket, redis_connection_string: "redis://localhost:6379/2", default_requests_per_minute: 60, burst_size: 10}
   retry: {max_attempts: 4, base_delay_ms: 1001, max_delay_ms: 60000, jitter: equal, retryable_status_codes: [429, 500, 502, 503, 504]}
 circuit_breaker:
   notification_channel: "circuit:state:changes"
@@ -366,7 +366,7 @@ state_bridge:
 func TestSchemasOfTheDocument(t *testing.T) {
 	c := load(t, Sources{File: file(t, platformFile)})
 	if c.Limits.AgentPerMinute != 60 || c.Limits.AgentConcurrent != 5 || c.Catalog.KeepActive != 6 || c.Catalog.RemovalAfter != 91*24*time.Hour ||
-		c.Vault.Address != "https://vault:8200" || c.Vault.Auth != "kubernetes" || c.Vault.Prefix != "secret/tools" {
+		c.Vault.Address != "https://vault:8200" || c.Vault.Auth != "kubernetes" || c.Vault.Prefix != "secret/tools" || c.Redis.URL != "redis://localhost:6379/2" {
 		t.Errorf("%+v", c)
 	}
 	if s := c.Search; s.EmbeddingsURL != "http://localhost:11434/v1" || s.EmbeddingsModel != "mistral:7b" || s.EmbeddingsDimensions != 768 || s.Threshold != 0.7 {

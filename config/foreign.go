@@ -69,7 +69,7 @@ var foreignSettings = foreign([]setting{
 	{key: "external_adapter.vault.auth_method", means: "vault.auth"},
 	{key: "external_adapter.vault.secret_path_prefix", means: "vault.prefix"},
 	{key: "external_adapter.rate_limiting.algorithm", def: "token_bucket", quiet: true, needs: agentAlgorithms, refuse: only("token_bucket", "rate limiting of agents by %v is not in this build; use token_bucket here, and rate_limit.algorithm in the manifests of tools"), help: "only token_bucket, by which agents are limited; a tool's manifest names its own"},
-	{key: "external_adapter.rate_limiting.redis_connection_string", secret: true, needs: sharedLimits, refuse: redisOnly, help: redisHelp},
+	{key: "external_adapter.rate_limiting.redis_connection_string", secret: true, means: "redis.url"},
 	{key: "external_adapter.rate_limiting.default_requests_per_minute", kind: whole, means: "limits.agent_per_minute"},
 	{key: "external_adapter.rate_limiting.burst_size", kind: whole, means: "limits.burst"},
 	{key: "external_adapter.retry.max_attempts", kind: whole, means: "tools.retry.max_attempts"},
@@ -152,7 +152,6 @@ const (
 	policies         part = "attribute policies are not in this build"
 	remoteStore      part = "a remote data layer is not in this build"
 	sandboxes        part = "sandboxes are not in this build"
-	sharedLimits     part = "limits are kept in each process"
 	sharedResults    part = "results of tools are kept in each process"
 	supervision      part = "L08 supervision is not in this build"
 )
@@ -160,7 +159,7 @@ const (
 // daySeconds bounds what lives for a time (TTL), as everywhere.
 const daySeconds = int64(toolkeep.MaxCacheTTL / time.Second)
 
-const redisHelp = "refused unless empty: Redis is for results of searches alone (redis.url)"
+const redisHelp = "refused unless empty: Redis is for results of searches and for limits (redis.url)"
 
 // ollama makes the address of Ollama's OpenAI form of its base address.
 func ollama(v any) (any, string) {
@@ -291,7 +290,7 @@ func never(why string) func(any) string {
 	}
 }
 
-var redisOnly = never("Redis is for results of searches alone (redis.url), and this is kept in each process; leave the setting out")
+var redisOnly = never("Redis is for results of searches and for limits (redis.url), and this is kept in each process; leave the setting out")
 
 func among(choices ...string) func(any) string {
 	return func(v any) string {

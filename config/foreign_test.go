@@ -28,7 +28,6 @@ var signs = map[part][]sign{
 	policies:         {{"policy", ""}, {"access/policy", ""}, {"config", `choices:"rbac,`}},
 	remoteStore:      {{"store/remote", ""}, {"config", `key:"store.url`}},
 	sandboxes:        {{"sandbox", ""}, unhonoured("execution/sandbox"), {"config", `key:"sandbox`}},
-	sharedLimits:     {{"limit", "redis"}, {"node", "redis.Counter"}, {"node", "redis.Limits"}},
 	sharedResults:    {{"resultcache", "redis"}, {"node", "redis.Results"}},
 	supervision:      {{"supervise", ""}, {"supervision", ""}, {"config", `key:"supervision.`}},
 }

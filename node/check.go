@@ -39,18 +39,19 @@ func CheckSettings(ctx context.Context, c *config.Config) error {
 	}
 	check("/http/public_url", c.HTTP.CheckPublic())
 	check("/vault", c.Vault.Check(c.Data))
-	check("/redis", checkRedis(ctx, c.Redis))
+	check("/redis", checkRedis(ctx, c))
 	check("/search/vectors_dsn", c.CheckVectors())
 	return config.Refusal(faults)
 }
 
 // checkRedis is E3008 for what buildRedis and buildSearch would refuse.
-func checkRedis(ctx context.Context, c config.Redis) error {
+func checkRedis(ctx context.Context, all *config.Config) error {
+	c := all.Redis
 	switch {
 	case c.URL == "":
 		return nil
 	case c.Password != "": // which cannot be read here
 		return redis.Check(ctx, redisConfig(c))
 	}
-	return redis.Check(ctx, redisConfig(c), searchCache)
+	return redis.Check(ctx, redisConfig(c), redisUses(all)...)
 }

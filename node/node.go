@@ -196,6 +196,7 @@ func (n *Node) parts(opening context.Context) []part {
 		{"result cache", n.buildResults, func() { n.recall.Stop() }},
 		{"agreement", n.buildAgreement, nil},
 		{"telemetry", n.buildTelemetry, nil},
+		{"shared limits", n.shareLimits, func() { n.limits.StopCounter() }},
 		{"overlays", n.buildContexts, func() { n.contexts.Stop() }},
 		{"calls", n.buildPipeline, func() { n.pipeline.Stop() }},
 		{"faces", n.buildFaces, n.closeFaces},
@@ -368,7 +369,7 @@ func (n *Node) buildTelemetry(context.Context) (err error) {
 	n.health.Add(telemetry.Component{Name: "search", Check: n.index.Health})
 	n.health.Add(telemetry.Component{Name: "usage", Check: n.usage.Health})
 	if n.redis != nil {
-		n.health.Add(telemetry.Component{Name: "redis", Check: func(ctx context.Context) error { return n.redis.Health(ctx, searchCache) }})
+		n.health.Add(telemetry.Component{Name: "redis", Check: func(ctx context.Context) error { return n.redis.Health(ctx, redisUses(n.config)...) }})
 	}
 	if v := n.keeping.vault; v != nil { // tools without secrets of it go on without it
 		n.health.Add(telemetry.Component{Name: "secret_store", Check: v.Health})

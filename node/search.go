@@ -17,6 +17,7 @@ import (
 	"github.com/toolkeep/toolkeep/discover/usage"
 	"github.com/toolkeep/toolkeep/secret"
 	"github.com/toolkeep/toolkeep/store/redis"
+	"github.com/toolkeep/toolkeep/telemetry"
 )
 
 // buildUsage makes what learns from how tools are used.
@@ -140,6 +141,34 @@ func (n *Node) buildRedis(context.Context) (err error) {
 func redisConfig(c config.Redis) redis.Config {
 	return redis.Config{URL: c.URL, CAFile: c.CAFile, ServerName: c.ServerName, CertFile: c.ClientCert, KeyFile: c.ClientKey,
 		Prefix: c.Prefix, Conns: c.MaxConns, Timeout: c.Timeout}
+}
+
+// sharesLimits reports whether Redis counts the limits of all nodes.
+func sharesLimits(c *config.Config) bool {
+	return c.Redis.URL != "" && c.Store.DSN != "" && c.Limits.Shared
+}
+
+// redisUses are the names of what this node keeps in Redis.
+func redisUses(c *config.Config) []string {
+	if sharesLimits(c) {
+		return []string{searchCache, redis.LimitsName}
+	}
+	return []string{searchCache}
+}
+
+// shareLimits has Redis count the limits of all nodes.
+func (n *Node) shareLimits(ctx context.Context) error {
+	if !sharesLimits(n.config) {
+		return nil
+	}
+	if !secret.NeedsStore(n.config.Redis.Password) {
+		if err := n.redis.Elsewhere(ctx, redis.LimitsName); err != nil {
+			return err
+		}
+	}
+	n.limits.UseCounter(n.redis.Limits(), 0, n.logger("rate_limiter"))
+	n.health.Add(telemetry.Component{Name: "shared_limits", Check: n.limits.Health})
+	return nil
 }
 
 // searchCache is the name of the cache of searches in Redis.
