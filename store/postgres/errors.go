@@ -8,11 +8,15 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/toolkeep/toolkeep"
 )
 
 // PostgreSQL error codes that the writer handles.
 const (
-	uniqueViolation = "23505"
+	uniqueViolation  = "23505"
+	lockNotAvailable = "55P03"
+	undefinedTable   = "42P01"
 	// protocolViolation is what PgBouncer answers to a parameter that it does not know.
 	protocolViolation = "08P01"
 	divisionByZero    = "22012" // from a fenced writer, see fence
@@ -46,7 +50,7 @@ func Unreachable(err error) bool {
 // isLost reports whether the connection is lost or unusable: the server did not
 // respond, or is shutting down.
 func isLost(err error) bool {
-	if err == nil || isDamage(err) {
+	if err == nil || isDamage(err) || errors.Is(err, toolkeep.ErrNotFound) {
 		return false
 	}
 	switch c := code(err); {

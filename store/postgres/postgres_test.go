@@ -268,3 +268,26 @@ func TestStats(t *testing.T) {
 		t.Errorf("Health of a closed store: %v", err)
 	}
 }
+
+// TestNotFoundKeepsConnections: to find nothing is no reason to try again on new connections.
+func TestNotFoundKeepsConnections(t *testing.T) {
+	s := mustOpen(t, Config{DSN: pgtest.Start(t).NewDatabase(t), tendEvery: time.Hour, pollInterval: time.Hour})
+	for name, get := range map[string]func() error{
+		"Get": func() error {
+			_, err := s.Invocations().Get(t.Context(), toolkeep.CallRef{Tenant: "t", ID: "a"})
+			return err
+		},
+		"ByKey":    func() error { _, err := s.Invocations().ByKey(t.Context(), "t", "s", "k"); return err },
+		"Document": func() error { _, err := s.Document(t.Context(), "kind", "t", "a"); return err },
+	} {
+		before := s.pool.Stat()
+		for range 5 {
+			if err := get(); !errors.Is(err, toolkeep.ErrNotFound) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if after := s.pool.Stat(); after.NewConnsCount()-before.NewConnsCount() >= 5 || after.AcquireCount()-before.AcquireCount() >= 10 {
+			t.Errorf("5 of %s took %d connections, %d of them new", name, after.AcquireCount()-before.AcquireCount(), after.NewConnsCount()-before.NewConnsCount())
+		}
+	}
+}
