@@ -42,7 +42,7 @@ type ClaimCall struct{ Invocation *Invocation }
 
 // MoveCall replaces a call's row, except progress, cancel request and other owners'
 // leases. ErrStale if the stored state is not in From or, with Owner set, another owner
-// has the lease. FreeKey releases the idempotency key.
+// has the lease. FreeKey releases the invocation's idempotency key, if the call holds it.
 type MoveCall struct {
 	Invocation *Invocation
 	From       []CallState

@@ -17,8 +17,12 @@ import (
 const claimTries = 5
 
 func (g *group) claim(ctx context.Context, v *toolkeep.Invocation, data []byte) error {
+	query, args := g.claimOf(v, data)
 	for range claimTries {
-		n, err := g.exec(ctx, sqlClaim, claimArgs(v, data)...)
+		n, err := g.exec(ctx, query, args...)
+		if g.apart && code(err) == uniqueViolation { // outside a savepoint the group is tried again
+			return fmt.Errorf("claim %s: %w", v.ID, toolkeep.ErrIDTaken)
+		}
 		if err != nil || n != 0 {
 			return err
 		}
@@ -29,20 +33,26 @@ func (g *group) claim(ctx context.Context, v *toolkeep.Invocation, data []byte) 
 	return fmt.Errorf("claim %s: others take and free the key all the time: %w", v.ID, toolkeep.ErrKeyTaken)
 }
 
-func claimArgs(v *toolkeep.Invocation, data []byte) []any {
-	return []any{
+// claimOf returns the statement of a claim. It changes no row if the id or the key is taken.
+func (g *group) claimOf(v *toolkeep.Invocation, data []byte) (query string, args []any) {
+	in := g.on(v.Ref())
+	query, args = in.claim, []any{
 		text(v.Tenant), text(v.ID), text(v.Subject), text(v.ToolID), text(v.Session), text(v.Parent), string(v.State),
-		record.Nanos(v.CreatedAt), text(v.Key), text(string(v.Priority)), record.Nanos(v.Deadline), record.Nanos(v.ExpiresAt),
+		record.Nanos(v.CreatedAt), text(string(v.Priority)), record.Nanos(v.Deadline), record.Nanos(v.ExpiresAt),
 		record.Nanos(v.FetchedAt), text(v.LeaseOwner), record.Nanos(v.LeaseUntil), text(v.CancelBy), text(v.CancelWhy),
 		progressColumn(v.Progress), data, blobColumn(v.SealedArgs), blobColumn(v.Output),
 	}
+	if v.Key != "" {
+		query, args = in.claimKey, append(args, text(v.Key))
+	}
+	return query, args
 }
 
 // makeRoom finds out why a claim was refused. A key claimed more than 24 hours ago is
-// no longer valid and is removed from its row.
+// no longer valid and is removed.
 func (g *group) makeRoom(ctx context.Context, v *toolkeep.Invocation) error {
 	var one int
-	err := g.tx.QueryRow(ctx, sqlHasCall, text(v.Tenant), text(v.ID)).Scan(&one)
+	err := g.tx.QueryRow(ctx, g.on(v.Ref()).has, text(v.Tenant), text(v.ID)).Scan(&one)
 	if err == nil {
 		return fmt.Errorf("claim %s: %w", v.ID, toolkeep.ErrIDTaken)
 	}
@@ -61,13 +71,13 @@ func (g *group) makeRoom(ctx context.Context, v *toolkeep.Invocation) error {
 	if created > record.Nanos(g.at.Add(-record.KeyHolds)) {
 		return fmt.Errorf("claim %s: %w", v.ID, toolkeep.ErrKeyTaken)
 	}
-	_, err = g.exec(ctx, sqlFreeCall, text(v.Tenant), holder)
+	_, err = g.exec(ctx, sqlFreeKey, text(v.Tenant), text(v.Subject), text(v.Key), holder)
 	return err
 }
 
 func (g *group) move(ctx context.Context, c toolkeep.MoveCall, st *step) error {
 	v, args := st.Call, g.moveArgs(c, st)
-	n, err := g.exec(ctx, sqlMove, args...)
+	n, err := g.exec(ctx, g.on(v.Ref()).move, args...)
 	if err == nil && n == 0 {
 		n, err = g.rename(ctx, v, args)
 	}
@@ -77,8 +87,8 @@ func (g *group) move(ctx context.Context, c toolkeep.MoveCall, st *step) error {
 	if n == 0 {
 		return g.whyStale(ctx, v)
 	}
-	if c.FreeKey {
-		_, err = g.exec(ctx, sqlFreeCall, text(v.Tenant), text(v.ID))
+	if c.FreeKey && v.Key != "" {
+		_, err = g.exec(ctx, sqlFreeKey, text(v.Tenant), text(v.Subject), text(v.Key), text(v.ID))
 	}
 	return err
 }
@@ -106,14 +116,25 @@ func (g *group) moveArgs(c toolkeep.MoveCall, st *step) []any {
 	}
 }
 
-// rename moves a call whose rarely changing columns differ. The usual move does not
-// touch these columns, because each is in an index.
+// rename moves a call whose rarely changing columns differ, and the key that it holds. The usual
+// move does not touch these columns, because each is in an index.
 func (g *group) rename(ctx context.Context, v *toolkeep.Invocation, args []any) (n int64, err error) {
 	// The new subject may already hold the key; the conflict would abort the
 	// transaction.
 	err = pgx.BeginFunc(ctx, g.tx, func(inner pgx.Tx) error {
-		tag, err := inner.Exec(ctx, sqlRename, args[:10]...)
-		n = tag.RowsAffected()
+		var was string
+		err := inner.QueryRow(ctx, g.on(v.Ref()).subject, args[:2]...).Scan(&was)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		tag, err := inner.Exec(ctx, g.on(v.Ref()).rename, args[:10]...)
+		if n = tag.RowsAffected(); err != nil || n == 0 || v.Key == "" {
+			return err
+		}
+		_, err = inner.Exec(ctx, sqlMoveKey, text(v.Subject), record.Nanos(v.CreatedAt), text(v.Tenant), was, text(v.Key), text(v.ID))
 		return err
 	})
 	if code(err) == uniqueViolation {
@@ -122,7 +143,7 @@ func (g *group) rename(ctx context.Context, v *toolkeep.Invocation, args []any) 
 	if err != nil || n == 0 {
 		return 0, err
 	}
-	return g.exec(ctx, sqlMove, args...)
+	return g.exec(ctx, g.on(v.Ref()).move, args...)
 }
 
 func (g *group) whyStale(ctx context.Context, v *toolkeep.Invocation) error {
@@ -139,7 +160,7 @@ func (g *group) whyStale(ctx context.Context, v *toolkeep.Invocation) error {
 // stateOf reads a call's state within the transaction.
 func (g *group) stateOf(ctx context.Context, ref toolkeep.CallRef) (toolkeep.CallState, error) {
 	var state string
-	err := g.tx.QueryRow(ctx, sqlState, text(ref.Tenant), text(ref.ID)).Scan(&state)
+	err := g.tx.QueryRow(ctx, g.on(ref).state, text(ref.Tenant), text(ref.ID)).Scan(&state)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return "", fmt.Errorf("call %s: %w", ref.ID, toolkeep.ErrNotFound)
 	}
@@ -150,7 +171,7 @@ func (g *group) stateOf(ctx context.Context, ref toolkeep.CallRef) (toolkeep.Cal
 func (g *group) renew(ctx context.Context, c toolkeep.RenewLeases) (changed bool, err error) {
 	b := &pgx.Batch{}
 	for _, ref := range c.Calls {
-		b.Queue(sqlRenew, record.Nanos(c.Until), text(ref.Tenant), text(ref.ID), text(c.Owner)).Exec(func(tag pgconn.CommandTag) error {
+		b.Queue(g.on(ref).renew, record.Nanos(c.Until), text(ref.Tenant), text(ref.ID), text(c.Owner)).Exec(func(tag pgconn.CommandTag) error {
 			changed = changed || tag.RowsAffected() != 0
 			return nil
 		})

@@ -58,6 +58,13 @@
 // The table invocations is written in the same transaction, so reads see every Apply that
 // has returned, on any node.
 //
+// # Partitions
+//
+// The tables invocations and events are partitioned by time: see partitions.go. Ids are UUIDs of version 7
+// in most cases, whose text has the order of time; whatever an id is, its row has a partition,
+// and (tenant, id) is unique in all of them. Idempotency keys are unique across partitions,
+// so they are rows of call_keys. writers has the number of each writer's newest entry.
+//
 // # Text
 //
 // PostgreSQL text cannot hold NUL or invalid UTF-8. Such strings are stored in an
@@ -65,7 +72,7 @@
 //
 // # Lock order
 //
-// Rows of calls, versions, keys and items in the order of the changes; then the row of
-// feed_head. Two groups that touch the same calls in opposite order deadlock;
+// Rows of calls (before each the one of its idempotency key), versions, keys and items in the order of
+// the changes; then the row of feed_head. Retention locks a partitioned table before its partitions. Two groups that touch the same calls in opposite order deadlock;
 // PostgreSQL aborts one of them and the writer retries it.
 package postgres

@@ -31,6 +31,8 @@ type group struct {
 	// careful runs every request inside a savepoint, after one of them broke the
 	// transaction.
 	careful bool
+	// apart is set while a request is inside a savepoint.
+	apart bool
 
 	tx      pgx.Tx
 	stamp   time.Time // at in the feed's format
@@ -238,7 +240,9 @@ func (g *group) isolated(ctx context.Context, r *request) (failed, broken error)
 		return nil, err
 	}
 	rows, entries, changed := len(g.rows), len(g.entries), g.changed
+	g.apart = true
 	failed = g.steps(ctx, r)
+	g.apart = false
 	if failed == nil {
 		_, broken = g.tx.Exec(ctx, "RELEASE SAVEPOINT one")
 		return nil, broken
@@ -303,7 +307,7 @@ type sender interface {
 func (g *group) finish(ctx context.Context, to sender, begun bool) error {
 	b := &pgx.Batch{}
 	var head, seen int64
-	b.Queue(sqlFence, text(g.w.name), g.w.number).QueryRow(func(row pgx.Row) error { return row.Scan(nil, &seen) })
+	b.Queue(sqlFence, text(g.w.name), g.w.number, g.last).QueryRow(func(row pgx.Row) error { return row.Scan(nil, &seen) })
 	g.queueCalls(b)
 	if n := len(g.rows); n != 0 {
 		b.Queue(sqlHead, n).QueryRow(func(row pgx.Row) error { return row.Scan(&head) })

@@ -33,7 +33,6 @@ const (
 
 // Query conditions; a partial index is used only if the query implies its condition.
 const (
-	byKeyWhere  = `tenant = $1 AND subject = $2 AND hold_key = $3 AND hold_key <> '' AND created > $4`
 	lapsedWhere = `state = 'running' AND lease_owner <> ''
 		AND (lease_until < $1 OR ($2::text <> '' AND lease_owner <> $2::text)) ORDER BY lease_until LIMIT $3`
 	overdueWhere = `deadline <> 0 AND state IN ('accepted', 'pending_approval', 'queued')
@@ -84,26 +83,47 @@ func (r invocations) some(ctx context.Context, rest string, args ...any) (list [
 	return list, err
 }
 
-func (r invocations) one(ctx context.Context, rest string, args ...any) (*toolkeep.Invocation, error) {
-	list, err := r.some(ctx, rest, args...)
-	if err != nil {
-		return nil, err
-	}
-	if len(list) == 0 {
-		return nil, toolkeep.ErrNotFound
-	}
-	return list[0], nil
-}
+const sqlGet = `SELECT ` + callColumns + ` FROM invocations WHERE tenant = $1 AND id = $2`
 
 // Get returns one call; ErrNotFound.
-func (r invocations) Get(ctx context.Context, ref toolkeep.CallRef) (*toolkeep.Invocation, error) {
-	return r.one(ctx, `tenant = $1 AND id = $2`, text(ref.Tenant), text(ref.ID))
+func (r invocations) Get(ctx context.Context, ref toolkeep.CallRef) (v *toolkeep.Invocation, err error) {
+	get := func(ctx context.Context) error {
+		rows, err := r.s.pool.Query(ctx, r.s.callsIn(ref.ID).get, text(ref.Tenant), text(ref.ID))
+		if err != nil {
+			return err
+		}
+		v, err = pgx.CollectExactlyOneRow(rows, scanCall)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return toolkeep.ErrNotFound
+		}
+		return err
+	}
+	if err = r.s.read(ctx, get); r.s.dropped(err) {
+		err = r.s.read(ctx, get)
+	}
+	return v, err
 }
+
+// sqlByKey finds the call that holds a key. A condition on its time would make the index of times
+// as good as the primary key, as long as there are few keys.
+const sqlByKey = `SELECT id, created FROM call_keys WHERE tenant = $1 AND subject = $2 AND key = $3`
 
 // ByKey returns the call that holds an idempotency key, up to 24 hours after its
 // creation; ErrNotFound.
 func (r invocations) ByKey(ctx context.Context, tenant, subject, key string) (*toolkeep.Invocation, error) {
-	return r.one(ctx, byKeyWhere, text(tenant), text(subject), text(key), record.Nanos(r.s.cfg.Clock().Add(-record.KeyHolds)))
+	var id string
+	var created int64
+	err := r.s.read(ctx, func(ctx context.Context) error {
+		err := r.s.pool.QueryRow(ctx, sqlByKey, text(tenant), text(subject), text(key)).Scan(&id, &created)
+		if errors.Is(err, pgx.ErrNoRows) || err == nil && created <= record.Nanos(r.s.cfg.Clock().Add(-record.KeyHolds)) {
+			return toolkeep.ErrNotFound
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return r.Get(ctx, toolkeep.CallRef{Tenant: tenant, ID: plainText(id)})
 }
 
 // troubleWhere is the condition of the index by state.
@@ -228,34 +248,51 @@ func (r invocations) Marks(ctx context.Context, calls []toolkeep.CallRef) (marks
 	if len(calls) > maxMarks {
 		return nil, fmt.Errorf("postgres: the marks of %d calls were asked for, at most %d are read at once", len(calls), maxMarks)
 	}
-	tenants, ids := make([]string, len(calls)), make([]string, len(calls))
-	for i, c := range calls {
-		tenants[i], ids[i] = text(c.Tenant), text(c.ID)
+	marks = map[toolkeep.CallRef]toolkeep.CallMark{}
+	if len(calls) == 0 {
+		return marks, nil
 	}
-	err = r.s.read(ctx, func(ctx context.Context) error {
-		marks = make(map[toolkeep.CallRef]toolkeep.CallMark, len(calls))
-		rows, err := r.s.pool.Query(ctx, `SELECT tenant, id, state, cancel_by, progress FROM invocations
-			JOIN unnest($1::text[], $2::text[]) AS asked (tenant, id) USING (tenant, id)`, tenants, ids)
-		if err != nil {
-			return err
-		}
-		var tenant, id, state, by string
-		var progress []byte
-		_, err = pgx.ForEachRow(rows, []any{&tenant, &id, &state, &by, &progress}, func() error {
-			p, err := record.DecodeProgress(progress)
-			if err != nil {
-				return damaged(fmt.Errorf("%w: progress of call %s", err, id))
+	read := func(ctx context.Context) error {
+		clear(marks)
+		asked := map[*oneCall]*[2][]string{} // tenants and ids
+		for _, c := range calls {
+			in := r.s.callsIn(c.ID)
+			if asked[in] == nil {
+				asked[in] = new([2][]string)
 			}
-			marks[toolkeep.CallRef{Tenant: plainText(tenant), ID: plainText(id)}] = toolkeep.CallMark{
-				State: toolkeep.CallState(state), CancelBy: plainText(by), Progress: p}
-			return nil
-		})
-		return err
-	})
+			asked[in][0], asked[in][1] = append(asked[in][0], text(c.Tenant)), append(asked[in][1], text(c.ID))
+		}
+		b := &pgx.Batch{}
+		for in, refs := range asked {
+			b.Queue(in.marks, refs[0], refs[1]).Query(func(rows pgx.Rows) error { return scanMarks(rows, marks) })
+		}
+		return r.s.pool.SendBatch(ctx, b).Close()
+	}
+	if err = r.s.read(ctx, read); r.s.dropped(err) {
+		err = r.s.read(ctx, read)
+	}
 	if err != nil {
 		return nil, err
 	}
 	return marks, nil
+}
+
+const sqlMarks = `SELECT tenant, id, state, cancel_by, progress
+	FROM invocations JOIN unnest($1::text[], $2::text[]) AS asked (tenant, id) USING (tenant, id)`
+
+func scanMarks(rows pgx.Rows, marks map[toolkeep.CallRef]toolkeep.CallMark) error {
+	var tenant, id, state, by string
+	var progress []byte
+	_, err := pgx.ForEachRow(rows, []any{&tenant, &id, &state, &by, &progress}, func() error {
+		p, err := record.DecodeProgress(progress)
+		if err != nil {
+			return damaged(fmt.Errorf("%w: progress of call %s", err, id))
+		}
+		marks[toolkeep.CallRef{Tenant: plainText(tenant), ID: plainText(id)}] = toolkeep.CallMark{
+			State: toolkeep.CallState(state), CancelBy: plainText(by), Progress: p}
+		return nil
+	})
+	return err
 }
 
 // CancelRequested returns the calls that have not ended, whose lease the owner has and whose

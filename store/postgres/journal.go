@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"math"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -24,13 +23,10 @@ const (
 	maxEntries = 1000
 
 	sqlNewWriter = `INSERT INTO writers (name, number, committed) VALUES ($1, 0, 0) RETURNING id`
-	// Writers with entries after a position: a look into two indexes for each. There are as
-	// many as runs of nodes whose entries are kept.
-	sqlBehind = `SELECT w.id, coalesce(p.seq, 0) FROM writers AS w
+	// Writers with entries after a position, and their newest: nothing is looked for in the partitions.
+	sqlBehind = `SELECT w.id, coalesce(p.seq, 0), w.entry FROM writers AS w
 		LEFT JOIN unnest($1::bigint[], $2::bigint[]) AS p (id, seq) ON p.id = w.id
-		WHERE EXISTS (SELECT FROM invocations WHERE writer = w.id AND entry > coalesce(p.seq, 0) AND entry IS NOT NULL)
-			OR EXISTS (SELECT FROM events WHERE writer = w.id AND entry > coalesce(p.seq, 0))
-		ORDER BY w.id`
+		WHERE w.entry > coalesce(p.seq, 0) ORDER BY w.id`
 	sqlReadCalls = `SELECT entry, tenant, id, data FROM invocations
 		WHERE writer = $1 AND entry > $2 AND entry <= $3 AND entry IS NOT NULL ORDER BY entry LIMIT $4`
 	sqlReadEvents = `SELECT entry, at, tenant, id, data FROM events
@@ -82,8 +78,7 @@ func (s *Store) ReadJournal(ctx context.Context, after toolkeep.JournalPosition,
 			return err
 		}
 		behind, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (b stretch, err error) {
-			b.to = math.MaxInt64
-			err = row.Scan(&b.writer, &b.from)
+			err = row.Scan(&b.writer, &b.from, &b.to)
 			return b, err
 		})
 		if from := after[feedWriter]; from < head {
@@ -104,12 +99,8 @@ func (s *Store) ReadJournal(ctx context.Context, after toolkeep.JournalPosition,
 			if err != nil {
 				return nil, nil, err
 			}
-			if more = read < b.to; !more && b.writer != feedWriter && len(part) > 0 {
-				read = part[len(part)-1].Seq // more may come
-			}
-			if read != math.MaxInt64 {
-				next[b.writer] = read
-			}
+			more = read < b.to
+			next[b.writer] = read
 			list, b.from = append(list, part...), read
 		}
 	}

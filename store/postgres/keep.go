@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -32,11 +33,13 @@ func (s *Store) tendLoop() {
 			if err != nil && !s.closed() {
 				s.cfg.Log.Warn("the writer's row could not be kept", "error", err)
 			}
-			if !s.cfg.Tends() {
-				continue
+			if s.cfg.Tends() {
+				if err := s.tend(s.life); err != nil && !s.closed() {
+					s.cfg.Log.Error("old records could not be removed", "error", err)
+				}
 			}
-			if err := s.tend(s.life); err != nil && !s.closed() {
-				s.cfg.Log.Error("old records could not be removed", "error", err)
+			if err := s.read(s.life, s.learnDirect); err != nil && !s.closed() {
+				s.cfg.Log.Warn("the partitions could not be read", "error", err)
 			}
 		}
 	}
@@ -46,17 +49,40 @@ func (s *Store) tendLoop() {
 // is at it.
 func (s *Store) tend(ctx context.Context) error {
 	now := s.cfg.Clock()
-	for _, pass := range []func(context.Context, pgx.Tx) (more bool, err error){
+	events, calls := now.Add(-s.cfg.EventKeep), now.Add(-s.cfg.InvocationKeep)
+	if err := s.makeAhead(ctx); err != nil {
+		return err
+	}
+	callParts, err := s.dropCalls(ctx, calls)
+	if err != nil {
+		return err
+	}
+	eventParts, err := s.dropEvents(ctx, events)
+	if err != nil {
+		return err
+	}
+	passes := []pass{
 		s.trimFeed("calls", 0, record.LastCallKind, now.Add(-s.cfg.FeedKeep)), // of programs before the journal
-		s.trimFeed("events", record.KindEvent, record.KindEvent, now.Add(-s.cfg.EventKeep)),
-		s.dropInvocations(now.Add(-s.cfg.InvocationKeep)),
-		forgetDocument(now.Add(-s.cfg.EventKeep)),
-		s.dropEvents(now.Add(-s.cfg.EventKeep)),
+		s.trimFeed("events", record.KindEvent, record.KindEvent, events),
+		remove("items", "dropped AND at < $1", record.Nanos(events)), // the remains of items
+		remove("call_keys", "created < $1", record.Nanos(now.Add(-record.KeyHolds))),
 		s.dropWriters,
-	} {
+	}
+	for _, name := range eventParts {
+		passes = append(passes, remove(name, "at < $1", record.Micros(events)))
+	}
+	for _, name := range callParts {
+		passes = append(passes, remove(name, "created < $1 AND"+ended, record.Nanos(calls)))
+	}
+	if s.cfg.InvocationKeep < record.KeyHolds {
+		passes = append(passes, remove("call_keys AS k",
+			"created < $1 AND NOT EXISTS (SELECT FROM invocations AS i WHERE i.tenant = k.tenant AND i.id = k.id)", record.Nanos(calls)))
+	}
+	for _, pass := range passes {
 		for more := true; more; {
 			var err error
-			if more, err = s.alone(ctx, pass); err != nil {
+			more, err = s.alone(ctx, pass)
+			if err != nil && code(err) != undefinedTable { // a partition that another node dropped
 				return err
 			}
 		}
@@ -64,8 +90,11 @@ func (s *Store) tend(ctx context.Context) error {
 	return nil
 }
 
+// pass is one transaction of a retention pass; more: another may find rows, too.
+type pass func(ctx context.Context, tx pgx.Tx) (more bool, err error)
+
 // alone runs one transaction of a pass, unless another node runs one.
-func (s *Store) alone(ctx context.Context, pass func(context.Context, pgx.Tx) (bool, error)) (more bool, err error) {
+func (s *Store) alone(ctx context.Context, pass pass) (more bool, err error) {
 	limited, cancel := context.WithTimeout(ctx, s.cfg.timeout)
 	defer cancel()
 	err = pgx.BeginFunc(limited, s.pool, func(tx pgx.Tx) error {
@@ -81,7 +110,7 @@ func (s *Store) alone(ctx context.Context, pass func(context.Context, pgx.Tx) (b
 
 // trimFeed removes rows of some kinds older than cutoff, from where the last pass
 // stopped. The newest feedKeepRows stay.
-func (s *Store) trimFeed(name string, low, high int64, cutoff time.Time) func(context.Context, pgx.Tx) (bool, error) {
+func (s *Store) trimFeed(name string, low, high int64, cutoff time.Time) pass {
 	name = "trimmed " + name
 	return func(ctx context.Context, tx pgx.Tx) (bool, error) {
 		var from, head int64
@@ -108,29 +137,11 @@ func (s *Store) trimFeed(name string, low, high int64, cutoff time.Time) func(co
 	}
 }
 
-// dropInvocations removes ended calls created before cutoff.
-func (s *Store) dropInvocations(cutoff time.Time) func(context.Context, pgx.Tx) (bool, error) {
+// remove deletes rows of a table in a condition with one argument.
+func remove(table, where string, arg int64) pass {
+	query := fmt.Sprintf(`DELETE FROM %s WHERE ctid = ANY(ARRAY(SELECT ctid FROM %[1]s WHERE %s LIMIT $2 FOR UPDATE SKIP LOCKED))`, table, where)
 	return func(ctx context.Context, tx pgx.Tx) (bool, error) {
-		tag, err := tx.Exec(ctx, `DELETE FROM invocations WHERE ctid = ANY(ARRAY(
-			SELECT ctid FROM invocations WHERE created < $1 AND`+ended+` LIMIT $2 FOR UPDATE SKIP LOCKED))`, record.Nanos(cutoff), tendRows)
-		return tag.RowsAffected() == tendRows, err
-	}
-}
-
-// forgetDocument removes the remains of items dropped before cutoff.
-func forgetDocument(cutoff time.Time) func(context.Context, pgx.Tx) (bool, error) {
-	return func(ctx context.Context, tx pgx.Tx) (bool, error) {
-		tag, err := tx.Exec(ctx, `DELETE FROM items WHERE ctid = ANY(ARRAY(
-			SELECT ctid FROM items WHERE dropped AND at < $1 LIMIT $2 FOR UPDATE SKIP LOCKED))`, record.Nanos(cutoff), tendRows)
-		return tag.RowsAffected() == tendRows, err
-	}
-}
-
-// dropEvents removes events older than cutoff.
-func (s *Store) dropEvents(cutoff time.Time) func(context.Context, pgx.Tx) (bool, error) {
-	return func(ctx context.Context, tx pgx.Tx) (bool, error) {
-		tag, err := tx.Exec(ctx, `DELETE FROM events WHERE ctid = ANY(ARRAY(
-			SELECT ctid FROM events WHERE at < $1 LIMIT $2 FOR UPDATE SKIP LOCKED))`, record.Micros(cutoff), tendRows)
+		tag, err := tx.Exec(ctx, query, arg, tendRows)
 		return tag.RowsAffected() == tendRows, err
 	}
 }

@@ -47,7 +47,7 @@ func TestMigratePacked(t *testing.T) {
 	if n := number(t, dsn, "SELECT count(*) FROM manifest_parts"); n != 2 { // one for each tenant
 		t.Errorf("%d parts", n)
 	}
-	if n := number(t, dsn, "SELECT version FROM toolkeep_floor"); n != packVersion {
+	if n := number(t, dsn, "SELECT version FROM toolkeep_floor"); n < packVersion {
 		t.Errorf("programs since schema version %d may read packed manifests", n)
 	}
 	mustMigrate(t, dsn, packVersion-1)

@@ -1,15 +1,17 @@
 package postgres
 
 import (
+	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/toolkeep/toolkeep/store/postgres/pgtest"
 )
 
-// TestPlans: a query that runs often uses its partial index. Only the choice of a scan, which
+// TestPlans: a query that runs often uses its index in each partition. Only the choice of a scan, which
 // is right for a table as small as that of a test, is ruled out.
 func TestPlans(t *testing.T) {
 	dsn := pgtest.Start(t).NewDatabase(t)
@@ -19,19 +21,46 @@ func TestPlans(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close(t.Context())
-	if _, err := conn.Exec(t.Context(), `SET enable_seqscan = off; SET enable_bitmapscan = off; SET plan_cache_mode = force_generic_plan;
-		PREPARE cancel AS SELECT tenant, id FROM invocations WHERE `+cancelWhere, pgx.QueryExecModeSimpleProtocol); err != nil {
+	for i := range 16 { // periods
+		at := time.Now().UTC().Truncate(day).AddDate(0, 0, 30+i)
+		if err := pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error {
+			return errors.Join(partedCalls.make(t.Context(), tx, at, at.Add(day)), partedEvents.make(t.Context(), tx, at, at.Add(day)))
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := conn.Exec(t.Context(), `SET enable_seqscan = off; SET enable_bitmapscan = off; SET plan_cache_mode = force_generic_plan`); err != nil {
 		t.Fatal(err)
 	}
-	rows, err := conn.Query(t.Context(), `EXPLAIN EXECUTE cancel ('n')`, pgx.QueryExecModeSimpleProtocol)
-	if err != nil {
-		t.Fatal(err)
-	}
-	plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		t.Fatal(err)
-	}
-	if text := strings.Join(plan, "\n"); !strings.Contains(text, "Index Scan using invocations_cancel") {
-		t.Error(text)
+	for _, c := range []struct{ name, query, args, index string }{
+		{"cancel", `SELECT tenant, id FROM invocations WHERE ` + cancelWhere, `'n'`, "lease_owner"},
+		{"lapsed", `SELECT id FROM invocations WHERE ` + lapsedWhere, `1, '', 10`, "lease_until"},
+		{"overdue", `SELECT id FROM invocations WHERE ` + overdueWhere, `1, 10`, "deadline"},
+		{"unfetched", `SELECT id FROM invocations WHERE ` + unfetchedWhere, `1, 10`, "expires"},
+		{"calls", sqlReadCalls, `1, 1, 9, 10`, "writer_entry"},
+		{"events", sqlReadEvents, `1, 1, 9, 10`, "pkey"},
+		{"call", sqlState, `'t', 'id'`, "pkey"},
+		{"move", sqlRenew, `1, 't', 'id', 'n'`, "pkey"},
+		{"key", sqlByKey, `'t', 's', 'k'`, "call_keys_pkey"},
+		{"first", oneCallIn("invocations_first").get, `'t', 'id'`, "invocations_first_pkey"},
+		{"high", oneCallIn("invocations_high").get, `'t', 'id'`, "invocations_high_pkey"},
+		{"period", oneCallIn(named("invocations", time.Now().AddDate(0, 0, 30))).get, `'t', 'id'`, "_pkey"},
+		{"claim", oneCallIn("invocations_first").claimKey, `'t', 'id', '', '', '', '', '', 1, '', 1, 1, 1, '', 1, '', '', '', '', '', '', 'k'`, "invocations_first_pkey"},
+	} {
+		if _, err := conn.Exec(t.Context(), `PREPARE `+c.name+` AS `+c.query, pgx.QueryExecModeSimpleProtocol); err != nil {
+			t.Fatal(c.name, err)
+		}
+		rows, err := conn.Query(t.Context(), `EXPLAIN EXECUTE `+c.name+` (`+c.args+`)`, pgx.QueryExecModeSimpleProtocol)
+		if err != nil {
+			t.Fatal(c.name, err)
+		}
+		plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			t.Fatal(c.name, err)
+		}
+		text := strings.Join(plan, "\n")
+		if n := strings.Count(text, "Index Scan using"); n < 16 && !strings.Contains(c.index, "pkey") || strings.Contains(text, "Seq Scan") || !strings.Contains(text, c.index) {
+			t.Errorf("%s uses %d indexes:\n%s", c.name, n, text)
+		}
 	}
 }

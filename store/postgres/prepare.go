@@ -33,13 +33,13 @@ func (s *Store) prepare(c toolkeep.Change) (step, error) {
 	switch c := e.Change.(type) {
 	case toolkeep.RecordCall, toolkeep.AppendEvent:
 	case toolkeep.ClaimCall:
-		st.first = func(_ *group, st *step) (string, []any) { return sqlClaim, claimArgs(st.Call, st.CallData) }
+		st.first = func(g *group, st *step) (string, []any) { return g.claimOf(st.Call, st.CallData) }
 		st.act = func(ctx context.Context, g *group, st *step) (bool, error) {
 			return true, g.claim(ctx, st.Call, st.CallData)
 		}
 	case toolkeep.MoveCall:
-		if !c.FreeKey {
-			st.first = func(g *group, st *step) (string, []any) { return sqlMove, g.moveArgs(c, st) }
+		if !c.FreeKey || e.Call.Key == "" {
+			st.first = func(g *group, st *step) (string, []any) { return g.on(st.Call.Ref()).move, g.moveArgs(c, st) }
 		}
 		st.act = func(ctx context.Context, g *group, st *step) (bool, error) {
 			return true, g.move(ctx, c, st)
@@ -48,15 +48,15 @@ func (s *Store) prepare(c toolkeep.Change) (step, error) {
 		st.act = func(ctx context.Context, g *group, _ *step) (bool, error) { return g.renew(ctx, c) }
 	case toolkeep.RequestCancel:
 		st.act = func(ctx context.Context, g *group, _ *step) (bool, error) {
-			return g.touch(ctx, c.Call, sqlCancel, text(c.By), text(c.Why))
+			return g.touch(ctx, c.Call, g.on(c.Call).cancel, text(c.By), text(c.Why))
 		}
 	case toolkeep.ReportProgress:
 		st.act = func(ctx context.Context, g *group, _ *step) (bool, error) {
-			return g.touch(ctx, c.Call, sqlProgress, record.AppendProgress(nil, c.Progress))
+			return g.touch(ctx, c.Call, g.on(c.Call).progress, record.AppendProgress(nil, c.Progress))
 		}
 	case toolkeep.MarkFetched:
 		st.act = func(ctx context.Context, g *group, _ *step) (bool, error) {
-			return g.touch(ctx, c.Call, sqlFetched, record.Nanos(c.At))
+			return g.touch(ctx, c.Call, g.on(c.Call).fetched, record.Nanos(c.At))
 		}
 	case toolkeep.Enqueue:
 		if s.cfg.Enqueue == nil {

@@ -7,9 +7,9 @@ const (
 
 // The writer's statements. pgx prepares each once per connection.
 const (
-	// sqlFence sets the writer's number and fails with a division by zero if the row does
-	// not hold the previous one: see doc.go. It returns the newest position of the feed.
-	sqlFence = `WITH mine AS (UPDATE writers SET number = $2, committed = $2, at = now() WHERE name = $1 AND number = $2 - 1 RETURNING 1)
+	// sqlFence sets the writer's number and its newest entry, and fails with a division by zero if the
+	// row does not hold the previous number: see doc.go. It returns the newest position of the feed.
+	sqlFence = `WITH mine AS (UPDATE writers SET number = $2, committed = $2, entry = $3, at = now() WHERE name = $1 AND number = $2 - 1 RETURNING 1)
 		SELECT 1 / count(*), (SELECT seq FROM feed_head) FROM mine`
 	sqlHead   = `UPDATE feed_head SET seq = seq + $1 RETURNING seq`
 	sqlNotify = `SELECT pg_notify($1, seq::text) FROM feed_head`
@@ -24,15 +24,26 @@ const (
 	sqlEvent = `INSERT INTO events (writer, at, entry, tenant, id, data)
 		SELECT $1::bigint, $2::bigint, r.* FROM unnest($3::bigint[], $4::text[], $5::text[], $6::bytea[]) AS r`
 
-	sqlClaim = `INSERT INTO invocations (tenant, id, subject, tool, session, parent, state, created,
-			hold_key, priority, deadline, expires, fetched, lease_owner, lease_until, cancel_by, cancel_why,
-			progress, data, sealed, output)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)
+	// sqlClaim claims a call without a key, sqlClaimKey one with its key, $21. That one checks the
+	// id first, so that a claim which changes no row leaves no key behind. If another transaction takes
+	// the id at this moment, it fails with a violation of the primary key.
+	sqlClaim = `INSERT INTO invocations (` + claimColumns + `)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)
 		ON CONFLICT DO NOTHING`
+	sqlClaimKey = `WITH taken AS (INSERT INTO call_keys (tenant, subject, key, id, created)
+			SELECT $1::text, $3::text, $21::text, $2::text, $8::bigint
+			WHERE NOT EXISTS (SELECT FROM invocations WHERE tenant = $1::text AND id = $2::text)
+			ON CONFLICT DO NOTHING RETURNING 1)
+		INSERT INTO invocations (` + claimColumns + `)
+		SELECT $1::text, $2::text, $3::text, $4::text, $5::text, $6::text, $7::text, $8::bigint, $9::text, $10::bigint,
+			$11::bigint, $12::bigint, $13::text, $14::bigint, $15::text, $16::text, $17::bytea, $18::bytea, $19::bytea, $20::bytea
+		FROM taken`
+	claimColumns = `tenant, id, subject, tool, session, parent, state, created, priority, deadline, expires, fetched,
+			lease_owner, lease_until, cancel_by, cancel_why, progress, data, sealed, output`
 	sqlHasCall   = `SELECT 1 FROM invocations WHERE tenant = $1 AND id = $2`
-	sqlKeyHolder = `SELECT id, created FROM invocations
-		WHERE tenant = $1 AND subject = $2 AND hold_key = $3 AND hold_key <> '' FOR UPDATE`
-	sqlFreeCall = `UPDATE invocations SET hold_key = '' WHERE tenant = $1 AND id = $2`
+	sqlKeyHolder = `SELECT id, created FROM call_keys WHERE tenant = $1 AND subject = $2 AND key = $3 FOR UPDATE`
+	sqlFreeKey   = `DELETE FROM call_keys WHERE tenant = $1 AND subject = $2 AND key = $3 AND id = $4`
+	sqlMoveKey   = `UPDATE call_keys SET subject = $1, created = $2 WHERE tenant = $3 AND subject = $4 AND key = $5 AND id = $6`
 
 	// Condition for moving a call: 3 the states to move from, 4 the mover, 5 now.
 	moveWhere = ` WHERE tenant = $1 AND id = $2 AND state = ANY($3::text[])
@@ -48,9 +59,10 @@ const (
 			data = $19, sealed = $20, output = $21,
 			writer = coalesce($22::bigint, writer), entry = coalesce($23::bigint, entry)` + moveWhere +
 		` AND subject = $6 AND tool = $7 AND session = $8 AND parent = $9 AND created = $10`
-	sqlRename = `UPDATE invocations SET subject = $6, tool = $7, session = $8, parent = $9, created = $10` + moveWhere
-	sqlState  = `SELECT state FROM invocations WHERE tenant = $1 AND id = $2`
-	sqlRenew  = `UPDATE invocations SET lease_until = greatest(lease_until, $1)
+	sqlRename  = `UPDATE invocations SET subject = $6, tool = $7, session = $8, parent = $9, created = $10` + moveWhere
+	sqlSubject = `SELECT subject FROM invocations WHERE tenant = $1 AND id = $2 FOR UPDATE`
+	sqlState   = `SELECT state FROM invocations WHERE tenant = $1 AND id = $2`
+	sqlRenew   = `UPDATE invocations SET lease_until = greatest(lease_until, $1)
 		WHERE tenant = $2 AND id = $3 AND lease_owner = $4 AND` + notEnded
 	sqlCancel = `UPDATE invocations SET cancel_by = $1, cancel_why = $2
 		WHERE tenant = $3 AND id = $4 AND cancel_by = '' AND` + notEnded

@@ -30,6 +30,7 @@ type Store struct {
 	journal int64                         // this writer's number
 	seen    atomic.Int64                  // newest position of the feed that a commit saw
 	sharing atomic.Int32                  // nodes of the last beat
+	direct  atomic.Pointer[[]direct]      // partitions in which calls are changed directly
 	behind  chan struct{}                 // wakes the follower
 
 	groups      atomic.Int64
@@ -83,6 +84,12 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 		return nil, fmt.Errorf("postgres: %w", err)
 	}
 	head, err := s.Head(ctx)
+	if err == nil {
+		err = s.makeAhead(ctx)
+	}
+	if err == nil {
+		err = s.learnDirect(ctx)
+	}
 	if err != nil {
 		s.pool.Close()
 		return nil, err

@@ -123,7 +123,7 @@ func (w *writer) commit() {
 // attempts retries the group until it is committed or fails for a reason other than the
 // connection or another transaction.
 func (w *writer) attempts(ctx context.Context, g *group) error {
-	pause := retryFirst
+	pause, dropped := retryFirst, false
 	for {
 		err := w.attempt(ctx, g)
 		switch {
@@ -133,6 +133,9 @@ func (w *writer) attempts(ctx context.Context, g *group) error {
 			return w.tooLate(err)
 		case isOwn(err) && !g.careful:
 			g.careful = true // find out which request is at fault
+			continue
+		case !dropped && w.s.dropped(err):
+			dropped = true
 			continue
 		case !isPassing(err):
 			return fmt.Errorf("postgres: %w", err)

@@ -1,0 +1,100 @@
+package postgres
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/store/postgres/pgtest"
+)
+
+// TestOneCallIn: every statement is about the table asked for.
+func TestOneCallIn(t *testing.T) {
+	for i, v := 0, reflect.ValueOf(*oneCallIn("other")); i < v.NumField(); i++ {
+		if query := v.Field(i).String(); strings.Contains(query, "invocations") || !strings.Contains(query, " other ") {
+			t.Errorf("%s: %s", v.Type().Field(i).Name, query)
+		}
+	}
+}
+
+// TestDirect: calls of around now are changed in their partition, others through the table, also when
+// another node has dropped the partition meanwhile.
+func TestDirect(t *testing.T) {
+	ctx, dsn := testContext(t), pgtest.Start(t).NewDatabase(t)
+	var clock later
+	s := mustOpen(t, Config{DSN: dsn, Clock: clock.now, InvocationKeep: 10 * day, tendEvery: time.Hour})
+	on := func(what, id, want string) {
+		t.Helper()
+		if c := s.callsIn(id); !strings.HasPrefix(c.move, "UPDATE "+want+" SET") || !strings.HasPrefix(c.renew, "UPDATE "+want+" SET") {
+			t.Errorf("%s: %.40s", what, c.move)
+		}
+	}
+	for range 4 {
+		clock.pass(day)
+		if err := s.makeAhead(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	now := clock.now()
+	for range 2 { // also when nothing new is there
+		if err := s.learnDirect(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for d := -1; d <= 1; d++ {
+		at := now.Add(time.Duration(d) * day)
+		on("a period around now", idAt(at, 1), named("invocations", at))
+	}
+	on("the second before", idAt(now.Add(-2*day), 1), "invocations")
+	on("the second after", idAt(now.Add(2*day), 1), "invocations")
+	on("no time", "f47ac10b-58cc-4372-a567-0e02b2c3d479", "invocations_high")
+	on("before the partitions", idAt(now.Add(-100*day), 1), "invocations_first")
+	on("none", "", "invocations_first")
+
+	v := callAt(now, 1, toolkeep.CallRunning)
+	v.LeaseOwner, v.LeaseUntil = "n", now.Add(time.Minute)
+	dropped, before := named("invocations", now), s.direct.Load()
+	execute(t, dsn, `DROP TABLE `+dropped)
+	on("a partition that was dropped", v.ID, dropped)
+	if got, err := s.Invocations().Get(ctx, v.Ref()); !errors.Is(err, toolkeep.ErrNotFound) {
+		t.Errorf("it is %+v, %v", got, err)
+	}
+	mustApply(t, s, toolkeep.ClaimCall{Invocation: v})
+	on("forgotten by a reader", v.ID, "invocations")
+	for i, forget := range []func() error{
+		func() error {
+			marks, err := s.CallMarks().Marks(ctx, []toolkeep.CallRef{v.Ref(), {Tenant: "t", ID: "a"}})
+			if len(marks) != 1 || marks[v.Ref()].State != toolkeep.CallRunning {
+				t.Errorf("its marks are %v", marks)
+			}
+			return err
+		},
+		func() error {
+			return s.Apply(ctx, toolkeep.ReportProgress{Call: v.Ref(), Progress: toolkeep.Progress{Percent: 1}})
+		},
+		func() error { return s.Apply(ctx, key("a"), toolkeep.RequestCancel{Call: v.Ref(), By: "s"}) },
+	} {
+		s.direct.Store(before)
+		if err := forget(); err != nil {
+			t.Error(err)
+		}
+		on(fmt.Sprint("forgotten by ", i), v.ID, "invocations")
+	}
+	s.direct.Store(before)
+	ended := *v
+	ended.State = toolkeep.CallSucceeded
+	mustApply(t, s, toolkeep.RenewLeases{Owner: "n", Calls: []toolkeep.CallRef{v.Ref()}, Until: now.Add(time.Hour)})
+	on("it is forgotten", v.ID, "invocations")
+	if err := s.learnDirect(ctx); err != nil {
+		t.Fatal(err)
+	}
+	on("learned again", v.ID, "invocations")
+	mustApply(t, s, toolkeep.MoveCall{Invocation: &ended, From: []toolkeep.CallState{toolkeep.CallRunning}, Owner: "n"})
+	if got, err := s.Invocations().Get(ctx, v.Ref()); err != nil || got.State != toolkeep.CallSucceeded {
+		t.Errorf("it is %+v, %v", got, err)
+	}
+}
