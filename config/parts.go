@@ -26,6 +26,11 @@ import (
 
 // What settings mean to the parts that they are for.
 
+// SharesLimits reports whether Redis counts the limits of all nodes.
+func (c *Config) SharesLimits() bool {
+	return c.Redis.URL != "" && c.Store.DSN != "" && c.Limits.Shared
+}
+
 // Pool is how tools' servers are reached. Each pool that is made of it has connections of
 // its own. E3008 where a setting cannot be used.
 func (e Egress) Pool() (egress.PoolConfig, error) {

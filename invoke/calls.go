@@ -98,7 +98,7 @@ func (p *Pipeline) Cancel(ctx context.Context, pr *toolkeep.Principal, id, why s
 			return false, "", recordUnavailable(err)
 		}
 		if p.Observer != nil {
-			p.Observer.Called(&end, nil, e, &Steps{})
+			p.Observer.Called(&end, nil, e, nil)
 		}
 		return true, "Cancelled", nil
 	}

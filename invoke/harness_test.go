@@ -170,7 +170,7 @@ func wantCode(t *testing.T, err *toolkeep.Error, code toolkeep.Code) {
 
 type observer chan *toolkeep.Invocation
 
-func (o observer) Called(v *toolkeep.Invocation, _ *toolkeep.Tool, _ *toolkeep.Error, _ *invoke.Steps) {
+func (o observer) Called(v *toolkeep.Invocation, _ *toolkeep.Tool, _ *toolkeep.Error, _ []time.Duration) {
 	own := *v
 	o <- &own
 }

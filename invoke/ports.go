@@ -3,6 +3,7 @@ package invoke
 import (
 	"context"
 	"io"
+	"time"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access"
@@ -117,7 +118,8 @@ type Knowledge interface {
 // HeadSeer is what a store does that knows the newest feed position which its commits saw.
 type HeadSeer interface{ SeenHead() int64 }
 
-// Observer is notified once per call, when its record is made. It must not block.
+// Observer is notified once per call, when its record is made, with the time that each Step took, nil where
+// none ran in this process. It must not block.
 type Observer interface {
-	Called(v *toolkeep.Invocation, t *toolkeep.Tool, e *toolkeep.Error, steps *Steps)
+	Called(v *toolkeep.Invocation, t *toolkeep.Tool, e *toolkeep.Error, durations []time.Duration)
 }

@@ -284,7 +284,7 @@ func (a *activeCall) freesKey(failure *toolkeep.Error) bool {
 
 func (p *Pipeline) observe(a *activeCall, e *toolkeep.Error) {
 	if p.Observer != nil {
-		p.Observer.Called(&a.row, a.tool, e, &a.steps)
+		p.Observer.Called(&a.row, a.tool, e, a.steps.Durations[:])
 	}
 }
 

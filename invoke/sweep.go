@@ -171,7 +171,7 @@ func (p *Pipeline) freeLost(ctx context.Context, row *toolkeep.Invocation, stopp
 		return nil
 	}
 	if err == nil && p.Observer != nil {
-		p.Observer.Called(&end, nil, toolkeep.NewError(end.Code, "%s", end.Message), &Steps{})
+		p.Observer.Called(&end, nil, toolkeep.NewError(end.Code, "%s", end.Message), nil)
 	}
 	return err
 }

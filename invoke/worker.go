@@ -172,7 +172,7 @@ func (p *Pipeline) finish(ctx context.Context, row *toolkeep.Invocation, to tool
 		return nil
 	}
 	if err == nil && p.Observer != nil {
-		p.Observer.Called(&end, nil, e, &Steps{})
+		p.Observer.Called(&end, nil, e, nil)
 	}
 	return err
 }

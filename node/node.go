@@ -36,6 +36,7 @@ import (
 	"github.com/toolkeep/toolkeep/discover/minilm"
 	"github.com/toolkeep/toolkeep/discover/usage"
 	"github.com/toolkeep/toolkeep/egress"
+	"github.com/toolkeep/toolkeep/executor/builtin"
 	"github.com/toolkeep/toolkeep/executor/filetool"
 	"github.com/toolkeep/toolkeep/executor/grpctool"
 	"github.com/toolkeep/toolkeep/executor/httptool"
@@ -189,8 +190,8 @@ func (n *Node) parts(opening context.Context) []part {
 		{"catalog", n.buildCatalog, func() { n.catalog.Stop() }},
 		{"servers", n.buildServers, func() { n.servers.Stop() }},
 		{"usage", n.buildUsage, func() { n.usage.Stop() }},
-		{"index", n.buildIndex, n.closeIndex},
-		{"redis", n.buildRedis, n.closeRedis},
+		{"index", n.buildIndex, func() { n.closed("search", n.index.Close(), n.model.Close()) }},
+		{"redis", n.buildRedis, func() { n.closed("redis", n.redis.Close()) }},
 		{"search", n.buildSearch, n.closeSearch},
 		{"versions", n.startCatalog, nil},
 		{"result cache", n.buildResults, func() { n.recall.Stop() }},
@@ -201,7 +202,7 @@ func (n *Node) parts(opening context.Context) []part {
 		{"calls", n.buildPipeline, func() { n.pipeline.Stop() }},
 		{"faces", n.buildFaces, n.closeFaces},
 		{name: built},
-		{"builtin tools", n.publishBuiltins, nil},
+		{"builtin tools", func(ctx context.Context) error { return builtin.Publish(ctx, n.catalog) }, nil},
 		{"spool and sweeps", func(ctx context.Context) error { return n.pipeline.Start(ctx) }, nil},
 		{"expired results", func(context.Context) error { n.recall.Start(); return nil }, nil},
 		{"learning", func(ctx context.Context) error { return n.usage.Start(ctx) }, nil},
@@ -238,6 +239,13 @@ func (n *Node) startLog(context.Context) error {
 		Components: c.Components, Clean: n.redact.Log(), BufferBytes: c.Buffer, Clock: n.options.Clock})
 	n.log.Start()
 	return nil
+}
+
+// closed says of a component that it did not close cleanly.
+func (n *Node) closed(component string, errs ...error) {
+	if err := errors.Join(errs...); err != nil {
+		n.logger(component).Warn("it did not close cleanly", "error", err)
+	}
 }
 
 func (n *Node) logger(component string) *slog.Logger { return n.log.Logger(component) }
@@ -341,7 +349,7 @@ func (n *Node) buildPipeline(context.Context) (err error) {
 		Catalog: n.fresh, Access: n.access, Limits: n.limits, Results: n.recall, Secrets: n.secrets, Sealer: n.sealer, Blobs: n.blobs,
 		Store: n.store, Invocations: n.store.Invocations(), Marks: n.store.CallMarks(), Executors: n.kinds, Schemas: schemas, Overlays: n.contexts, Knowledge: knowledge,
 		Inspector: inspect.New(inspect.Config{HardBytes: c.Calls.MaxResult, Schemas: schemas, CoerceTo: c.Tools.Targets()}), Redact: n.redact,
-		Observer: observer{&telemetry.Observer{Metrics: n.metrics, Log: n.log}},
+		Observer: &telemetry.Observer{Metrics: n.metrics, Log: n.log},
 		Node:     n.members.Owner(), Earlier: n.members.Earlier(), Leads: n.leads(workSweep), SyncLimit: c.Calls.SyncLimit, WaitLimit: c.Calls.WaitLimit, ResultLife: c.Calls.ResultLifetime,
 		Lease: c.Calls.Lease, HardBytes: c.Calls.MaxResult, KeyBytes: c.HTTP.MaxKey, ResultMemory: c.Calls.ResultBytes(),
 		RecordWait: c.Calls.RecordWait, StoreWait: c.Store.MaxWait, OnStoreAway: func() { n.health.Recheck() },
@@ -401,13 +409,6 @@ func (n *Node) samples() []telemetry.Sample {
 		all = append(all, telemetry.SearchCacheSamples(n.searchCache.Stats())...)
 	}
 	return all
-}
-
-// observer fits telemetry's Observer to the pipeline's.
-type observer struct{ *telemetry.Observer }
-
-func (o observer) Called(v *toolkeep.Invocation, t *toolkeep.Tool, e *toolkeep.Error, steps *invoke.Steps) {
-	o.Observer.Called(v, t, e, steps.Durations[:])
 }
 
 // Start opens the listeners and lets the queue work. ctx bounds the start alone. After an

@@ -3,7 +3,6 @@ package node
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 
@@ -76,12 +75,6 @@ func (n *Node) startIndex(context.Context) error {
 	return nil
 }
 
-func (n *Node) closeIndex() {
-	if err := errors.Join(n.index.Close(), n.model.Close()); err != nil {
-		n.logger("search").Warn("the index was not closed cleanly", "error", err)
-	}
-}
-
 // buildSearch puts the cache before the index, unless it is switched off.
 func (n *Node) buildSearch(ctx context.Context) error {
 	n.search = n.index
@@ -98,12 +91,6 @@ func (n *Node) buildSearch(ctx context.Context) error {
 		var err error
 		if c.Secret, err = cache.SharedSecret(ctx, n.store, n.sealer, n.name, n.logger("search")); err != nil {
 			return fmt.Errorf("the secret of the shared cache of searches: %w", err)
-		}
-		// Stores of secrets are not there yet; health says it then.
-		if !secret.NeedsStore(n.config.Redis.Password) {
-			if err = n.redis.Elsewhere(ctx, searchCache); err != nil {
-				return err
-			}
 		}
 		c.Remote = n.redis.Cache(searchCache, s.Cache.SharedEntries, n.options.Clock)
 	}
@@ -124,7 +111,7 @@ func (n *Node) closeSearch() {
 
 // buildRedis makes the connections to Redis that all uses of it share, where one is
 // configured. A server that is away keeps nothing from starting.
-func (n *Node) buildRedis(context.Context) (err error) {
+func (n *Node) buildRedis(ctx context.Context) (err error) {
 	if n.config.Redis.URL == "" {
 		return nil
 	}
@@ -133,8 +120,10 @@ func (n *Node) buildRedis(context.Context) (err error) {
 	if n.config.Redis.Password != "" {
 		c.Password = n.credential(n.config.Redis.Password)
 	}
-	n.redis, err = redis.New(c)
-	return err
+	if n.redis, err = redis.New(c); err != nil || secret.NeedsStore(n.config.Redis.Password) {
+		return err // stores of secrets are not there yet; health says it then
+	}
+	return n.redis.Elsewhere(ctx, redisUses(n.config)...)
 }
 
 // redisConfig is what the settings under redis say.
@@ -143,14 +132,9 @@ func redisConfig(c config.Redis) redis.Config {
 		Prefix: c.Prefix, Conns: c.MaxConns, Timeout: c.Timeout}
 }
 
-// sharesLimits reports whether Redis counts the limits of all nodes.
-func sharesLimits(c *config.Config) bool {
-	return c.Redis.URL != "" && c.Store.DSN != "" && c.Limits.Shared
-}
-
 // redisUses are the names of what this node keeps in Redis.
 func redisUses(c *config.Config) []string {
-	if sharesLimits(c) {
+	if c.SharesLimits() {
 		return []string{searchCache, redis.LimitsName}
 	}
 	return []string{searchCache}
@@ -158,13 +142,8 @@ func redisUses(c *config.Config) []string {
 
 // shareLimits has Redis count the limits of all nodes.
 func (n *Node) shareLimits(ctx context.Context) error {
-	if !sharesLimits(n.config) {
+	if !n.config.SharesLimits() {
 		return nil
-	}
-	if !secret.NeedsStore(n.config.Redis.Password) {
-		if err := n.redis.Elsewhere(ctx, redis.LimitsName); err != nil {
-			return err
-		}
 	}
 	n.limits.UseCounter(n.redis.Limits(), 0, n.logger("rate_limiter"))
 	n.health.Add(telemetry.Component{Name: "shared_limits", Check: n.limits.Health})
@@ -173,12 +152,3 @@ func (n *Node) shareLimits(ctx context.Context) error {
 
 // searchCache is the name of the cache of searches in Redis.
 const searchCache = "search"
-
-func (n *Node) closeRedis() {
-	if n.redis == nil {
-		return
-	}
-	if err := n.redis.Close(); err != nil {
-		n.logger("search").Warn("the connections to Redis did not close cleanly", "error", err)
-	}
-}

@@ -72,7 +72,7 @@ func Check(ctx context.Context, c Config, caches ...string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(client.elsewhere(ctx, caches), client.Close())
+	return errors.Join(client.Elsewhere(ctx, caches...), client.Close())
 }
 
 // Pool returns the connection pool, for other uses of this package.
@@ -83,37 +83,35 @@ func (c *Client) Health(ctx context.Context, caches ...string) error {
 	if err := c.pool.Ping(ctx).Err(); err != nil {
 		return fmt.Errorf("redis does not answer: %w", err)
 	}
-	return c.elsewhere(ctx, caches)
+	return c.Elsewhere(ctx, caches...)
 }
 
-func (c *Client) elsewhere(ctx context.Context, caches []string) error {
+// Elsewhere returns E3008 if the server is a cluster node and the keys of one of the caches are
+// on another node; nil if they are on this one or if the server does not say within
+// Config.Timeout.
+func (c *Client) Elsewhere(ctx context.Context, caches ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
 	for _, cache := range caches {
-		if err := c.Elsewhere(ctx, cache); err != nil {
-			return err
+		err := c.pool.Exists(ctx, c.names(cache)).Err()
+		if goredis.HasErrorPrefix(err, "MOVED ") || goredis.HasErrorPrefix(err, "ASK ") {
+			return toolkeep.NewError(toolkeep.InvalidManifest, "redis.url names a node of a Redis cluster that has the keys on another node, and a cluster's redirections are not followed; name a single server, or a proxy that answers for the whole cluster").Because(err)
 		}
 	}
 	return nil
-}
-
-// Elsewhere returns E3008 if the server is a cluster node and the cache's keys are on
-// another node; nil if they are on this one or if the server does not say within
-// Config.Timeout.
-func (c *Client) Elsewhere(ctx context.Context, cache string) error {
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
-	defer cancel()
-	err := c.pool.Exists(ctx, c.names(cache)).Err()
-	if !goredis.HasErrorPrefix(err, "MOVED ") && !goredis.HasErrorPrefix(err, "ASK ") {
-		return nil
-	}
-	return toolkeep.NewError(toolkeep.InvalidManifest, "redis.url names a node of a Redis cluster that has the keys on another node, and a cluster's redirections are not followed; name a single server, or a proxy that answers for the whole cluster").Because(err)
 }
 
 // names returns the key of the list of a cache's names. The braces put all keys of a
 // cache into one cluster slot.
 func (c *Client) names(cache string) string { return c.prefix + "{" + cache + "}:names" }
 
-// Close closes the connections.
-func (c *Client) Close() error { return c.pool.Close() }
+// Close closes the connections. A nil Client has none.
+func (c *Client) Close() error {
+	if c == nil {
+		return nil
+	}
+	return c.pool.Close()
+}
 
 func (c *Config) options() (*goredis.Options, error) {
 	o := &goredis.Options{

@@ -1,0 +1,17 @@
+package builtin
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/toolkeep/toolkeep/access"
+	"github.com/toolkeep/toolkeep/catalog"
+)
+
+// Publish registers the builtin tools for all tenants. What is there already stays as it is.
+func Publish(ctx context.Context, c *catalog.Catalog) error {
+	if _, err := c.Publish(ctx, access.System(), Manifests(), catalog.PublishOptions{Shared: true}); err != nil {
+		return fmt.Errorf("the builtin tools cannot be published: %w", err)
+	}
+	return nil
+}
