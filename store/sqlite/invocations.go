@@ -139,6 +139,24 @@ func filter(f toolkeep.InvocationFilter) (where string, args []any) {
 	return strings.Join(terms, " AND "), args
 }
 
+// indexOf names the index for a filter: the one of which the fewest rows are to be expected. By
+// itself SQLite, which keeps no statistics here, reads all calls of a period to find those of a tool.
+func indexOf(f toolkeep.InvocationFilter) string {
+	switch {
+	case f.Session != "":
+		return "invocations_session"
+	case f.Parent != "":
+		return "invocations_parent"
+	case f.State != "" && strings.HasPrefix(stateTerm(f.State), troubleWhere):
+		return "invocations_trouble"
+	case f.ToolID != "":
+		return "invocations_tool"
+	case f.Subject != "":
+		return "invocations_subject"
+	}
+	return "invocations_created"
+}
+
 // List returns a page, newest first, and the total number up to toolkeep.MaxTotal. A filter without tenant,
 // with a negative offset, or with a limit outside 1 to 200 is an error.
 func (r invocations) List(ctx context.Context, f toolkeep.InvocationFilter) ([]*toolkeep.Invocation, int, error) {
@@ -154,12 +172,13 @@ func (r invocations) List(ctx context.Context, f toolkeep.InvocationFilter) ([]*
 	}
 	defer tx.Rollback()
 	where, args := filter(f)
+	from := `FROM invocations INDEXED BY ` + indexOf(f) + ` WHERE ` + where
 	var total int
-	if err := tx.QueryRowContext(ctx, `SELECT count(*) FROM (SELECT 1 FROM invocations WHERE `+where+` LIMIT ?)`,
+	if err := tx.QueryRowContext(ctx, `SELECT count(*) FROM (SELECT 1 `+from+` LIMIT ?)`,
 		append(args[:len(args):len(args)], toolkeep.MaxTotal)...).Scan(&total); err != nil {
 		return nil, 0, r.s.orClosed(err)
 	}
-	list, err := calls(ctx, tx, `SELECT `+smallColumns+` FROM invocations WHERE `+where+
+	list, err := calls(ctx, tx, `SELECT `+smallColumns+` `+from+
 		` ORDER BY created DESC, rowid DESC LIMIT ? OFFSET ?`, append(args, f.Limit, f.Offset)...)
 	return list, total, r.s.orClosed(err)
 }
