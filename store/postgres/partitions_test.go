@@ -483,3 +483,27 @@ func TestMigratePartitions(t *testing.T) {
 	}
 	check("up again")
 }
+
+// TestIsBusy: a partition is busy while it has a call in any state that is no end, or a young one.
+func TestIsBusy(t *testing.T) {
+	s := mustOpen(t, Config{DSN: pgtest.Start(t).NewDatabase(t), tendEvery: time.Hour})
+	old := time.Now().Add(-day)
+	busy := func(want bool, what string) {
+		t.Helper()
+		if got, err := s.isBusy(t.Context(), "invocations", old.Add(time.Hour)); err != nil || got != want {
+			t.Errorf("with %s: %t, %v", what, got, err)
+		}
+	}
+	mustApply(t, s, toolkeep.RecordCall{Invocation: callAt(old, 0, toolkeep.CallSucceeded)})
+	for i, state := range []toolkeep.CallState{toolkeep.CallAccepted, toolkeep.CallPendingApproval, toolkeep.CallQueued, toolkeep.CallRunning, toolkeep.CallInputRequired} {
+		v := callAt(old, 1+i, state)
+		mustApply(t, s, toolkeep.ClaimCall{Invocation: v})
+		busy(true, string(state))
+		ended := *v
+		ended.State = toolkeep.CallSucceeded
+		mustApply(t, s, toolkeep.MoveCall{Invocation: &ended, From: []toolkeep.CallState{state}})
+		busy(false, "none")
+	}
+	mustApply(t, s, toolkeep.RecordCall{Invocation: callAt(time.Now(), 9, toolkeep.CallSucceeded)})
+	busy(true, "a young one")
+}
