@@ -153,8 +153,12 @@ func (p *Pipeline) kept(a *activeCall, err error) {
 	}
 	p.spool.lost.Add(1)
 	p.spool.failing.Store(&err)
+	did := "executed"
+	if a.row.State == toolkeep.CallRefused {
+		did = "refused"
+	}
 	a.row.Warnings = append(a.row.Warnings, toolkeep.Warning{Code: toolkeep.RecordUnavailable,
-		Message: "the call was executed and no record of it could be stored: neither the store nor the disk takes one now"})
+		Message: "the call was " + did + " and no record of it could be stored: neither the store nor the disk takes one now"})
 	p.Log.Error("a call's record is lost: the spool cannot take it", "invocation_id", a.row.ID, "error", err)
 }
 
@@ -208,9 +212,13 @@ func (s *spool) add(v *toolkeep.Invocation, pending <-chan error) error {
 	if err != nil {
 		return err
 	}
+	limit := s.limit
+	if v.State == toolkeep.CallRefused { // callers that try again must not take the room of calls that were executed
+		limit /= 2
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.append(v.ID, line, pending)
+	return s.append(v.ID, line, limit, pending)
 }
 
 func (s *spool) addEnd(e *ending, pending <-chan error) error {
@@ -220,7 +228,7 @@ func (s *spool) addEnd(e *ending, pending <-chan error) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.append(e.Call.ID, line, pending); err != nil {
+	if err := s.append(e.Call.ID, line, s.limit, pending); err != nil {
 		return err
 	}
 	s.hold(e.Call.Ref())
@@ -240,8 +248,8 @@ func lineOf(mark []byte, v any, limit int) ([]byte, error) {
 	return line, nil
 }
 
-// append adds the line of a call. It is called with mu held.
-func (s *spool) append(id string, line []byte, pending <-chan error) error {
+// append adds the line of a call, if the file then has at most limit bytes. It is called with mu held.
+func (s *spool) append(id string, line []byte, limit int64, pending <-chan error) error {
 	if s.path == "" {
 		return errors.New("no spool is configured")
 	}
@@ -251,7 +259,7 @@ func (s *spool) append(id string, line []byte, pending <-chan error) error {
 	}
 	defer file.Close()
 	info, err := file.Stat()
-	if err != nil || info.Size()+int64(len(line)) > s.limit {
+	if err != nil || info.Size()+int64(len(line)) > limit {
 		return errors.Join(err, errors.New("the spool is full"))
 	}
 	if _, err := file.Write(line); err != nil {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -137,4 +138,34 @@ func TestNothingStartsAfterStop(t *testing.T) {
 		t.Error("a goroutine was started after Stop")
 	}
 	p.Stop()
+}
+
+// TestRefusalsLeaveRoom: records of refused calls fill half of the spool, the rest is for calls
+// that were executed; the warnings say which it was.
+func TestRefusalsLeaveRoom(t *testing.T) {
+	p := &Pipeline{Config: Config{Log: slog.New(slog.DiscardHandler)}, spool: newSpool(filepath.Join(t.TempDir(), "spool.jsonl"))}
+	p.spool.limit = 64 << 10
+	fill := func(state toolkeep.CallState) (size int64, said string) {
+		for i := 0; ; i++ {
+			a := &activeCall{}
+			a.row = toolkeep.Invocation{ID: fmt.Sprint(state, i), State: state}
+			if p.keepForLater(a, nil); len(a.row.Warnings) != 0 {
+				size, err := p.spool.size()
+				if err != nil {
+					t.Fatal(err)
+				}
+				return size, a.row.Warnings[0].Message
+			}
+		}
+	}
+	for _, c := range []struct {
+		state toolkeep.CallState
+		most  int64
+		says  string
+	}{{toolkeep.CallRefused, 32 << 10, "the call was refused"}, {toolkeep.CallFailed, 64 << 10, "the call was executed"}} {
+		size, said := fill(c.state)
+		if size > c.most || size < c.most-4<<10 || !strings.HasPrefix(said, c.says) {
+			t.Errorf("%s: %d bytes, and the warning %q", c.state, size, said)
+		}
+	}
 }
