@@ -261,17 +261,31 @@ func (m *Members) Live() (nodes []toolkeep.NodeState, age time.Duration) {
 	return nodes, time.Since(m.heard)
 }
 
+// Names is Live with the names alone, for what is asked often: it asks for no facts.
+func (m *Members) Names() (names []string, age time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.heard.IsZero() {
+		return nil, 0
+	}
+	names = make([]string, len(m.nodes))
+	for i := range m.nodes {
+		names[i] = m.nodes[i].Name
+	}
+	return names, time.Since(m.heard)
+}
+
 // Rank returns this node's place among those that live, in the order of their names, and how
 // many there are; -1 while it is not among them.
 func (m *Members) Rank() (rank, of int) {
-	live, _ := m.Live()
-	return slices.IndexFunc(live, func(n toolkeep.NodeState) bool { return n.Name == m.c.Self.Name }), len(live)
+	names, _ := m.Names()
+	return slices.Index(names, m.c.Self.Name), len(names)
 }
 
 // Shared reports whether other nodes live.
 func (m *Members) Shared() bool {
-	live, _ := m.Live()
-	return len(live) > 1
+	names, _ := m.Names()
+	return len(names) > 1
 }
 
 // ClockDifference is how far the store's clock is ahead of this node's, and how far that may

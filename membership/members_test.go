@@ -443,6 +443,30 @@ func TestEvery(t *testing.T) {
 	})
 }
 
+// TestNamesAskForNoFacts: what is asked often does not gather what a node says of itself.
+func TestNamesAskForNoFacts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		a, b := start(t, s, self("a", "1")), start(t, s, self("b", "1"))
+		var asked atomic.Int64
+		b.Tell(t.Context(), func() any { asked.Add(1); return map[string]any{} }, func() {})
+		told := asked.Load()
+		names, age := b.Names()
+		rank, of := b.Rank()
+		if !slices.Equal(names, []string{"a", "b"}) || age > beatEvery || rank != 1 || of != 2 || !b.Shared() {
+			t.Errorf("%v, %s ago, %d of %d, shared %t", names, age, rank, of, b.Shared())
+		}
+		if n := asked.Load() - told; n != 0 {
+			t.Errorf("the node was asked %d times for its facts", n)
+		}
+		if names, _ := New(self("c", "1")).Names(); names != nil {
+			t.Errorf("before the first beat there are %v", names)
+		}
+		a.Stop()
+		b.Stop()
+	})
+}
+
 func TestTooMuchToSay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()

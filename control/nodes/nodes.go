@@ -12,6 +12,7 @@ import (
 // Members is the node that is asked, among the others; *membership.Members is one.
 type Members interface {
 	Live() (nodes []toolkeep.NodeState, age time.Duration)
+	Names() (names []string, age time.Duration)
 	Owner() string
 }
 
@@ -53,6 +54,6 @@ func owns(m Members, n *toolkeep.NodeState) bool { return n.Name+"/"+n.Run == m.
 
 // CountOf is the number of nodes that live.
 func CountOf(m Members) Count {
-	live, _ := m.Live()
-	return Count{len(live)}
+	names, _ := m.Names()
+	return Count{len(names)}
 }

@@ -13,7 +13,13 @@ import (
 type members []toolkeep.NodeState
 
 func (m members) Live() ([]toolkeep.NodeState, time.Duration) { return m, 2 * time.Second }
-func (m members) Owner() string                               { return "a/1" }
+func (m members) Names() (names []string, age time.Duration) {
+	for _, n := range m {
+		names = append(names, n.Name)
+	}
+	return names, 2 * time.Second
+}
+func (m members) Owner() string { return "a/1" }
 
 func TestList(t *testing.T) {
 	m := members{{Name: "a", Run: "1", Leads: []string{"x"}, Data: []byte(`{"k":1}`)}, {Name: "b", Run: "1"}}

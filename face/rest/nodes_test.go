@@ -11,7 +11,13 @@ import (
 type fakeNodes []toolkeep.NodeState
 
 func (f fakeNodes) Live() ([]toolkeep.NodeState, time.Duration) { return f, 1500 * time.Millisecond }
-func (f fakeNodes) Owner() string                               { return "a/1" }
+func (f fakeNodes) Names() (names []string, age time.Duration) {
+	for _, n := range f {
+		names = append(names, n.Name)
+	}
+	return names, 1500 * time.Millisecond
+}
+func (f fakeNodes) Owner() string { return "a/1" }
 
 func TestListNodes(t *testing.T) {
 	s := newSystem()
