@@ -69,12 +69,11 @@ func (s *Servers) definedAt(id serverID) time.Time {
 	return doc.UpdatedAt.UTC()
 }
 
-// nodes are the nodes that live, with what they said of their servers; nil for those that said
-// nothing.
+// liveNode is a node that lives.
 type liveNode struct {
 	name string
 	self bool
-	told *Told
+	told *Told // what it said of its servers; nil: nothing
 }
 
 func (s *Servers) liveNodes() []liveNode {
