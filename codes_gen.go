@@ -179,7 +179,7 @@ const (
 	CompositionTooLarge Code = "E3907"
 	// IdempotencyConflict (refusal): the idempotency key was used for another request
 	IdempotencyConflict Code = "E3908"
-	// OutcomeUnknown (result): the node that sent a writing call stopped or did not renew its lease; the call is not repeated automatically
+	// OutcomeUnknown (result): the node that sent a writing call stopped or did not renew its lease; or the node to which an MCP call was handed does not answer; the call is not repeated automatically
 	OutcomeUnknown Code = "E3909"
 	// DeadlineUnreachable (refusal): the queue is longer than the call's deadline; refused at once
 	DeadlineUnreachable Code = "E3910"
@@ -187,7 +187,7 @@ const (
 	Preempted Code = "E3911"
 	// Draining (refusal): this node is shutting down; send the call to another node
 	Draining Code = "E3912"
-	// NodeUnavailable (refusal): the node that has the MCP session or the open question of the request does not answer; a call in it may have been carried out there; retry_after_s is set
+	// NodeUnavailable (refusal): the node that has the MCP session or the open question of the request does not answer; no tool call was sent there (else E3909); retry_after_s is set
 	NodeUnavailable Code = "E3913"
 	// SandboxCreateFailed (refusal): the sandbox could not be created
 	SandboxCreateFailed Code = "E3920"
@@ -332,11 +332,11 @@ var codeTable = [...]CodeInfo{
 	{Code: CompositionCycle, Name: "composition_cycle", BC2: "invalid_parameters", BC6: "VALIDATION_ERROR", Class: "VALIDATION_ERROR", Kind: "refusal", Retryable: false, HTTP: 422, GRPC: "INVALID_ARGUMENT", When: "a workflow or a chain of tools calls itself"},
 	{Code: CompositionTooLarge, Name: "composition_too_large", BC2: "invalid_parameters", BC6: "VALIDATION_ERROR", Class: "VALIDATION_ERROR", Kind: "refusal", Retryable: false, HTTP: 422, GRPC: "INVALID_ARGUMENT", When: "more than 100 invocations in one composition"},
 	{Code: IdempotencyConflict, Name: "idempotency_conflict", BC2: "idempotency_conflict", BC6: "VALIDATION_ERROR", Class: "VALIDATION_ERROR", Kind: "refusal", Retryable: false, HTTP: 409, GRPC: "ALREADY_EXISTS", When: "the idempotency key was used for another request"},
-	{Code: OutcomeUnknown, Name: "outcome_unknown", BC2: "internal_error", BC6: "FAILURE", Class: "UNKNOWN", Kind: "result", Retryable: false, HTTP: 500, GRPC: "INTERNAL", When: "the node that sent a writing call stopped or did not renew its lease; the call is not repeated automatically"},
+	{Code: OutcomeUnknown, Name: "outcome_unknown", BC2: "internal_error", BC6: "FAILURE", Class: "UNKNOWN", Kind: "result", Retryable: false, HTTP: 500, GRPC: "INTERNAL", When: "the node that sent a writing call stopped or did not renew its lease; or the node to which an MCP call was handed does not answer; the call is not repeated automatically"},
 	{Code: DeadlineUnreachable, Name: "deadline_unreachable", BC2: "resource_exhausted", BC6: "FAILURE", Class: "RATE_LIMIT", Kind: "refusal", Retryable: true, HTTP: 503, GRPC: "RESOURCE_EXHAUSTED", When: "the queue is longer than the call's deadline; refused at once"},
 	{Code: Preempted, Name: "preempted", BC2: "internal_error", BC6: "FAILURE", Class: "UNKNOWN", Kind: "refusal", Retryable: true, HTTP: 503, GRPC: "ABORTED", When: "a call with a higher priority displaced this one before anything was sent"},
 	{Code: Draining, Name: "draining", BC2: "resource_exhausted", BC6: "FAILURE", Class: "RATE_LIMIT", Kind: "refusal", Retryable: true, HTTP: 503, GRPC: "UNAVAILABLE", When: "this node is shutting down; send the call to another node"},
-	{Code: NodeUnavailable, Name: "node_unavailable", BC2: "internal_error", BC6: "FAILURE", Class: "NETWORK_ERROR", Kind: "refusal", Retryable: true, HTTP: 503, GRPC: "UNAVAILABLE", When: "the node that has the MCP session or the open question of the request does not answer; a call in it may have been carried out there; retry_after_s is set"},
+	{Code: NodeUnavailable, Name: "node_unavailable", BC2: "internal_error", BC6: "FAILURE", Class: "NETWORK_ERROR", Kind: "refusal", Retryable: true, HTTP: 503, GRPC: "UNAVAILABLE", When: "the node that has the MCP session or the open question of the request does not answer; no tool call was sent there (else E3909); retry_after_s is set"},
 	{Code: SandboxCreateFailed, Name: "sandbox_create_failed", BC2: "sandbox_failure", BC6: "FAILURE", Class: "SANDBOX_ERROR", Kind: "refusal", Retryable: true, HTTP: 503, GRPC: "UNAVAILABLE", When: "the sandbox could not be created"},
 	{Code: ResourceRequestDenied, Name: "resource_request_denied", BC2: "permission_denied", BC6: "UNAUTHORIZED", Class: "SANDBOX_ERROR", Kind: "refusal", Retryable: false, HTTP: 403, GRPC: "PERMISSION_DENIED", When: "the tool asks for more than its parent sandbox has"},
 	{Code: ResourceExhausted, Name: "resource_exhausted", BC2: "resource_exhausted", BC6: "FAILURE", Class: "SANDBOX_ERROR", Kind: "result", Retryable: false, HTTP: 507, GRPC: "RESOURCE_EXHAUSTED", When: "memory or processes or disk or output over the sandbox limit"},

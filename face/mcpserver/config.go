@@ -97,7 +97,7 @@ type Config struct {
 	Node      string // name of this node in the cluster, sealed into requestState; default random
 
 	// Forward hands a request to the node of a Tag, and returns toolkeep.ErrNotFound if there is no
-	// such node, else why it could not be answered. A session, and a call that waits for an answer,
+	// such node, else why it could not be answered: E3913 with an exact NothingSent if the node is away. A session, and a call that waits for an answer,
 	// live on one node; with Forward a load balancer may send their requests to any node. nil:
 	// requests must reach the right node.
 	Forward func(w http.ResponseWriter, r *http.Request, tag string) error

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/toolkeep/toolkeep"
@@ -51,8 +52,8 @@ func (s *Server) stateNode(raw []byte) string {
 
 // elsewhere forwards a request to the node of the tag. It returns false for this node and for an
 // unknown one: then the session is gone and the client starts a new one. body is the part of the
-// request already read, which is all of it: only a POST has a body.
-func (s *Server) elsewhere(w http.ResponseWriter, r *http.Request, tag string, body []byte) bool {
+// request already read, which is all of it, and list its messages: only a POST has a body.
+func (s *Server) elsewhere(w http.ResponseWriter, r *http.Request, tag string, body []byte, list []*mcp.Message) bool {
 	if tag == "" || s.c.Forward == nil || tag == tagOf(s.node) || r.Header.Get(forwardedBy) != "" {
 		return false
 	}
@@ -67,7 +68,18 @@ func (s *Server) elsewhere(w http.ResponseWriter, r *http.Request, tag string, b
 		return false
 	}
 	if err != nil {
-		s.refuse(w, r, err, 0)
+		s.refuse(w, r, unknownIfSent(err, list), 0)
 	}
 	return true
+}
+
+// unknownIfSent is E3909 for a call that was sent to a node which then did not answer: it may have been
+// carried out, so it is no refusal. All other requests may be repeated.
+func unknownIfSent(err error, list []*mcp.Message) error {
+	e := toolkeep.AsError(err)
+	if e.Code != toolkeep.NodeUnavailable || e.NothingSent || !slices.ContainsFunc(list, func(m *mcp.Message) bool { return m.Method == mcp.MethodCallTool }) {
+		return err
+	}
+	return toolkeep.NewError(toolkeep.OutcomeUnknown,
+		"the node that has this MCP session does not answer, and the call may have been carried out there; repeat it only if it reads, or with the same idempotency key").Because(err)
 }

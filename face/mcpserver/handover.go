@@ -9,6 +9,7 @@ import (
 	"net/http/httptrace"
 	"net/http/httputil"
 	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -150,7 +151,7 @@ func (w handedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // Forward implements Config.Forward: it hands a request to the node of the tag. toolkeep.ErrNotFound
 // if there is no such node: then its sessions are gone, and the client is told so. E3913 if it does
-// not answer, E3811 over the limits, E3912 for a stream while this node drains.
+// not answer, with an exact NothingSent, E3811 over the limits, E3912 for a stream while this node drains.
 func (p *Peers) Forward(w http.ResponseWriter, r *http.Request, tag string) error {
 	h, err := p.hand(w, r, tag)
 	if err != nil {
@@ -174,6 +175,15 @@ func (p *Peers) Forward(w http.ResponseWriter, r *http.Request, tag string) erro
 func (p *Peers) hand(w http.ResponseWriter, r *http.Request, tag string) (*handover, error) {
 	_, stream := accepts(r.Header["Accept"])
 	h := &handover{w: w, client: r.Context(), started: time.Now(), atOnce: stream || r.Method != http.MethodPost, own: r.Method == http.MethodGet}
+	silent, err := p.count(h, tag)
+	if silent != nil {
+		err = p.away(p.gone(), silent, false, errSilent)
+	}
+	return h, err
+}
+
+// count is hand without the answer for a silent node, which it returns.
+func (p *Peers) count(h *handover, tag string) (silent *peer, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	to := p.at[tag]
@@ -183,14 +193,14 @@ func (p *Peers) hand(w http.ResponseWriter, r *http.Request, tag string) (*hando
 	case h.own && p.draining:
 		return nil, draining()
 	case to.silent:
-		return nil, p.away(to, false, errSilent)
+		return to, nil
 	case to.open >= p.c.limits.each || p.open >= p.c.limits.all:
 		return nil, toolkeep.NewError(toolkeep.Backpressure, "this node waits for %d answers of other nodes already; try again, or keep a client at one node", p.open).After(time.Second)
 	}
 	h.to, h.url = to, to.url
 	to.open++
 	p.open++
-	return h, nil
+	return nil, nil
 }
 
 // over takes a request off the count.
@@ -215,38 +225,33 @@ func (p *Peers) failed(h *handover, ctx context.Context, err error) {
 	case errors.As(cause, &e):
 		h.err = e
 	default:
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		h.err = p.away(h.to, h.sent.Load(), err)
+		h.err = p.away(p.gone(), h.to, h.sent.Load(), err)
 	}
 }
 
 // away is the answer to a request for a node that does not answer. Where the nodes count it as gone
-// and nothing was sent, the client begins a new session. p.mu is held.
-func (p *Peers) away(to *peer, sent bool, cause error) error {
-	if !sent && p.gone(to.tag) {
+// and nothing was sent, the client begins a new session. NothingSent is exact.
+func (p *Peers) away(gone func(tag string) bool, to *peer, sent bool, cause error) error {
+	if !sent && gone(to.tag) {
 		return toolkeep.ErrNotFound
 	}
-	text := "the node that has this MCP session does not answer; try again soon"
-	if sent {
-		text += ". A call in this request may have been carried out there: repeat one that writes only with the same idempotency key"
-	}
-	return toolkeep.NewError(toolkeep.NodeUnavailable, "%s", text).After(p.c.limits.quiet).Because(cause)
+	e := toolkeep.NewError(toolkeep.NodeUnavailable, "the node that has this MCP session does not answer; try again soon").After(p.c.limits.quiet).Because(cause)
+	e.NothingSent = !sent
+	return e
 }
 
-// gone tells whether the nodes know that a node does not live. A young node may not be known yet, so
-// only silence makes a reason to ask.
-func (p *Peers) gone(tag string) bool {
-	if p.c.Members == nil {
-		return false
-	}
-	live, age := p.c.Members.Live()
-	for i := range live {
-		if Tag(live[i].Name) == tag {
-			return false
+// gone asks which nodes live; the answer tells whether one is known not to. A young node may not be
+// known yet, so only silence makes a reason to ask. Nobody asks while p.mu is held.
+func (p *Peers) gone() func(tag string) bool {
+	var names []string
+	if p.c.Members != nil {
+		if live, age := p.c.Members.Names(); age < toolkeep.NodeGone {
+			names = live
 		}
 	}
-	return len(live) > 0 && age < toolkeep.NodeGone
+	return func(tag string) bool {
+		return len(names) > 0 && !slices.ContainsFunc(names, func(name string) bool { return Tag(name) == tag })
+	}
 }
 
 // watch ends requests that wait for too long, until ctx ends.
@@ -265,6 +270,7 @@ func (p *Peers) watch(ctx context.Context) {
 
 // look ends what is over its limits, and asks nodes from which nothing comes whether they live.
 func (p *Peers) look(ctx context.Context, now time.Time) {
+	gone := p.gone()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	ask := map[*peer]bool{}
@@ -273,7 +279,7 @@ func (p *Peers) look(ctx context.Context, now time.Time) {
 			h.to.heard = time.Unix(0, at)
 		}
 		if !h.began.Load() && h.atOnce && now.Sub(h.started) > p.c.limits.begin || h.stream.Load() && h.quiet(now) > p.c.limits.idle {
-			h.stop(p.away(h.to, h.sent.Load(), errSlow))
+			h.stop(p.away(gone, h.to, h.sent.Load(), errSlow))
 		}
 		ask[h.to] = true
 	}
@@ -305,7 +311,7 @@ func (p *Peers) ask(ctx context.Context, to *peer, at *url.URL) {
 	if ctx.Err() != nil {
 		return
 	}
-	now := time.Now()
+	now, gone := time.Now(), p.gone()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	was := to.silent
@@ -318,7 +324,7 @@ func (p *Peers) ask(ctx context.Context, to *peer, at *url.URL) {
 	}
 	for h := range p.handed {
 		if h.to == to && to.silent && h.quiet(now) > p.c.limits.quiet {
-			h.stop(p.away(to, h.sent.Load(), err))
+			h.stop(p.away(gone, to, h.sent.Load(), err))
 		}
 	}
 }

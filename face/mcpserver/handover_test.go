@@ -6,7 +6,9 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -26,7 +28,7 @@ type pair struct {
 	probes  atomic.Int64
 	handed  atomic.Int64
 	mu      sync.Mutex
-	live    []toolkeep.NodeState
+	live    []string
 	answer  http.HandlerFunc
 }
 
@@ -39,8 +41,10 @@ func (p *pair) Documents(context.Context, string) ([]toolkeep.Document, int64, e
 	return nil, 0, nil
 }
 
-// Live implements Members.
-func (p *pair) Live() ([]toolkeep.NodeState, time.Duration) {
+// Names implements Members. It would wait for ever if Peers asked while it holds its own lock.
+func (p *pair) Names() ([]string, time.Duration) {
+	p.peers.mu.Lock()
+	defer p.peers.mu.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.live, time.Second
@@ -50,7 +54,7 @@ func (p *pair) Live() ([]toolkeep.NodeState, time.Duration) {
 func newPair(t *testing.T, l handoverLimits, answer http.HandlerFunc) *pair {
 	t.Helper()
 	p := &pair{system: newSystem(t), hung: make(chan struct{}), answer: answer}
-	p.live = []toolkeep.NodeState{{Name: "front"}, {Name: "other"}}
+	p.live = []string{"front", "other"}
 	p.other = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body) // else the server does not see that the other side leaves
 		probe := r.URL.Path == "/health/live"
@@ -112,8 +116,17 @@ func (p *pair) open() int {
 func (p *pair) unavailable(a answer, code toolkeep.Code) {
 	p.t.Helper()
 	a.problem(p.t, http.StatusServiceUnavailable, code)
-	if a.header.Get("Retry-After") == "" {
-		p.t.Error("it does not say when to try again")
+	if a.header.Get("Retry-After") == "" || !strings.Contains(a.body, `"retryable":true`) {
+		p.t.Errorf("it does not say when to try again: %v %s", a.header, a.body)
+	}
+}
+
+// unknown expects the answer to a call that may have been carried out: nothing in it asks to repeat.
+func (p *pair) unknown(a answer) {
+	p.t.Helper()
+	a.problem(p.t, http.StatusInternalServerError, toolkeep.OutcomeUnknown)
+	if a.header.Get("Retry-After") != "" || strings.Contains(a.body, `"retryable":true`) || strings.Contains(a.body, "retry_after_s") {
+		p.t.Errorf("it asks to repeat a call that may have been carried out: %v %s", a.header, a.body)
 	}
 }
 
@@ -121,17 +134,26 @@ func (p *pair) unavailable(a answer, code toolkeep.Code) {
 // goes on it is used again. While the nodes count it as gone, its sessions are gone.
 func TestHandoverToANodeThatHangs(t *testing.T) {
 	t.Parallel()
+	var unknown int64
 	p := newPair(t, handoverLimits{begin: long, quiet: 20 * time.Millisecond, probe: 20 * time.Millisecond, look: time.Millisecond}, nil)
 	for _, accept := range []string{"application/json", "application/json, text/event-stream"} {
-		var all sync.WaitGroup
-		for range 5 {
-			all.Go(func() {
-				p.unavailable(p.post("/mcp", peerTool, append(p.session, "Accept: "+accept)...), toolkeep.NodeUnavailable)
-			})
+		answers := make(chan answer, 5)
+		for range cap(answers) {
+			go func() { answers <- p.post("/mcp", peerTool, append(slices.Clip(p.session), "Accept: "+accept)...) }()
 		}
-		all.Wait()
+		for range cap(answers) {
+			if a := <-answers; a.status == http.StatusInternalServerError {
+				p.unknown(a)
+				unknown++
+			} else { // it came after the node was found silent
+				p.unavailable(a, toolkeep.NodeUnavailable)
+			}
+		}
 	}
 	handed := p.handed.Load()
+	if unknown < handed || handed == 0 {
+		t.Errorf("the outcome of %d calls is unknown, and %d were handed over", unknown, handed)
+	}
 	p.unavailable(p.post("/mcp", peerTool, p.session...), toolkeep.NodeUnavailable)
 	p.unavailable(p.do("GET", "/mcp", "", append(p.session, "Accept: text/event-stream")...), toolkeep.NodeUnavailable)
 	p.unavailable(p.do("DELETE", "/mcp", "", p.session...), toolkeep.NodeUnavailable)
@@ -147,6 +169,28 @@ func TestHandoverToANodeThatHangs(t *testing.T) {
 	until(t, "nothing is open", func() bool { return p.open() == 0 })
 }
 
+// TestHandoverThatBreaks: what was sent to a node that then goes away may be repeated, and a call may not.
+func TestHandoverThatBreaks(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, handoverLimits{begin: long, quiet: long}, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	ping, list := `{"jsonrpc":"2.0","id":2,"method":"ping"}`, `{"jsonrpc":"2.0","id":3,"method":"tools/list"}`
+	for body, isCall := range map[string]bool{peerTool: true, ping: false, list: false, `{"jsonrpc":"2.0","method":"notifications/cancelled"}`: false,
+		"[" + ping + "," + peerTool + "]": true, "[" + ping + "," + list + "]": false} {
+		handed := p.handed.Load()
+		a := p.post("/mcp", body, p.session...)
+		if p.handed.Load() == handed {
+			t.Errorf("%s was not handed over", body)
+		}
+		if isCall {
+			p.unknown(a)
+		} else {
+			p.unavailable(a, toolkeep.NodeUnavailable)
+		}
+	}
+	p.unavailable(p.do("GET", "/mcp", "", append(p.session, "Accept: text/event-stream")...), toolkeep.NodeUnavailable)
+	p.unavailable(p.do("DELETE", "/mcp", "", p.session...), toolkeep.NodeUnavailable)
+}
+
 // TestHandoverToASlowNode: a node that lives may take as long as a call does where only the end is
 // an answer. What has an answer at once, and an event stream without its comments, have a limit.
 func TestHandoverToASlowNode(t *testing.T) {
@@ -159,7 +203,10 @@ func TestHandoverToASlowNode(t *testing.T) {
 		}
 	}
 	p := newPair(t, handoverLimits{begin: 10 * time.Millisecond, quiet: time.Millisecond, probe: long, look: time.Millisecond}, slow)
-	p.unavailable(p.post("/mcp", peerTool, p.session...), toolkeep.NodeUnavailable)
+	p.unavailable(p.post("/mcp", `{"jsonrpc":"2.0","id":1,"method":"ping"}`, p.session...), toolkeep.NodeUnavailable)
+	if a := p.post("/mcp", peerTool, p.session...); p.handed.Load() > 1 {
+		p.unknown(a)
+	}
 	p.unavailable(p.do("GET", "/mcp", "", append(p.session, "Accept: text/event-stream")...), toolkeep.NodeUnavailable)
 	p.unavailable(p.do("DELETE", "/mcp", "", p.session...), toolkeep.NodeUnavailable)
 	before := p.probes.Load()

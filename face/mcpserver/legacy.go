@@ -74,7 +74,7 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, v *view, p *toolke
 	}
 	x := &exchange{s: s, v: v, p: p, header: r.Header, url: s.reachedAt(r), version: version}
 	if id := r.Header.Get(mcp.HeaderSession); id != "" {
-		if x.ses = s.sessionOf(w, r, id, p, v, body); x.ses == nil {
+		if x.ses = s.sessionOf(w, r, id, p, v, body, list); x.ses == nil {
 			return
 		}
 		defer x.ses.leave()
@@ -92,10 +92,10 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, v *view, p *toolke
 }
 
 // sessionOf enters a request's session. nil: another node answered, or the session is gone
-// and the request was refused. body is the part of the request that was read.
-func (s *Server) sessionOf(w http.ResponseWriter, r *http.Request, id string, p *toolkeep.Principal, v *view, body []byte) *session {
+// and the request was refused. body is the part of the request that was read, list its messages.
+func (s *Server) sessionOf(w http.ResponseWriter, r *http.Request, id string, p *toolkeep.Principal, v *view, body []byte, list []*mcp.Message) *session {
 	ses := s.enter(id, p, v)
-	if ses == nil && !s.elsewhere(w, r, sessionNode(id), body) {
+	if ses == nil && !s.elsewhere(w, r, sessionNode(id), body, list) {
 		s.refuse(w, r, toolkeep.NewError(toolkeep.ResourceNotFound, "there is no such MCP session here; begin a new one with initialize"), http.StatusNotFound)
 	}
 	return ses
@@ -299,7 +299,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, v *view, p *toolkee
 		s.refuse(w, r, toolkeep.NewError(toolkeep.MalformedRequest, "GET opens an event stream; Accept must name text/event-stream"), http.StatusNotAcceptable)
 		return
 	}
-	ses := s.sessionOf(w, r, id, p, v, nil)
+	ses := s.sessionOf(w, r, id, p, v, nil, nil)
 	if ses == nil {
 		return
 	}
@@ -355,7 +355,7 @@ func (s *Server) delete(w http.ResponseWriter, r *http.Request, v *view, p *tool
 		s.refuseMethod(w, r, "POST")
 		return
 	}
-	ses := s.sessionOf(w, r, id, p, v, nil)
+	ses := s.sessionOf(w, r, id, p, v, nil, nil)
 	if ses == nil {
 		return
 	}

@@ -37,7 +37,7 @@ type PeersConfig struct {
 	Node string // name of this node
 	// Members are the nodes that live; nil: that is not known. *membership.Members is one.
 	Members interface {
-		Live() (nodes []toolkeep.NodeState, age time.Duration)
+		Names() (names []string, age time.Duration)
 	}
 	Sessions  int              // MCP sessions of a node, and so requests at once to one node; default 10,000
 	Limits    gate.Limits      // of all faces
