@@ -34,8 +34,9 @@ func (c *counts) move(from, to stage) {
 //
 // A call that waits for its caller's answer gives them back with Pause. When the answer
 // is there, Resume and then Await take them again. A tool never has more running calls
-// than the node's share of its max_concurrent, except one whose context ends in Await: that call has no slot
-// again and only ends, which its executor and its record may take a moment for. The slot
+// than the node's share of its max_concurrent; with a Counter that answers, all nodes have no more than all of it. The exception
+// is a call whose context ends in Await: it has no slot, at least none in the Counter, and only
+// ends, which its executor and its record may take a moment for. The slot
 // of the agent is taken again over the limit if it must be.
 type Slots struct {
 	limits            *Limits
@@ -64,8 +65,11 @@ func (s *Slots) Resume() { s.move(waiting, paused) }
 
 // Await returns when the call and those above it, as far as Resume ended their pauses,
 // have their slots again, or when ctx or the call ends. It takes all of these slots at once and holds
-// none of them while it waits, so no two calls wait for each other's; of the calls that
+// none of them while it waits, so no two calls wait for each other's; of the calls of this node that
 // wait for the same slots, the first is served first.
+//
+// With a Counter it then asks that for the same slots every 50 ms, again for all or none. Meanwhile it
+// has those of this node, and new calls of any node can get the Counter's before it.
 func (s *Slots) Await(ctx context.Context) {
 	if !s.awaits() {
 		s.resume(ctx)
