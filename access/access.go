@@ -377,7 +377,7 @@ func (a *Access) guessed(f Failure, net, message string) error {
 		return err
 	}
 	l := a.failures.limits
-	if a.failures.note(culprit{addr: net}, a.failures.mine(l.PerAddr), l.AddrBlock) {
+	if a.failures.note(culprit{addr: net}, a.failures.perAddr(), l.AddrBlock) {
 		a.config.Log.Warn("address blocked after too many authentication failures", "addr", net, "for", l.AddrBlock)
 	}
 	return a.outdated(f, net, message)

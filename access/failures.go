@@ -16,7 +16,7 @@ type FailureLimits struct {
 	AgentBlock time.Duration // default 5 min
 	PerAddr    int           // a minute; default 100
 	AddrBlock  time.Duration // default 15 min
-	Global     int           // a minute, only logged as an error; default 10,000. Nodes divide PerAddr and Global.
+	Global     int           // a minute, only logged as an error; default 10,000. Nodes divide PerAddr, to 10 at least, and Global.
 	tracked    int           // agents and addresses tracked; default 65,536
 }
 
@@ -178,6 +178,15 @@ func (f *failures) mine(limit int) int {
 		limit, _ = f.share(limit)
 	}
 	return limit
+}
+
+// addrFloor is the least share of PerAddr: many callers can have one address, and with less some
+// mistakes of one would block all of them.
+const addrFloor = 10
+
+// perAddr returns the node's share of PerAddr; at least addrFloor, or all of it where that is less.
+func (f *failures) perAddr() int {
+	return max(f.mine(f.limits.PerAddr), min(addrFloor, f.limits.PerAddr))
 }
 
 // noteGlobal counts all failures; above the limit it logs once a minute.

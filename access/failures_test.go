@@ -229,15 +229,25 @@ func TestFailuresOfNodes(t *testing.T) {
 	if log.n != 1 {
 		t.Errorf("%d alarms, want 1", log.n)
 	}
-	a := open(t, Config{Share: f.share, Failures: FailureLimits{PerAddr: 50}})
-	guess := func() error { return a.guessed(Failure{Tenant: "acme", Subject: "x"}, "192.0.2.1", "wrong") }
-	for i := range 5 {
-		if e := toolkeep.AsError(guess()); e.Code != toolkeep.Unauthenticated {
-			t.Fatalf("guess %d: %v", i, e)
+	// The share of an address is at least 10, or the whole limit where that is less: many callers can have one.
+	for limit, want := range map[int]int{200: 20, 100: 10, 50: 10, 10: 10, 4: 4, 1: 1} {
+		a := open(t, Config{Share: f.share, Failures: FailureLimits{PerAddr: limit, PerAgent: -1}})
+		guess := func() error { return a.guessed(Failure{Tenant: "acme", Subject: "x"}, "192.0.2.1", "wrong") }
+		for i := range want {
+			if e := toolkeep.AsError(guess()); e.Code != toolkeep.Unauthenticated {
+				t.Fatalf("limit %d, guess %d: %v", limit, i, e)
+			}
+		}
+		if e := toolkeep.AsError(guess()); e.Code != toolkeep.AuthFailuresLimited || e.Details["blocked"] != "address" {
+			t.Errorf("limit %d: %v %v", limit, e, e.Details)
 		}
 	}
-	if e := toolkeep.AsError(guess()); e.Code != toolkeep.AuthFailuresLimited || e.Details["blocked"] != "address" {
-		t.Errorf("%v %v", e, e.Details)
+	none := func(limit int) (int, int) { return limit, 10 }
+	a := open(t, Config{Share: none, Failures: FailureLimits{PerAddr: -1, PerAgent: -1}})
+	for range 1000 {
+		if e := toolkeep.AsError(a.guessed(Failure{}, "192.0.2.1", "wrong")); e.Code != toolkeep.Unauthenticated {
+			t.Fatalf("without a limit: %v", e)
+		}
 	}
 }
 
