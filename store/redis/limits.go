@@ -32,7 +32,9 @@ func (c *Client) Limits() *Limits {
 // Lua number holds exactly. A bucket is the time at which it is full again, at
 // most its depth from now, should the clock have been set back; a fixed window the number
 // of its minute and a count; a sliding window a hash of counts by second; slots a sorted set of ids
-// by the time at which they end.
+// by the time at which they end. What lies later than it can, by more than a minute or a slot's life, is of a
+// clock that was set back since: a bucket is then empty, and windows and slots are forgotten; slots that are held
+// come again with their renewal.
 //
 // KEYS: rates, slots, slots to give back. ARGV: dry or take; the numbers of each; lifetime of a
 // slot; for each rate its kind and two numbers (step and depth, or the limit); for each slot its most
@@ -51,6 +53,9 @@ for i = 1, nr do
   local kind, x, y = ARGV[rates + 3 * i - 2], tonumber(ARGV[rates + 3 * i - 1]), tonumber(ARGV[rates + 3 * i])
   if kind == 'bucket' then
     local full = tonumber(redis.call('GET', KEYS[i]) or '0')
+    if full > now + y + 60000000 then
+      redis.call('SET', KEYS[i], string.format('%.0f', now + y), 'PX', math.ceil(y / 1000) + 1)
+    end
     local nxt = math.min(math.max(full, now), now + y) + x
     if nxt - now > y then return {i - 1, nxt - now - y} end
     state[i] = nxt
@@ -65,7 +70,7 @@ for i = 1, nr do
     local all, total, seconds = redis.call('HGETALL', KEYS[i]), 0, {}
     for j = 1, #all, 2 do
       local at, n = tonumber(all[j]), tonumber(all[j + 1])
-      if at < second - 60 then
+      if at < second - 60 or at > second + 60 then
         redis.call('HDEL', KEYS[i], all[j])
       else
         total = total + n
@@ -85,6 +90,7 @@ end
 for i = 1, ns do
   local key, most, id = KEYS[nr + i], tonumber(ARGV[slots + 2 * i - 1]), ARGV[slots + 2 * i]
   redis.call('ZREMRANGEBYSCORE', key, '-inf', now)
+  redis.call('ZREMRANGEBYSCORE', key, string.format('(%.0f', now + 2 * life), '+inf')
   if redis.call('ZCARD', key) >= most and not redis.call('ZSCORE', key, id) then return {nr + i - 1, 0} end
 end
 for i = 1, nr do

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -80,7 +81,7 @@ func TestLimits(t *testing.T) {
 	})
 }
 
-// TestSlotsOfADeadNode: slots that nobody renews come free after their life.
+// TestSlotsOfADeadNode: slots that are not renewed come free after their life.
 func TestSlotsOfADeadNode(t *testing.T) {
 	s := redistest.Start(t)
 	counter := open(t, Config{URL: s.URL()}).Limits()
@@ -119,7 +120,7 @@ func TestSlotsOfADeadNode(t *testing.T) {
 }
 
 // TestLimitsWithoutRedis: while Redis is away each node admits its share, and says that; a Redis that comes back
-// without its state gets the slots that are held anew.
+// without its state gets the slots that are held again.
 func TestLimitsWithoutRedis(t *testing.T) {
 	for name, away := range map[string]struct {
 		gone, back func(*redistest.Server, testing.TB)
@@ -226,6 +227,72 @@ func TestLimitsOfARestrictedUser(t *testing.T) {
 		slots.Release()
 		_, err = l.Take(t.Context(), limittest.Agent("a"), tool, nil)
 		limittest.Refused(t, err, toolkeep.RateLimitExceeded, limit.TypeTool)
+	}
+}
+
+// TestClockOfRedisIsSetBack: what Redis counted before its clock was set back, by more than that lasts, does not
+// count until the clock is there again; a bucket is filled from empty. Set back by less, it lasts longer by that. A
+// slot that a call holds is there again with its renewal.
+func TestClockOfRedisIsSetBack(t *testing.T) {
+	s := miniredis.RunT(t)
+	begin := time.Unix(1_800_000_000, 0)
+	c := open(t, Config{URL: "redis://" + s.Addr()}).Limits()
+	for name, q := range map[string]limit.Question{
+		"token_bucket":   {Rates: []limit.Rate{{Name: "b", Step: 30 * time.Second, Depth: time.Minute}}},
+		"fixed_window":   {Rates: []limit.Rate{{Name: "f", Algorithm: "fixed_window", PerMinute: 2}}},
+		"sliding_window": {Rates: []limit.Rate{{Name: "s", Algorithm: "sliding_window", PerMinute: 2}}},
+		"slots":          {Slots: []limit.Slot{{Name: "p", Most: 2}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			calls := 0
+			take := func() bool {
+				t.Helper()
+				calls++
+				for i := range q.Slots {
+					q.Slots[i].ID = strconv.Itoa(calls)
+				}
+				a, err := c.Take(t.Context(), &q)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return a.Refused < 0
+			}
+			admits := func(when string) {
+				t.Helper()
+				if !take() || !take() || take() {
+					t.Fatalf("%s: want two calls, no third", when)
+				}
+			}
+			s.SetTime(begin)
+			admits("at first")
+			s.SetTime(begin.Add(-10 * time.Second))
+			if name != "fixed_window" && take() { // that begins with each minute
+				t.Error("a clock that was set a bit back admits more")
+			}
+			hour := begin.Add(-time.Hour)
+			s.SetTime(hour)
+			if name == "token_bucket" { // it is at most empty
+				if take() {
+					t.Error("a bucket is full again")
+				}
+				hour = hour.Add(time.Minute)
+				s.SetTime(hour)
+			}
+			admits("an hour before")
+			if len(q.Slots) > 0 {
+				if err := c.Renew(t.Context(), []limit.Slot{{Name: "p", ID: "held"}}); err != nil {
+					t.Fatal(err)
+				}
+				hour = hour.Add(limit.SlotLife - 1)
+				s.SetTime(hour)
+				if take() {
+					t.Error("slots that are held are not counted")
+				}
+				hour = hour.Add(time.Second)
+			}
+			s.SetTime(hour.Add(2 * time.Minute))
+			admits("after it")
+		})
 	}
 }
 
