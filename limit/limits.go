@@ -191,7 +191,8 @@ func (l *Limits) PeekRequest(ctx context.Context, p *toolkeep.Principal) error {
 // Release the slots when the call ends. Errors: E3801 with the exact RetryAfter and
 // details.limit_type agent_tool or tool; E3802 with details.limit_type agent or tool.
 //
-// With a Counter it asks that once, within ctx and 50 ms.
+// With a Counter it asks that, within ctx and 50 ms; a second time, with 50 ms of its own, if a slot is refused
+// while this node gives slots back.
 func (l *Limits) Take(ctx context.Context, p *toolkeep.Principal, t *toolkeep.Tool, above *Slots) (*Slots, error) {
 	if c := l.counter(); c != nil {
 		own, err := l.walk(l.whole, p, t, above != nil, true, false)

@@ -27,7 +27,7 @@ type Counter interface {
 	Free(ctx context.Context, held []Slot) error
 }
 
-// SlotLife is how long a slot of a Counter is held that nobody renews.
+// SlotLife is how long a slot of a Counter is held without a renewal.
 const SlotLife = 15 * time.Second
 
 // Question is what one call asks of a Counter.
@@ -83,7 +83,7 @@ type shared struct {
 	back    func() // the counter counts again
 
 	down    atomic.Bool
-	sending sync.RWMutex // held while slots are given back
+	sending chan struct{} // holds one element while a batch of slots is given back
 
 	mu   sync.Mutex
 	err  error
@@ -112,7 +112,7 @@ func (l *Limits) UseCounter(c Counter, wait time.Duration, log *slog.Logger) {
 	var run [9]byte
 	_, _ = rand.Read(run[:]) // never fails
 	ctx, end := context.WithCancel(context.Background())
-	s := &shared{counter: c, wait: wait, log: log, run: base64.RawURLEncoding.EncodeToString(run[:]), held: map[string]*hold{}, wake: make(chan struct{}, 1), end: end,
+	s := &shared{counter: c, wait: wait, log: log, run: base64.RawURLEncoding.EncodeToString(run[:]), held: map[string]*hold{}, wake: make(chan struct{}, 1), sending: make(chan struct{}, 1), end: end,
 		back: l.waiters.serve}
 	l.shared.Store(s)
 	s.done.Go(func() { s.keep(ctx) })
@@ -168,16 +168,13 @@ func (s *shared) ask(ctx context.Context, q *Question) (a Answer, ok bool) {
 		s.free = s.free[n:]
 		busy = len(s.free) > 0
 		s.mu.Unlock()
-		if !s.sending.TryRLock() {
-			busy = true
-		} else {
-			s.sending.RUnlock()
-		}
+		busy = busy || len(s.sending) > 0
 	}
 	a, err := s.counter.Take(wait, q)
-	if err == nil && busy && a.Refused >= len(q.Rates) {
+	if err == nil && busy && a.Refused >= len(q.Rates) && s.settle(wait) {
 		// A slot of this node may just have been given back beside this question.
-		s.settle()
+		wait, cancel = context.WithTimeout(ctx, s.wait)
+		defer cancel()
 		q.Free = nil
 		a, err = s.counter.Take(wait, q)
 	}
@@ -188,16 +185,29 @@ func (s *shared) ask(ctx context.Context, q *Question) (a Answer, ok bool) {
 		s.give(q.Free...)
 		s.give(q.Slots...)
 	}
-	if ctx.Err() == nil {
+	if ctx.Err() == nil && !hurried(ctx, wait) {
 		s.report(err)
 	}
 	return Answer{}, false
 }
 
-// settle waits until what is given back now has been.
-func (s *shared) settle() {
-	s.sending.Lock()
-	defer s.sending.Unlock()
+// hurried reports whether the caller's deadline comes before the counter's: a failure then says
+// nothing about the counter, also if the caller's timer has not fired yet.
+func hurried(caller, wait context.Context) bool {
+	end, has := toolkeep.Deadline(caller)
+	limit, _ := toolkeep.Deadline(wait)
+	return has && !end.After(limit)
+}
+
+// settle waits until the batch that is given back now has been; false if ctx ends first.
+func (s *shared) settle(ctx context.Context) bool {
+	select {
+	case s.sending <- struct{}{}:
+		<-s.sending
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 func (s *shared) newID() string { return s.run + strconv.FormatUint(s.calls.Add(1), 36) }
@@ -273,16 +283,12 @@ func (s *shared) keep(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-timer.C:
-			if err := s.renew(ctx); ctx.Err() == nil {
-				s.report(err)
-			}
+			s.check(ctx)
 			renewed = time.Now()
 		case <-s.wake:
 			if s.down.Load() { // after a time, with the renewal
 				toolkeep.Sleep(ctx, sharedAgain)
-				if err := s.renew(ctx); ctx.Err() == nil {
-					s.report(err)
-				}
+				s.check(ctx)
 				renewed = time.Now()
 			}
 			if !s.down.Load() {
@@ -304,32 +310,65 @@ func (s *shared) keep(ctx context.Context) {
 	s.flush(last)
 }
 
+// check renews what is held. A counter that failed must answer a probe before.
+func (s *shared) check(ctx context.Context) {
+	var err error
+	down := s.down.Load()
+	if down {
+		err = s.probe(ctx)
+	}
+	if err == nil {
+		err = s.renew(ctx)
+	}
+	if ctx.Err() == nil && (down || err != nil) {
+		s.report(err)
+	}
+}
+
+// probe asks a question like a call's, and waits for its answer as long as a call does.
+func (s *shared) probe(ctx context.Context) error {
+	q := &Question{Slots: []Slot{{Name: nameOf("probe"), ID: s.run, Most: maxCount}}}
+	wait, cancel := context.WithTimeout(ctx, s.wait)
+	defer cancel()
+	if _, err := s.counter.Take(wait, q); err != nil {
+		return err
+	}
+	wait, cancel = context.WithTimeout(ctx, s.wait)
+	defer cancel()
+	return s.counter.Free(wait, q.Slots)
+}
+
 // flush gives back what is to be given back.
 func (s *shared) flush(ctx context.Context) {
-	s.sending.Lock()
-	defer s.sending.Unlock()
-	for {
-		s.mu.Lock()
-		n := min(freeBatch, len(s.free))
-		batch := s.free[:n:n]
-		if s.free = s.free[n:]; len(s.free) == 0 {
-			s.free = nil
-		}
-		s.mu.Unlock()
-		if n == 0 {
-			return
-		}
-		wait, cancel := context.WithTimeout(ctx, s.wait)
-		err := s.counter.Free(wait, batch)
-		cancel()
-		if err != nil {
-			if ctx.Err() == nil {
-				s.report(err)
-			}
-			s.give(batch...)
-			return
-		}
+	for s.flushBatch(ctx) {
 	}
+}
+
+// flushBatch gives one batch back, and reports whether there may be another. A call that settles
+// comes between two batches.
+func (s *shared) flushBatch(ctx context.Context) bool {
+	s.sending <- struct{}{}
+	defer func() { <-s.sending }()
+	s.mu.Lock()
+	n := min(freeBatch, len(s.free))
+	batch := s.free[:n:n]
+	if s.free = s.free[n:]; len(s.free) == 0 {
+		s.free = nil
+	}
+	s.mu.Unlock()
+	if n == 0 {
+		return false
+	}
+	wait, cancel := context.WithTimeout(ctx, s.wait)
+	defer cancel()
+	if err := s.counter.Free(wait, batch); err != nil {
+		if ctx.Err() == nil {
+			s.report(err)
+		}
+		s.give(batch...)
+		return false
+	}
+	return true
 }
 
 // renew renews what is held. A slot that was given back meanwhile is given back again.
@@ -373,27 +412,44 @@ func (s *shared) takeRequest(ctx context.Context, l *Limits, p *toolkeep.Princip
 		return true, nil
 	}
 	a, ok := s.ask(ctx, q)
-	switch {
-	case !ok:
+	if !ok {
 		return false, nil
-	case a.Refused >= 0:
-		return true, l.whole.rateError(kinds[a.Refused], limits[a.Refused], a.Wait)
-	case dry:
-		return true, nil
+	}
+	if a.Refused >= 0 {
+		err = l.whole.rateError(kinds[a.Refused], limits[a.Refused], a.Wait)
+	}
+	if dry {
+		return true, err
 	}
 	now := l.now()
-	for i, full := range a.Full {
-		if kinds[i] == TypeGlobal {
+	for i := range q.Rates {
+		full, known := a.full(q, i)
+		switch {
+		case !known:
+		case kinds[i] == TypeGlobal:
 			l.global.Store(now + int64(full))
-			continue
+		default:
+			sh, b, has := open(l.agents, l.agentKey(p), true, now)
+			if has {
+				b.tat = now + int64(full)
+			}
+			sh.mu.Unlock()
 		}
-		sh, b, has := open(l.agents, l.agentKey(p), true, now)
-		if has {
-			b.tat = now + int64(full)
-		}
-		sh.mu.Unlock()
 	}
-	return true, nil
+	return true, err
+}
+
+// full returns how long the bucket of a rate takes until it is full again. Of a refusal it is known
+// for the bucket that refuses.
+func (a *Answer) full(q *Question, i int) (time.Duration, bool) {
+	switch {
+	case i < 0:
+	case a.Refused < 0:
+		return a.Full[i], true
+	case a.Refused == i:
+		return a.Wait + q.Rates[i].Depth - q.Rates[i].Step, true
+	}
+	return 0, false
 }
 
 // take asks the counter for a call, which has its slots on this node already; own is nil for
@@ -429,9 +485,13 @@ func (s *shared) take(ctx context.Context, l *Limits, p *toolkeep.Principal, t *
 		return true, nil
 	}
 	a, ok := s.ask(ctx, q)
-	switch {
-	case !ok:
+	if !ok {
 		return false, nil
+	}
+	if own != nil {
+		l.copy(p, t, &spec, q, &a, pair, tool)
+	}
+	switch {
 	case a.Refused < 0:
 	case a.Refused == pair:
 		return true, l.whole.rateError(TypeAgentTool, l.pairRPM, a.Wait).With("tool_id", t.ID)
@@ -442,11 +502,7 @@ func (s *shared) take(ctx context.Context, l *Limits, p *toolkeep.Principal, t *
 	default:
 		return true, l.whole.slotError(TypeTool, spec.MaxConcurrent).With("tool_id", t.ID)
 	}
-	if own == nil {
-		return true, nil
-	}
-	l.copy(p, t, &spec, a.Full, pair, tool)
-	if len(h.slots) > 0 {
+	if own != nil && len(h.slots) > 0 {
 		own.hold, own.shared = h, s
 		s.has(h)
 	}
@@ -455,25 +511,23 @@ func (s *shared) take(ctx context.Context, l *Limits, p *toolkeep.Principal, t *
 
 // copy notes how full the buckets are, for the time when the counter fails. Of windows a node knows
 // its own calls.
-func (l *Limits) copy(p *toolkeep.Principal, t *toolkeep.Tool, spec *toolkeep.RateLimitSpec, full []time.Duration, pair, tool int) {
+func (l *Limits) copy(p *toolkeep.Principal, t *toolkeep.Tool, spec *toolkeep.RateLimitSpec, q *Question, a *Answer, pair, tool int) {
 	now := l.now()
-	if pair >= 0 {
+	if full, known := a.full(q, pair); known {
 		s, b, has := open(l.pairs, l.hash.key(p.Tenant, p.Subject, t.ID), true, now)
 		if has {
-			b.tat = now + int64(full[pair])
+			b.tat = now + int64(full)
 		}
 		s.mu.Unlock()
 	}
-	if tool >= 0 {
+	if full, known := a.full(q, tool); known {
 		s, b, has := open(l.tools, l.toolKey(t, spec), true, now)
 		switch {
 		case !has:
-		case spec.Algorithm == fixedWindow || spec.Algorithm == slidingWindow:
-			if b.wait(spec, now) == 0 {
-				b.add(spec, now)
-			}
-		default:
-			b.tat = now + int64(full[tool])
+		case spec.Algorithm != fixedWindow && spec.Algorithm != slidingWindow:
+			b.tat = now + int64(full)
+		case a.Refused < 0 && b.wait(spec, now) == 0:
+			b.add(spec, now)
 		}
 		s.mu.Unlock()
 	}
@@ -498,6 +552,9 @@ func (s *Slots) resume(ctx context.Context) {
 		a, ok := Answer{Refused: -1}, false
 		if !at.down.Load() {
 			a, ok = at.ask(ctx, &q)
+		}
+		if !ok { // under other ids: those of the question are given back
+			all, fresh, _ = s.lacking()
 		}
 		if !ok || a.Refused < 0 {
 			for i, c := range all {
@@ -553,7 +610,7 @@ func (r rate) shared(name string) Rate {
 }
 
 // nameOf is a name in the counter: the kind, and a hash of the parts, since they may be as
-// long as they like, and whoever reads the counter's memory need not know them.
+// long as they like, and the counter's memory need not show them.
 func nameOf(kind string, parts ...string) string {
 	if len(parts) == 0 {
 		return kind
