@@ -252,7 +252,7 @@ func TestLimitsOfTwoNodes(t *testing.T) {
 	}
 	bob := as(t, nodes[0], nodes[0].Key("default", "bob", "agent"))
 	policy := func() string { return bob.call("std.nothing", "{}").header.Get("RateLimit-Policy") }
-	within(t, 5*time.Second, "the first node divides its limits", func() bool { return policy() == `"agent";q=50;w=60` })
+	within(t, 20*time.Second, "the first node divides its limits", func() bool { return policy() == `"agent";q=50;w=60` })
 
 	spend := func(each []*client, tool string) (admitted int, refused []answer) {
 		for range 60 {
@@ -288,7 +288,7 @@ func TestLimitsOfTwoNodes(t *testing.T) {
 	}
 
 	nodes[1].Close()
-	within(t, 5*time.Second, "the first node has the limits alone", func() bool { return policy() == `"agent";q=100;w=60` })
+	within(t, 20*time.Second, "the first node has the limits alone", func() bool { return policy() == `"agent";q=100;w=60` })
 	a := anns[0].call("std.nothing", "{}")
 	a.overLimit(t, toolkeep.RateLimitExceeded, "agent")
 	if strings.Contains(a.body, "nodes") {
