@@ -57,6 +57,10 @@ type Config struct {
 	Enqueue func(ctx context.Context, tx pgx.Tx, e toolkeep.Enqueue) error
 	// Clock default time.Now.
 	Clock func() time.Time
+	// machine is the machine's own time, of which the difference to PostgreSQL's is known; default time.Now.
+	machine func() time.Time
+	// otherBytes is the size of a default partition from which on no other is made; default the constant.
+	otherBytes int64
 	// Log default slog.Default.
 	Log *slog.Logger
 }
@@ -98,6 +102,12 @@ func (c *Config) fill() error {
 	}
 	if c.Clock == nil {
 		c.Clock = time.Now
+	}
+	if c.machine == nil {
+		c.machine = time.Now
+	}
+	if c.otherBytes <= 0 {
+		c.otherBytes = otherBytes
 	}
 	if c.Log == nil {
 		c.Log = slog.Default()

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -46,21 +47,14 @@ func (s *Store) tendLoop() {
 }
 
 // tend makes one retention pass in small transactions. It does nothing if another node
-// is at it.
+// is at it. What fails is in the error and does not stop the rest.
 func (s *Store) tend(ctx context.Context) error {
 	now := s.cfg.Clock()
 	events, calls := now.Add(-s.cfg.EventKeep), now.Add(-s.cfg.InvocationKeep)
-	if err := s.makeAhead(ctx); err != nil {
-		return err
-	}
+	s.tryAhead(ctx)
 	callParts, err := s.dropCalls(ctx, calls)
-	if err != nil {
-		return err
-	}
-	eventParts, err := s.dropEvents(ctx, events)
-	if err != nil {
-		return err
-	}
+	eventParts, err1 := s.dropEvents(ctx, events)
+	errs := []error{err, err1}
 	passes := []pass{
 		s.trimFeed("calls", 0, record.LastCallKind, now.Add(-s.cfg.FeedKeep)), // of programs before the journal
 		s.trimFeed("events", record.KindEvent, record.KindEvent, events),
@@ -83,11 +77,11 @@ func (s *Store) tend(ctx context.Context) error {
 			var err error
 			more, err = s.alone(ctx, pass)
 			if err != nil && code(err) != undefinedTable { // a partition that another node dropped
-				return err
+				errs = append(errs, err)
 			}
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // pass is one transaction of a retention pass; more: another may find rows, too.

@@ -2,7 +2,9 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -66,14 +68,19 @@ func period(keep time.Duration) time.Duration {
 	case keep < 182*day:
 		return 7 * day
 	}
-	return 28 * day
+	return max(4, (keep+30*7*day-1)/(30*7*day)) * 7 * day
 }
 
 // partition is one of a period. Its bounds never change.
 type partition struct {
 	name      string
 	low, high string // of the key; low is in it, high is not
+	start     time.Time
 	end       time.Time
+}
+
+func (p *parted) between(start, end time.Time) partition {
+	return partition{name: p.table + start.Format("_20060102"), low: p.bound(start), high: p.bound(end), start: start, end: end}
 }
 
 // list returns the partitions of periods, the oldest first, and the one before all of them.
@@ -90,8 +97,11 @@ func (p *parted) list(ctx context.Context, conn querier) (periods []partition, f
 			return fmt.Errorf("read the end of partition %s: %w", part.name, err)
 		}
 		if part.name == p.table+"_first" {
-			first = part
+			first, first.start = part, time.Time{}
 		} else {
+			if part.start, err = p.when(part.low); err != nil {
+				return fmt.Errorf("read the start of partition %s: %w", part.name, err)
+			}
 			periods = append(periods, part)
 		}
 		return nil
@@ -102,76 +112,146 @@ func (p *parted) list(ctx context.Context, conn querier) (periods []partition, f
 // ahead is how many periods after the current one have a partition.
 const ahead = 2
 
-// missing returns the bounds of the partitions to make after end; with one bound, there is none. What was written
-// while nobody made any is in the default partition and stays there: the next one
-// starts in the future, so that few rows or none must be moved.
-func (p *parted) missing(now, end time.Time, period time.Duration) (bounds []time.Time) {
-	if !end.After(now) {
-		end = now.Truncate(period).Add(period)
-	}
-	bounds = append(bounds, end)
-	for !end.After(now.Add(ahead * period)) {
-		end = end.Truncate(period).Add(period)
-		if !p.last.IsZero() && end.After(p.last) {
-			break
+// missing returns the partitions to make, so that the current period and the next ones are covered, whatever
+// there is: made is sorted by time and does not overlap.
+func (p *parted) missing(now time.Time, made []partition, period time.Duration) (parts []partition) {
+	next := func(t time.Time) time.Time { return t.Truncate(period).Add(period) }
+	from := now.UTC().Truncate(period)
+	stop := from.Add((ahead + 1) * period)
+	for {
+		to := next(from)
+		for _, m := range made {
+			switch {
+			case !m.end.After(from):
+			case !m.start.After(from):
+				from, to = m.end, next(m.end)
+			case m.start.Before(to):
+				to = m.start
+			}
 		}
-		bounds = append(bounds, end)
+		if !from.Before(stop) || !p.last.IsZero() && to.After(p.last) {
+			return parts
+		}
+		parts = append(parts, p.between(from, to))
+		from = to
 	}
-	return bounds
 }
 
 // lockWait bounds how long a change of the partitions waits for its locks: whatever comes
 // meanwhile waits behind it. It is tried again in the next pass.
 const lockWait = `SET LOCAL lock_timeout = '200ms'`
 
-// makeAhead makes the partitions that the current time and the next periods need.
+// The default partition is scanned, and rows of the new one leave it, while new rows for it wait. Beyond
+// these bounds no partition is made.
+const (
+	otherBytes = 512 << 20
+	otherRows  = 10_000 // to be moved
+)
+
+// makeAhead makes the partitions that the current period and the next ones need. What fails is in the error and does not
+// stop the others.
 func (s *Store) makeAhead(ctx context.Context) error {
+	var errs []error
 	for _, p := range []struct {
 		*parted
 		keep time.Duration
 	}{{&partedCalls, s.cfg.InvocationKeep}, {&partedEvents, s.cfg.EventKeep}} {
-		for more := true; more; {
-			var err error
-			more, err = s.alone(ctx, func(ctx context.Context, tx pgx.Tx) (bool, error) {
-				periods, last, err := p.list(ctx, tx)
-				if err != nil {
-					return false, err
-				}
-				if n := len(periods); n != 0 {
-					last = periods[n-1]
-				}
-				bounds := p.missing(s.cfg.Clock().UTC(), last.end, period(p.keep))
-				if len(bounds) < 2 {
-					return false, nil
-				}
-				return true, p.make(ctx, tx, bounds[0], bounds[1])
-			})
-			if err != nil && code(err) != lockNotAvailable {
-				return fmt.Errorf("make a partition of %s: %w", p.table, err)
+		parts, err := s.missing(ctx, s.pool, p.parted, p.keep)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("read the partitions of %s: %w", p.table, err))
+		}
+		for _, part := range parts {
+			err := s.makeOne(ctx, p.parted, p.keep, part)
+			if code(err) == lockNotAvailable {
+				s.cfg.Log.Warn("a partition was not made, since its table is in use; the next pass tries again", "table", p.table, "partition", part.name)
+			} else if err != nil {
+				errs = append(errs, fmt.Errorf("make partition %s: %w", part.name, err))
 			}
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
-// make makes a partition. Rows of its range that are in the default one, such as those with ids
-// of the future, move to it.
+// tryAhead is makeAhead where nothing depends on it: rows without a partition of theirs are right in the default one.
+func (s *Store) tryAhead(ctx context.Context) {
+	if err := s.makeAhead(ctx); err != nil && !s.closed() {
+		s.cfg.Log.Error("partitions could not be made, so their rows go to the default ones; the next pass tries again", "error", err)
+	}
+}
+
+// missing returns the partitions to make. The time is PostgreSQL's, since that of one node may be wrong.
+func (s *Store) missing(ctx context.Context, conn querier, p *parted, keep time.Duration) ([]partition, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.timeout)
+	defer cancel()
+	var now time.Time
+	if err := conn.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&now); err != nil {
+		return nil, err
+	}
+	now = s.cfg.Clock().Add(now.Sub(s.cfg.machine()))
+	periods, first, err := p.list(ctx, conn)
+	if err != nil {
+		return nil, err
+	}
+	return p.missing(now, append([]partition{first}, periods...), period(keep)), nil
+}
+
+// makeOne makes a partition, unless too much is in the default one.
+func (s *Store) makeOne(ctx context.Context, p *parted, keep time.Duration, part partition) error {
+	full, err := s.isFull(ctx, p, part)
+	if err != nil {
+		return err
+	}
+	if full {
+		if _, told := s.full.LoadOrStore(part.name, true); !told {
+			s.cfg.Log.Warn("a partition is not made, since too much is in the default one: to scan it or to move its rows would stop calls for long. "+
+				"Calls go on; to make the partition, stop all nodes and run the statements",
+				"table", p.table+"_other", "partition", part.name, "statements", "BEGIN; "+strings.Join(p.making(part), "; ")+"; COMMIT")
+		}
+		return nil
+	}
+	_, err = s.alone(ctx, func(ctx context.Context, tx pgx.Tx) (bool, error) {
+		parts, err := s.missing(ctx, tx, p, keep)
+		if err != nil || !slices.ContainsFunc(parts, func(m partition) bool { return m.low == part.low && m.high == part.high }) {
+			return false, err // another node made it
+		}
+		return false, p.make(ctx, tx, part.start, part.end)
+	})
+	return err
+}
+
+// isFull reports whether the default partition is too large to be scanned, or has too many rows of part.
+func (s *Store) isFull(ctx context.Context, p *parted, part partition) (full bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.timeout)
+	defer cancel()
+	err = s.pool.QueryRow(ctx, fmt.Sprintf(`SELECT pg_relation_size('%s_other') > $1`, p.table), s.cfg.otherBytes).Scan(&full)
+	if err != nil || full {
+		return full, err
+	}
+	err = s.pool.QueryRow(ctx, fmt.Sprintf(`SELECT count(*) > $1 FROM (SELECT FROM %s_other WHERE %[2]s >= '%[3]s' AND %[2]s < '%[4]s' LIMIT $1 + 1) AS rows`,
+		p.table, p.key, part.low, part.high), int64(otherRows)).Scan(&full)
+	return full, err
+}
+
 func (p *parted) make(ctx context.Context, tx pgx.Tx, from, to time.Time) error {
-	name, low, high := p.table+from.Format("_20060102"), p.bound(from), p.bound(to)
-	for _, query := range []string{
-		lockWait,
-		fmt.Sprintf(`CREATE TABLE %s (LIKE %s INCLUDING ALL)%s`, name, p.table, p.with),
-		fmt.Sprintf(`LOCK TABLE ONLY %s IN SHARE UPDATE EXCLUSIVE MODE`, p.table),
-		fmt.Sprintf(`LOCK TABLE %s_other IN ACCESS EXCLUSIVE MODE`, p.table),
-		fmt.Sprintf(`WITH gone AS (DELETE FROM %s_other WHERE %[2]s >= '%[3]s' AND %[2]s < '%[4]s' RETURNING *) INSERT INTO %[5]s SELECT * FROM gone`,
-			p.table, p.key, low, high, name),
-		fmt.Sprintf(`ALTER TABLE %s ATTACH PARTITION %s FOR VALUES FROM ('%s') TO ('%s')`, p.table, name, low, high),
-	} {
+	for _, query := range append([]string{lockWait}, p.making(p.between(from, to))...) {
 		if _, err := tx.Exec(ctx, query); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// making returns the statements that make a partition in one transaction. Rows of its range that are in the default
+// one, such as those with ids of the future, move to it.
+func (p *parted) making(part partition) []string {
+	return []string{
+		fmt.Sprintf(`CREATE TABLE %s (LIKE %s INCLUDING ALL)%s`, part.name, p.table, p.with),
+		fmt.Sprintf(`LOCK TABLE ONLY %s IN SHARE UPDATE EXCLUSIVE MODE`, p.table),
+		fmt.Sprintf(`LOCK TABLE %s_other IN ACCESS EXCLUSIVE MODE`, p.table),
+		fmt.Sprintf(`WITH gone AS (DELETE FROM %s_other WHERE %[2]s >= '%[3]s' AND %[2]s < '%[4]s' RETURNING *) INSERT INTO %[5]s SELECT * FROM gone`,
+			p.table, p.key, part.low, part.high, part.name),
+		fmt.Sprintf(`ALTER TABLE %s ATTACH PARTITION %s FOR VALUES FROM ('%s') TO ('%s')`, p.table, part.name, part.low, part.high),
+	}
 }
 
 // dropCalls drops the partitions of calls of before cutoff, without those in which a call has not
@@ -186,22 +266,21 @@ func (s *Store) dropCalls(ctx context.Context, cutoff time.Time) (rest []string,
 	rest = append([]string{"invocations_first", "invocations_high", "invocations_other"}, current...)
 	for _, part := range old {
 		stays, err := s.isBusy(ctx, part.name, cutoff)
-		if err != nil {
-			return nil, err
-		}
-		if stays {
+		switch {
+		case err != nil:
+			s.notDropped(part.name, err)
+		case stays:
 			rest = append(rest, part.name)
-			continue
-		}
-		if err := s.drop(ctx, &partedCalls, part.name, func(ctx context.Context, tx pgx.Tx) (stays bool, err error) {
-			// Of what was written since, only a new call can be in the way. The index finds it without a scan.
-			if _, err := tx.Exec(ctx, `SET LOCAL enable_seqscan = off`); err != nil {
-				return true, err
-			}
-			err = tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM `+part.name+` WHERE created >= $1)`, record.Nanos(cutoff)).Scan(&stays)
-			return stays, err
-		}); err != nil {
-			return nil, err
+		default:
+			s.drop(ctx, &partedCalls, part.name, func(ctx context.Context, tx pgx.Tx) (stays bool, err error) {
+				// Of what was written since, only a new call can be in the way. The BRIN index finds it without a scan, as
+				// isBusy had it summarised.
+				if _, err := tx.Exec(ctx, `SET LOCAL enable_seqscan = off; SET LOCAL enable_indexscan = off; SET LOCAL enable_indexonlyscan = off`); err != nil {
+					return true, err
+				}
+				err = tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM `+part.name+` WHERE created >= $1)`, record.Nanos(cutoff)).Scan(&stays)
+				return stays, err
+			})
 		}
 	}
 	return rest, nil
@@ -211,10 +290,17 @@ func (s *Store) dropCalls(ctx context.Context, cutoff time.Time) (rest []string,
 const scanTime = 10 * time.Minute
 
 // isBusy reports whether a partition of calls has one that must stay: one that has not ended, or is younger than cutoff.
-// It asks for each kind by itself, for which there is an index, and holds no lock that a statement of a call waits for.
+// It asks for each kind by itself, for which there is an index, and holds no lock that a statement of a call waits for. It is
+// asked in each pass while a call stays.
 func (s *Store) isBusy(ctx context.Context, name string, cutoff time.Time) (busy bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, scanTime)
 	defer cancel()
+	// Blocks that the BRIN index does not cover yet would be scanned, also later under the lock of the drop.
+	_, err = s.pool.Exec(ctx, `SELECT brin_summarize_new_values(x.indexrelid) FROM pg_index AS x JOIN pg_class AS i ON i.oid = x.indexrelid
+		JOIN pg_am AS a ON a.oid = i.relam WHERE x.indrelid = to_regclass($1::text) AND i.relkind = 'i' AND a.amname = 'brin'`, name)
+	if err != nil {
+		return false, err
+	}
 	err = s.pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM `+name+` WHERE state = 'running') OR EXISTS (SELECT FROM `+name+` WHERE state = 'queued')
 		OR EXISTS (SELECT FROM `+name+` WHERE state IN ('accepted', 'pending_approval', 'input_required') AND `+troubleWhere+`)
 		OR EXISTS (SELECT FROM `+name+` WHERE created >= $1)`, record.Nanos(cutoff)).Scan(&busy)
@@ -233,10 +319,7 @@ func (s *Store) dropEvents(ctx context.Context, cutoff time.Time) (rest []string
 	}
 	old, current := over(parts, cutoff, s.cfg.EventKeep)
 	for _, part := range old {
-		err := s.drop(ctx, &partedEvents, part.name, func(context.Context, pgx.Tx) (bool, error) { return false, nil })
-		if err != nil {
-			return nil, err
-		}
+		s.drop(ctx, &partedEvents, part.name, func(context.Context, pgx.Tx) (bool, error) { return false, nil })
 	}
 	return append([]string{"events_first", "events_other"}, current...), nil
 }
@@ -260,8 +343,8 @@ func over(parts []partition, cutoff time.Time, keep time.Duration) (old []partit
 }
 
 // drop drops a partition, unless stays says otherwise once nothing can be written any more, or
-// the locks are not free in time.
-func (s *Store) drop(ctx context.Context, p *parted, name string, stays func(context.Context, pgx.Tx) (bool, error)) error {
+// the locks are not free in time. A failure is logged, so that the others go on.
+func (s *Store) drop(ctx context.Context, p *parted, name string, stays func(context.Context, pgx.Tx) (bool, error)) {
 	_, err := s.alone(ctx, func(ctx context.Context, tx pgx.Tx) (bool, error) {
 		for _, query := range []string{
 			lockWait,
@@ -277,12 +360,18 @@ func (s *Store) drop(ctx context.Context, p *parted, name string, stays func(con
 		_, err := tx.Exec(ctx, `DROP TABLE `+name)
 		return false, err
 	})
-	switch code(err) {
-	case lockNotAvailable, undefinedTable: // tried again, or another node dropped it
-		return nil
-	}
 	if err != nil {
-		return fmt.Errorf("drop partition %s: %w", name, err)
+		s.notDropped(name, err)
 	}
-	return nil
+}
+
+// notDropped logs why a partition stays.
+func (s *Store) notDropped(name string, err error) {
+	switch {
+	case s.closed() || code(err) == undefinedTable: // another node dropped it
+	case code(err) == lockNotAvailable:
+		s.cfg.Log.Warn("an old partition was not dropped, since it is in use; the next pass tries again", "partition", name)
+	default:
+		s.cfg.Log.Error("an old partition could not be dropped; the next pass tries again", "partition", name, "error", err)
+	}
 }

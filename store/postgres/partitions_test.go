@@ -3,6 +3,8 @@ package postgres
 import (
 	"errors"
 	"fmt"
+	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -45,10 +47,13 @@ func where(t *testing.T, dsn, id string) string {
 	return name
 }
 
-// later is a clock that is ahead of the machine's.
+// noon is that of the day on which the tests started, so that no test meets a midnight.
+var noon = time.Now().UTC().Truncate(day).Add(12 * time.Hour)
+
+// later is a clock that stands at noon, or later.
 type later struct{ by atomic.Int64 }
 
-func (l *later) now() time.Time       { return time.Now().Add(time.Duration(l.by.Load())) }
+func (l *later) now() time.Time       { return noon.Add(time.Duration(l.by.Load())) }
 func (l *later) pass(d time.Duration) { l.by.Add(int64(d)) }
 
 func named(table string, at time.Time) string { return table + at.UTC().Format("_20060102") }
@@ -108,24 +113,191 @@ func TestMissing(t *testing.T) {
 		return v
 	}
 	for _, c := range []struct {
-		what, now, end string
-		keep           time.Duration
-		want           string
+		what, now, first string
+		keep             time.Duration
+		made             string // more partitions, FROM-TO
+		want             string
 	}{
-		{"days", "2026-11-29 10", "2026-11-30 00", 10 * day, "20261130 20261201 20261202"},
-		{"nothing to do", "2026-11-29 10", "2026-12-02 00", 10 * day, "20261202"},
-		{"weeks after days", "2026-11-29 10", "2026-12-01 00", 30 * day, "20261201 20261207 20261214"},
-		{"nobody made any for long", "2026-11-29 10", "2026-10-01 00", 30 * day, "20261130 20261207 20261214"},
-		{"long", "2026-11-29 10", "2026-11-30 00", 365 * day, "20261130 20261207 20270104 20270201"},
-		{"ids end", "2039-09-06 10", "2039-09-07 00", 10 * day, "20390907"},
+		{"days", "2026-11-29 10", "2026-11-30 00", 10 * day, "", "20261130-20261201 20261201-20261202"},
+		{"nothing to do", "2026-11-29 10", "2026-12-02 00", 10 * day, "", ""},
+		{"weeks after days", "2026-11-29 10", "2026-12-01 00", 30 * day, "", "20261201-20261207 20261207-20261214"},
+		{"none was made for long", "2026-11-29 10", "2026-10-01 00", 30 * day, "", "20261123-20261130 20261130-20261207 20261207-20261214"},
+		{"long", "2026-11-29 10", "2026-11-30 00", 365 * day, "", "20261130-20261207 20261207-20270104 20270104-20270201"},
+		{"ids end", "2039-09-06 10", "2039-09-07 00", 10 * day, "", ""},
+		{"one was made far ahead", "2026-11-29 10", "2026-11-30 00", 10 * day, "20270130-20270131", "20261130-20261201 20261201-20261202"},
+		{"the current one is missing", "2026-12-05 10", "2026-11-30 00", 10 * day, "20261206-20261207 20261207-20261208", "20261205-20261206"},
+		{"one between two", "2026-12-05 10", "2026-11-30 00", 10 * day, "20261205-20261206 20261207-20261208", "20261206-20261207"},
+		{"days within a week", "2026-12-10 10", "2026-11-30 00", 30 * day, "20261208-20261209 20261210-20261211 20261214-20261221",
+			"20261207-20261208 20261209-20261210 20261211-20261214 20261221-20261228"},
+		{"nothing to do in the middle of a week", "2026-12-10 10", "2026-11-30 00", 10 * day, "20261207-20261214", ""},
 	} {
+		made := []partition{{end: at(c.first)}}
+		for _, m := range strings.Fields(c.made) {
+			from, to, _ := strings.Cut(m, "-")
+			start, err := time.Parse("20060102", from)
+			end, err1 := time.Parse("20060102", to)
+			if err != nil || err1 != nil {
+				t.Fatal(err, err1)
+			}
+			made = append(made, partition{start: start, end: end})
+		}
 		var got []string
-		for _, b := range partedCalls.missing(at(c.now), at(c.end), period(c.keep)) {
-			got = append(got, b.Format("20060102"))
+		for _, m := range partedCalls.missing(at(c.now), made, period(c.keep)) {
+			got = append(got, m.start.Format("20060102-")+m.end.Format("20060102"))
+			if m.name != "invocations_"+m.start.Format("20060102") || m.low != idBound(m.start) || m.high != idBound(m.end) {
+				t.Errorf("%s: %+v", c.what, m)
+			}
 		}
 		if s := strings.Join(got, " "); s != c.want {
 			t.Errorf("%s: %s, want %s", c.what, s, c.want)
 		}
+	}
+}
+
+// TestPeriod: however long rows stay, the partitions stay few, and a period is a day or whole weeks.
+func TestPeriod(t *testing.T) {
+	for keep := day; keep < 100*365*day; keep += day {
+		p := period(keep)
+		if n := (keep + p - 1) / p; n > 30 || p != day && p%(7*day) != 0 {
+			t.Fatalf("to keep rows for %d days takes %d partitions of %s", keep/day, n, p)
+		}
+	}
+}
+
+// TestWrongClock: partitions are made for PostgreSQL's time, and a gap that an earlier version left is filled.
+func TestWrongClock(t *testing.T) {
+	dsn := pgtest.Start(t).NewDatabase(t)
+	wrong := func() time.Time { return time.Now().Add(100 * day) }
+	s := mustOpen(t, Config{DSN: dsn, Clock: wrong, machine: wrong, InvocationKeep: 10 * day, EventKeep: 10 * day})
+	for _, p := range []*parted{&partedCalls, &partedEvents} {
+		if got := periods(t, s, p); len(got) == 0 || got[len(got)-1] > named(p.table, time.Now().Add(50*day)) {
+			t.Errorf("there are %s", got)
+		}
+	}
+	s = mustOpen(t, Config{DSN: dsn, Clock: wrong, InvocationKeep: 10 * day})
+	var clock later
+	clock.pass(50 * day)
+	mustOpen(t, Config{DSN: dsn, Clock: clock.now, InvocationKeep: 10 * day})
+	got := strings.Join(periods(t, s, &partedCalls), " ")
+	for _, d := range []time.Duration{50, 51, 52, 100} {
+		if name := named("invocations", noon.Add(d*day)); !strings.Contains(got, name) {
+			t.Errorf("%s is not in %s", name, got)
+		}
+	}
+}
+
+// aged makes partitions and moves the clock until they are old. It returns those of calls.
+func aged(t *testing.T, dsn string, clock *later) (old []string) {
+	t.Helper()
+	s := mustOpen(t, Config{DSN: dsn, Clock: clock.now, InvocationKeep: 10 * day, EventKeep: 10 * day, tendEvery: time.Hour})
+	clock.pass(3 * day)
+	tend(t, s)
+	old = periods(t, s, &partedCalls)
+	clock.pass(20 * day)
+	return old
+}
+
+// TestPartitionsFail: a partition that cannot be made or dropped stops neither a start nor the others.
+func TestPartitionsFail(t *testing.T) {
+	dsn := pgtest.Start(t).NewDatabase(t)
+	var clock later
+	old := aged(t, dsn, &clock)
+	part := named("invocations", clock.now())
+	execute(t, dsn, `CREATE TABLE `+part+` ()`, `CREATE VIEW one AS SELECT * FROM `+old[0])
+	var log strings.Builder
+	s := mustOpen(t, Config{DSN: dsn, Clock: clock.now, InvocationKeep: 10 * day, EventKeep: 10 * day, tendEvery: time.Hour,
+		Log: slog.New(slog.NewTextHandler(&log, nil))})
+	tend(t, s)
+	got := periods(t, s, &partedCalls)
+	if want := []string{old[0], named("invocations", clock.now().Add(day)), named("invocations", clock.now().Add(2*day))}; !slices.Equal(got, want) {
+		t.Errorf("there are %s, want %s", got, want)
+	}
+	for _, want := range []string{part, old[0]} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("the log does not say %s: %s", want, &log)
+		}
+	}
+}
+
+// TestFullOther: what is in the default partition stops neither a start nor retention, if it is too much to
+// make a partition; the log says so once.
+func TestFullOther(t *testing.T) {
+	dsn := pgtest.Start(t).NewDatabase(t)
+	var clock later
+	old := aged(t, dsn, &clock)
+	var log strings.Builder
+	c := Config{DSN: dsn, Clock: clock.now, InvocationKeep: 10 * day, EventKeep: 10 * day, tendEvery: time.Hour, Log: slog.New(slog.NewTextHandler(&log, nil))}
+	fill := `INSERT INTO invocations_other (tenant, id, subject, tool, session, parent, state, created, data)
+		SELECT 't', '` + idBound(clock.now()) + `' || lpad(n::text, 3, '0') || '-' || n, 's', 'ns.a', '', '', 'succeeded', ` +
+		fmt.Sprint(record.Nanos(clock.now())) + `, '' FROM generate_series(1, %d) AS n`
+	today, next := named("invocations", clock.now()), named("invocations", clock.now().Add(day))
+	said := func(names ...string) {
+		t.Helper()
+		for _, name := range names {
+			if n := strings.Count(log.String(), "partition="+name); n != 1 {
+				t.Errorf("of %s the log says %d times: %s", name, n, &log)
+			}
+		}
+		if !strings.Contains(log.String(), "table=invocations_other") || strings.Contains(log.String(), "ERROR") {
+			t.Error("the log says", &log)
+		}
+		log.Reset()
+	}
+
+	execute(t, dsn, fmt.Sprintf(fill, 1000))
+	c.otherBytes = 8192
+	s := mustOpen(t, c)
+	tend(t, s)
+	if got := periods(t, s, &partedCalls); len(got) != 0 {
+		t.Errorf("there are %s, before there were %s", got, old)
+	}
+	said(today, next)
+	v := callAt(clock.now(), 4000, toolkeep.CallSucceeded)
+	mustApply(t, s, toolkeep.RecordCall{Invocation: v})
+	if got := where(t, dsn, v.ID); got != "invocations_other" {
+		t.Errorf("a call is in %q", got)
+	}
+	if got := periods(t, s, &partedEvents); len(got) != 1+ahead {
+		t.Errorf("of the events there are %s", got)
+	}
+
+	// Large enough is the bound, but of one partition there are too many rows.
+	c.otherBytes = 0
+	execute(t, dsn, `DELETE FROM invocations_other`, fmt.Sprintf(fill, otherRows+1))
+	s = mustOpen(t, c)
+	tend(t, s)
+	if got := periods(t, s, &partedCalls); len(got) != ahead || got[0] != next {
+		t.Errorf("there are %s", got)
+	}
+	said(today)
+	execute(t, dsn, `DELETE FROM invocations_other WHERE ctid = (SELECT min(ctid) FROM invocations_other)`)
+	tend(t, s)
+	if n := number(t, dsn, `SELECT count(*) FROM `+today); n != otherRows {
+		t.Errorf("%d rows moved", n)
+	}
+}
+
+// TestSlowOther: a partition that cannot be made in time stops neither a start nor retention.
+func TestSlowOther(t *testing.T) {
+	dsn := pgtest.Start(t).NewDatabase(t)
+	var clock later
+	old := aged(t, dsn, &clock)
+	s := mustOpen(t, Config{DSN: dsn, InvocationKeep: 10 * day, EventKeep: 10 * day, tendEvery: time.Hour})
+	mustApply(t, s, toolkeep.ClaimCall{Invocation: callAt(clock.now(), 1, toolkeep.CallRunning)})
+	execute(t, dsn, `CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(600); RETURN OLD; END'`,
+		`CREATE TRIGGER slow BEFORE DELETE ON invocations_other FOR EACH ROW EXECUTE FUNCTION slow()`)
+	var log strings.Builder
+	s = mustOpen(t, Config{DSN: dsn, Clock: clock.now, InvocationKeep: 10 * day, EventKeep: 10 * day, tendEvery: time.Hour, timeout: 2 * time.Second,
+		Log: slog.New(slog.NewTextHandler(&log, nil))})
+	eventually(t, func() bool { // PostgreSQL may hold the locks a little longer
+		tend(t, s)
+		return !strings.Contains(strings.Join(periods(t, s, &partedCalls), " "), old[0])
+	})
+	if part := named("invocations", clock.now()); !strings.Contains(log.String(), part) {
+		t.Errorf("the log does not say %s: %s", part, &log)
+	}
+	if got := periods(t, s, &partedEvents); got[len(got)-1] != named("events", clock.now().Add(ahead*day)) {
+		t.Errorf("of the events there are %s", got)
 	}
 }
 
@@ -135,7 +307,7 @@ func TestPartitions(t *testing.T) {
 	ctx, dsn := testContext(t), pgtest.Start(t).NewDatabase(t)
 	var clock later
 	s := mustOpen(t, Config{DSN: dsn, Clock: clock.now, InvocationKeep: 10 * day, EventKeep: 10 * day, tendEvery: time.Hour})
-	base := time.Now().UTC().Truncate(day)
+	base := noon.Truncate(day)
 	future := base.Add(6*day + time.Hour)
 	soon := base.Add(2*day + time.Hour)
 	rows := map[string]string{
@@ -178,7 +350,7 @@ func TestPartitions(t *testing.T) {
 	clock.pass(5 * day)
 	part := named("invocations", future)
 	for number(t, dsn, `SELECT count(*) FROM pg_class WHERE relname = $1`, part) == 0 { // a pass gives up if the locks are not free
-		if err := s.makeAhead(ctx); err != nil && code(err) != "23514" {
+		if err := s.makeAhead(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -204,7 +376,9 @@ func TestPartitions(t *testing.T) {
 func TestDropPartitions(t *testing.T) {
 	dsn := pgtest.Start(t).NewDatabase(t)
 	var clock later
-	s := mustOpen(t, Config{DSN: dsn, Clock: clock.now, InvocationKeep: 3 * day, EventKeep: 3 * day, tendEvery: time.Hour})
+	var log strings.Builder
+	s := mustOpen(t, Config{DSN: dsn, Clock: clock.now, InvocationKeep: 3 * day, EventKeep: 3 * day, tendEvery: time.Hour,
+		Log: slog.New(slog.NewTextHandler(&log, nil))})
 	clock.pass(2 * day)
 	tend(t, s)
 	for i := range 2 {
@@ -241,7 +415,7 @@ func TestDropPartitions(t *testing.T) {
 	ended.State = toolkeep.CallSucceeded
 	mustApply(t, s, toolkeep.MoveCall{Invocation: &ended, From: []toolkeep.CallState{toolkeep.CallRunning}})
 
-	// Somebody reads it: the pass gives up, and calls go on.
+	// While it is read the pass gives up and says so, and calls go on.
 	conn, err := pgx.Connect(t.Context(), dsn)
 	if err != nil {
 		t.Fatal(err)
@@ -258,6 +432,13 @@ func TestDropPartitions(t *testing.T) {
 	if got := periods(t, s, &partedCalls); got[0] != named("invocations", first) && got[1] != named("invocations", first) {
 		t.Errorf("it was dropped under the hands of a reader: %s", got)
 	}
+	if line := log.String(); strings.Count(line, named("invocations", first)) != 1 || !strings.Contains(line, "level=WARN") {
+		t.Errorf("the log says %s", line)
+	}
+	if n := number(t, dsn, `SELECT brin_summarize_new_values(x.indexrelid) FROM pg_index AS x JOIN pg_class AS i ON i.oid = x.indexrelid
+		JOIN pg_am AS a ON a.oid = i.relam WHERE x.indrelid = $1::text::regclass AND a.amname = 'brin'`, named("invocations", first)); n != 0 {
+		t.Errorf("under the lock of the drop, %d ranges of blocks would be scanned", n)
+	}
 	mustApply(t, s, toolkeep.RecordCall{Invocation: callAt(clock.now(), 40, toolkeep.CallSucceeded)})
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
@@ -265,7 +446,7 @@ func TestDropPartitions(t *testing.T) {
 	clock.pass(time.Minute)
 	tend(t, s)
 	if n := number(t, dsn, `SELECT count(*) FROM pg_class WHERE relname = $1`, named("invocations", first)); n != 0 {
-		t.Error("it was not dropped once nobody read it")
+		t.Error("it was not dropped once it was read no longer")
 	}
 	if _, err := s.Invocations().Get(t.Context(), young.Ref()); err != nil {
 		t.Errorf("the young call with an old id: %v", err)
@@ -315,7 +496,7 @@ func TestKeysAcrossPartitions(t *testing.T) {
 	again := keyed(tomorrow, 1, "other")
 	refused(toolkeep.ErrIDTaken, toolkeep.ClaimCall{Invocation: again})
 	refused(toolkeep.ErrIDTaken, key("a"), toolkeep.ClaimCall{Invocation: again})
-	refused(toolkeep.ErrNotFound, toolkeep.ClaimCall{Invocation: keyed(now, 3, "third")}, toolkeep.RequestCancel{Call: toolkeep.CallRef{Tenant: "t", ID: "nobody"}, By: "s"})
+	refused(toolkeep.ErrNotFound, toolkeep.ClaimCall{Invocation: keyed(now, 3, "third")}, toolkeep.RequestCancel{Call: toolkeep.CallRef{Tenant: "t", ID: "none"}, By: "s"})
 	keys(1)
 
 	// Another transaction takes the id while the claim is under way.
@@ -455,7 +636,7 @@ func TestMigratePartitions(t *testing.T) {
 			claim.Key = r.key
 			if v, err := s.Invocations().ByKey(ctx, "t", "s", r.key); held && (err != nil || v.ID != r.id) || !held && !errors.Is(err, toolkeep.ErrNotFound) {
 				t.Errorf("%s: key %q: %+v, %v", what, r.key, v, err)
-			} else if err := s.Apply(ctx, toolkeep.ClaimCall{Invocation: claim}, toolkeep.RequestCancel{Call: toolkeep.CallRef{Tenant: "t", ID: "nobody"}, By: "s"}); errors.Is(err, toolkeep.ErrKeyTaken) != held {
+			} else if err := s.Apply(ctx, toolkeep.ClaimCall{Invocation: claim}, toolkeep.RequestCancel{Call: toolkeep.CallRef{Tenant: "t", ID: "none"}, By: "s"}); errors.Is(err, toolkeep.ErrKeyTaken) != held {
 				t.Errorf("%s: a claim of %q: %v", what, r.key, err)
 			}
 		}

@@ -31,6 +31,7 @@ type Store struct {
 	seen    atomic.Int64                  // newest position of the feed that a commit saw
 	sharing atomic.Int32                  // nodes of the last beat
 	direct  atomic.Pointer[[]direct]      // partitions in which calls are changed directly
+	full    sync.Map                      // names of partitions that are not made, as the log has said
 	behind  chan struct{}                 // wakes the follower
 
 	groups      atomic.Int64
@@ -85,9 +86,9 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 	}
 	head, err := s.Head(ctx)
 	if err == nil {
-		err = s.makeAhead(ctx)
-	}
-	if err == nil {
+		limited, cancel := context.WithTimeout(ctx, c.timeout)
+		s.tryAhead(limited)
+		cancel()
 		err = s.learnDirect(ctx)
 	}
 	if err != nil {
