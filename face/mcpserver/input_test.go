@@ -3,6 +3,7 @@ package mcpserver
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -144,7 +145,9 @@ func TestQuestionOnTheCallsOwnStream(t *testing.T) {
 	s.publish(manifest("demo.echo"))
 	s.start()
 	h := s.session("/mcp", "2025-06-18", `{"elicitation":{}}`)
-	rd, _ := s.events("POST", "/mcp", callEcho, h...)
+	// An id is free only once its answer is written to the end.
+	call := func(id int) string { return strings.Replace(callEcho, `"id":1`, fmt.Sprint(`"id":`, id), 1) }
+	rd, _ := s.events("POST", "/mcp", call(31), h...)
 	m, _ := next(t, rd)
 	if m.Method != mcp.MethodElicit || m.ID == nil || string(m.Params) != formQuestion {
 		t.Fatalf("%s", m.Bytes())
@@ -159,14 +162,14 @@ func TestQuestionOnTheCallsOwnStream(t *testing.T) {
 		t.Errorf("%s", m.Result)
 	}
 	// The tool handles an error.
-	rd, _ = s.events("POST", "/mcp", callEcho, h...)
+	rd, _ = s.events("POST", "/mcp", call(32), h...)
 	m, _ = next(t, rd)
 	s.post("/mcp", string(mcp.Refuse(m.ID, mcp.NewError(-1, "no")).Bytes()), h...)
 	if m, _ = next(t, rd); !strings.Contains(string(m.Result), `"isError":true`) {
 		t.Errorf("%s", m.Result)
 	}
 	// Ending the session ends the wait.
-	rd, _ = s.events("POST", "/mcp", callEcho, h...)
+	rd, _ = s.events("POST", "/mcp", call(33), h...)
 	next(t, rd)
 	s.do("DELETE", "/mcp", "", h...)
 	if m, _ = next(t, rd); !strings.Contains(string(m.Result), `"isError":true`) {
