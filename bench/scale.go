@@ -114,7 +114,7 @@ func measureCosts(b *bench, db *database, srv *process, keyed bool) (c costs, er
 // commits is how many transactions the writers of a database's nodes committed.
 func (d *database) commits(name string) (n int64, err error) {
 	err = d.do(name, func(ctx context.Context, conn *pgx.Conn) error {
-		return conn.QueryRow(ctx, `SELECT sum(committed)::bigint FROM writers`).Scan(&n)
+		return conn.QueryRow(ctx, `SELECT sum(committed_number)::bigint FROM writers`).Scan(&n)
 	})
 	return n, err
 }

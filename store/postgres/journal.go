@@ -22,7 +22,7 @@ const (
 	// maxEntries is the most that ReadJournal returns.
 	maxEntries = 1000
 
-	sqlNewWriter = `INSERT INTO writers (name, number, committed) VALUES ($1, 0, 0) RETURNING id`
+	sqlNewWriter = `INSERT INTO writers (name, number, committed_number) VALUES ($1, 0, 0) RETURNING id`
 	// Writers with entries after a position, and their newest: nothing is looked for in the partitions.
 	sqlBehind = `SELECT w.id, coalesce(p.seq, 0), w.entry FROM writers AS w
 		LEFT JOIN unnest($1::bigint[], $2::bigint[]) AS p (id, seq) ON p.id = w.id

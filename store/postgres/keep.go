@@ -108,7 +108,7 @@ func (s *Store) trimFeed(name string, low, high int64, cutoff time.Time) pass {
 	name = "trimmed " + name
 	return func(ctx context.Context, tx pgx.Tx) (bool, error) {
 		var from, head int64
-		err := tx.QueryRow(ctx, `SELECT coalesce((SELECT seq FROM marks WHERE name = $1), 0), seq FROM feed_head`, name).Scan(&from, &head)
+		err := tx.QueryRow(ctx, `SELECT coalesce((SELECT seq FROM trimmed WHERE name = $1), 0), seq FROM feed_head`, name).Scan(&from, &head)
 		if err != nil {
 			return false, err
 		}
@@ -126,7 +126,7 @@ func (s *Store) trimFeed(name string, low, high int64, cutoff time.Time) pass {
 		if err1 != nil {
 			return false, err1
 		}
-		_, err = tx.Exec(ctx, `INSERT INTO marks (name, seq) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET seq = excluded.seq`, name, upTo)
+		_, err = tx.Exec(ctx, `INSERT INTO trimmed (name, seq) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET seq = excluded.seq`, name, upTo)
 		return true, err
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -147,5 +148,152 @@ func TestNewerSchema(t *testing.T) {
 	execute(t, dsn, fmt.Sprintf("UPDATE toolkeep_floor SET version = %d", newest+1))
 	if _, err := Open(t.Context(), Config{DSN: dsn, Log: quiet()}); err == nil || !strings.Contains(err.Error(), "newer version of Toolkeep") {
 		t.Errorf("Open of a newer database: %v", err)
+	}
+}
+
+// What a program before schema 11 executes, to the letter.
+const (
+	oldFence = `WITH mine AS (UPDATE writers SET number = $2, committed = $2, at = now() WHERE name = $1 AND number = $2 - 1 RETURNING 1)
+		SELECT 1 / count(*), (SELECT seq FROM feed_head) FROM mine`
+	oldNewWriter = `INSERT INTO writers (id, name, number, committed) VALUES ($1, $2, 0, 0) ON CONFLICT DO NOTHING`
+	oldTaken     = `UPDATE writers SET number = number + 1, at = now() WHERE name = $1 RETURNING number, committed,
+			(SELECT seq FROM feed_head)`
+	oldTrimmed   = `SELECT coalesce((SELECT seq FROM marks WHERE name = $1), 0), seq FROM feed_head`
+	oldDropCalls = `DELETE FROM invocations WHERE ctid = ANY(ARRAY(
+			SELECT ctid FROM invocations WHERE created < $1 AND` + ended + ` LIMIT $2 FOR UPDATE SKIP LOCKED))`
+	oldDropEvents = `DELETE FROM events WHERE ctid = ANY(ARRAY(
+			SELECT ctid FROM events WHERE at < $1 LIMIT $2 FOR UPDATE SKIP LOCKED))`
+)
+
+// TestOldNode: a node of before schema 11 that runs on after the migration commits nothing and removes
+// nothing, and works again after the way back.
+func TestOldNode(t *testing.T) {
+	ctx, dsn := testContext(t), pgtest.Start(t).NewDatabase(t)
+	mustMigrate(t, dsn, 10)
+	conn, err := pgx.Connect(ctx, dsn) // of the node: its statements are prepared, as pgx does
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(ctx)
+	// The first error, as where the old program gives up.
+	inTurn := func(statements ...[]any) error {
+		for _, s := range statements {
+			if _, err := conn.Exec(ctx, s[0].(string), s[1:]...); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	last := 0 // the number of its last transaction
+	connect := func() error {
+		err := inTurn([]any{oldNewWriter, 1000, "old"})
+		if err == nil {
+			var committed, seen int64
+			err = conn.QueryRow(ctx, oldTaken, "old").Scan(&last, &committed, &seen)
+		}
+		return err
+	}
+	commit := func() error {
+		err := inTurn([]any{oldFence, "old", last + 1})
+		if err == nil {
+			last++
+		}
+		return err
+	}
+	tend := func() error {
+		return inTurn([]any{oldTrimmed, "trimmed calls"}, []any{oldTrimmed, "trimmed events"},
+			[]any{oldDropCalls, time.Now().UnixNano(), 1000}, []any{oldDropEvents, time.Now().UnixMicro(), 1000})
+	}
+	works := func(when string) {
+		t.Helper()
+		for what, f := range map[string]func() error{"connect": connect, "tend": tend} {
+			if err := f(); err != nil {
+				t.Errorf("%s: %s: %v", when, what, err)
+			}
+		}
+		for range 2 {
+			if err := commit(); err != nil {
+				t.Errorf("%s: commit: %v", when, err)
+			}
+		}
+	}
+	works("before")
+	mustMigrate(t, dsn, 11)
+
+	// Rows with one ctid in several partitions: what is over, and what is not.
+	s := mustOpen(t, Config{DSN: dsn})
+	over, running := callAt(time.Now().Add(-time.Hour), 1, toolkeep.CallSucceeded), call("running", toolkeep.CallRunning)
+	mustApply(t, s, toolkeep.RecordCall{Invocation: over}, toolkeep.ClaimCall{Invocation: running}, toolkeep.AppendEvent{Event: toolkeep.Event{ID: "e", Tenant: "t"}})
+	s.Close()
+	if n := number(t, dsn, `SELECT count(DISTINCT ctid) FROM invocations`); n != 1 {
+		t.Fatalf("the rows have %d ctids", n)
+	}
+	for what, c := range map[string]struct {
+		f    func() error
+		code string
+	}{"commit": {commit, "42703"}, "connect": {connect, "42703"}, "tend": {tend, undefinedTable}} {
+		if err := c.f(); code(err) != c.code {
+			t.Errorf("%s after the migration: %v", what, err)
+		}
+	}
+	for query, want := range map[string]int{`SELECT count(*) FROM invocations`: 2, `SELECT count(*) FROM events`: 1} {
+		if n := number(t, dsn, query); n != want {
+			t.Errorf("%s: %d", query, n)
+		}
+	}
+	mustMigrate(t, dsn, 10)
+	works("after the way back")
+}
+
+// TestMigrateBesideRetention: the tables are not partitioned in the middle of a retention pass.
+func TestMigrateBesideRetention(t *testing.T) {
+	ctx, dsn := testContext(t), pgtest.Start(t).NewDatabase(t)
+	mustMigrate(t, dsn, 10)
+	conn, err := pgx.Connect(ctx, dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(ctx)
+	pass, err := conn.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pass.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, int64(tendLock)); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		_, _, err := Migrate(context.Background(), dsn, 11)
+		done <- err
+	}()
+	eventually(t, func() bool {
+		return number(t, dsn, `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+			AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`) == 1
+	})
+	if n := number(t, dsn, `SELECT count(*) FROM pg_class WHERE relname = 'invocations_first'`); n != 0 {
+		t.Error("it did not wait")
+	}
+	if err := pass.Commit(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestMigrateOwnIndexes: indexes of an operator keep their names, also where they begin like the others.
+func TestMigrateOwnIndexes(t *testing.T) {
+	dsn := pgtest.Start(t).NewDatabase(t)
+	mustMigrate(t, dsn, 10)
+	execute(t, dsn, "CREATE INDEX my_calls ON invocations (tool)", "CREATE INDEX invocationsx ON invocations (tool)",
+		"CREATE INDEX my_invocations_tool ON invocations (tool)", "CREATE INDEX my_events ON events (tenant)",
+		`CREATE INDEX "by tool" ON invocations (tool)`)
+	mustMigrate(t, dsn, 11)
+	if n := number(t, dsn, `SELECT count(*) FROM pg_indexes WHERE tablename IN ('invocations_first', 'events_first')
+		AND indexname IN ('my_calls', 'invocationsx', 'my_invocations_tool', 'my_events', 'by tool')`); n != 5 {
+		t.Errorf("%d indexes have their names", n)
+	}
+	if n := number(t, dsn, `SELECT count(*) FROM pg_indexes WHERE tablename = 'invocations_first' AND indexname = 'invocations_first_tool'`); n != 1 {
+		t.Error("an index of the table's own has another name")
 	}
 }

@@ -9,7 +9,7 @@ const (
 const (
 	// sqlFence sets the writer's number and its newest entry, and fails with a division by zero if the
 	// row does not hold the previous number: see doc.go. It returns the newest position of the feed.
-	sqlFence = `WITH mine AS (UPDATE writers SET number = $2, committed = $2, entry = $3, at = now() WHERE name = $1 AND number = $2 - 1 RETURNING 1)
+	sqlFence = `WITH mine AS (UPDATE writers SET number = $2, committed_number = $2, entry = $3, at = now() WHERE name = $1 AND number = $2 - 1 RETURNING 1)
 		SELECT 1 / count(*), (SELECT seq FROM feed_head) FROM mine`
 	sqlHead   = `UPDATE feed_head SET seq = seq + $1 RETURNING seq`
 	sqlNotify = `SELECT pg_notify($1, seq::text) FROM feed_head`

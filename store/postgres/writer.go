@@ -204,12 +204,12 @@ func (w *writer) connect(ctx context.Context) (committed int64, err error) {
 	w.conn, w.used = conn, time.Now()
 	var burnt, seen int64
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `INSERT INTO writers (id, name, number, committed) VALUES ($1, $2, 0, 0) ON CONFLICT DO NOTHING`,
+		_, err := tx.Exec(ctx, `INSERT INTO writers (id, name, number, committed_number) VALUES ($1, $2, 0, 0) ON CONFLICT DO NOTHING`,
 			w.s.journal, text(w.name)) // an operator may have removed it
 		if err != nil {
 			return err
 		}
-		return tx.QueryRow(ctx, `UPDATE writers SET number = number + 1, at = now() WHERE name = $1 RETURNING number, committed,
+		return tx.QueryRow(ctx, `UPDATE writers SET number = number + 1, at = now() WHERE name = $1 RETURNING number, committed_number,
 			(SELECT seq FROM feed_head)`, text(w.name)).Scan(&burnt, &committed, &seen)
 	})
 	if err != nil {

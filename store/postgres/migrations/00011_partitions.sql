@@ -2,7 +2,17 @@
 -- Calls and events are partitioned by time, so that what is too old is dropped and not deleted row by row: see
 -- partitions.go. The tables so far become the first partitions and are not rewritten; they are scanned, and nothing
 -- reads or writes them meanwhile. Programs before this step cannot work with the result.
-LOCK TABLE invocations, events, writers IN ACCESS EXCLUSIVE MODE;
+
+-- No retention pass runs meanwhile: one of before would go on in the new tables. The number is that of tendLock.
+SELECT pg_advisory_xact_lock(8390047142414478948);
+LOCK TABLE invocations, events, writers, marks IN ACCESS EXCLUSIVE MODE;
+
+-- A program of before that still runs must fail, not do harm: its writer leaves writers.entry as it is, and its retention
+-- deletes rows of other partitions, for a ctid names one in each of them. So what its writer sets and what
+-- its retention reads first have other names.
+ALTER TABLE writers RENAME COLUMN committed TO committed_number;
+ALTER TABLE marks RENAME TO trimmed;
+ALTER INDEX marks_pkey RENAME TO trimmed_pkey;
 
 -- A key is unique across partitions, so it has a row of its own while it is held. Older ones hold nothing any more.
 CREATE TABLE call_keys (
@@ -18,7 +28,7 @@ INSERT INTO call_keys (tenant, subject, key, id, created)
 	WHERE hold_key <> '' AND created > (extract(epoch FROM now() - interval '25 hours') * 1000000000)::bigint;
 CREATE INDEX call_keys_created ON call_keys (created);
 
--- The newest entry of each writer, so that nobody looks for it in all partitions.
+-- The newest entry of each writer, so that readers need not look for it in all partitions.
 ALTER TABLE writers ADD COLUMN entry BIGINT NOT NULL DEFAULT 0;
 UPDATE writers AS w SET entry = greatest(
 	(SELECT max(entry) FROM invocations WHERE writer = w.id AND entry IS NOT NULL), (SELECT max(entry) FROM events WHERE writer = w.id), 0);
@@ -28,6 +38,7 @@ ALTER TABLE events DROP CONSTRAINT events_pkey;
 ALTER TABLE events ADD CONSTRAINT events_first_pkey PRIMARY KEY (writer, entry, at);
 ALTER TABLE invocations RENAME TO invocations_first;
 ALTER TABLE events RENAME TO events_first;
+-- The partitioned tables get indexes of these names. One with another name was made by an operator and keeps it.
 -- +goose StatementBegin
 DO $$
 DECLARE
@@ -35,7 +46,8 @@ DECLARE
 BEGIN
 	FOR i IN SELECT c.relname, replace(t.relname, '_first', '') AS base FROM pg_index AS x
 		JOIN pg_class AS c ON c.oid = x.indexrelid JOIN pg_class AS t ON t.oid = x.indrelid
-		WHERE x.indrelid IN ('invocations_first'::regclass, 'events_first'::regclass) AND c.relname NOT LIKE '%\_first\_%'
+		WHERE x.indrelid IN ('invocations_first'::regclass, 'events_first'::regclass) AND starts_with(c.relname, replace(t.relname, '_first', '_'))
+			AND NOT starts_with(c.relname, t.relname || '_')
 	LOOP
 		EXECUTE format('ALTER INDEX %I RENAME TO %I', i.relname, i.base || '_first' || substr(i.relname, length(i.base) + 1));
 	END LOOP;
@@ -82,7 +94,7 @@ DECLARE
 	hex  TEXT := lpad(to_hex(ends * 1000), 12, '0');
 	id   TEXT := substr(hex, 1, 8) || '-' || substr(hex, 9) || '-7';
 BEGIN
-	-- A small table has the same trouble with its plans; the index of a large one is not made anew.
+	-- A small table has the same trouble with its plans; the index of a large one stays as it is.
 	IF (SELECT count(*) FROM (SELECT FROM invocations_first LIMIT 10000) AS part) < 10000 THEN
 		ALTER TABLE invocations_first DROP CONSTRAINT invocations_first_pkey, ADD CONSTRAINT invocations_first_pkey PRIMARY KEY (tenant, id);
 	END IF;
@@ -97,8 +109,11 @@ UPDATE toolkeep_floor SET version = greatest(version, 11);
 
 -- +goose Down
 -- All rows are written once more, into one table each.
-LOCK TABLE invocations, events, writers IN ACCESS EXCLUSIVE MODE;
+LOCK TABLE invocations, events, writers, trimmed IN ACCESS EXCLUSIVE MODE;
 ALTER TABLE writers DROP COLUMN entry;
+ALTER TABLE writers RENAME COLUMN committed_number TO committed;
+ALTER TABLE trimmed RENAME TO marks;
+ALTER INDEX trimmed_pkey RENAME TO marks_pkey;
 
 CREATE TABLE invocations_one (LIKE invocations INCLUDING DEFAULTS) WITH (fillfactor = 90);
 INSERT INTO invocations_one SELECT * FROM invocations;
