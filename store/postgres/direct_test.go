@@ -98,3 +98,32 @@ func TestDirect(t *testing.T) {
 		t.Errorf("it is %+v, %v", got, err)
 	}
 }
+
+// TestDirectWithoutPartition: an operator has dropped the partition of before all periods, or that of
+// high ids. Their calls go to the default one.
+func TestDirectWithoutPartition(t *testing.T) {
+	for table, id := range map[string]string{"invocations_first": "0000", "invocations_high": "f47ac10b-58cc-4372-a567-0e02b2c3d479"} {
+		dsn := pgtest.Start(t).NewDatabase(t)
+		mustMigrate(t, dsn, -1)
+		execute(t, dsn, "DROP TABLE "+table)
+		s := mustOpen(t, Config{DSN: dsn})
+		for _, id := range []string{id, idAt(time.Now(), 1), idAt(time.Now().Add(2*day), 1), idAt(time.Now().Add(-400*day), 1)} {
+			if err := s.Apply(t.Context(), toolkeep.ClaimCall{Invocation: call(id, toolkeep.CallRunning)}); err != nil {
+				t.Errorf("without %s: claim %s: %v", table, id, err)
+			}
+		}
+		if got := where(t, dsn, id); got != "invocations_other" {
+			t.Errorf("without %s: %s is in %s", table, id, got)
+		}
+		if list := s.direct.Load(); list == nil || len(*list) == 0 {
+			t.Errorf("without %s: no partition is reached directly", table)
+		} else {
+			for _, d := range *list {
+				if d.name == table || d.name == "" {
+					t.Errorf("without %s: %q is reached directly", table, d.name)
+				}
+			}
+		}
+		tend(t, s)
+	}
+}
