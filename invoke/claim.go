@@ -68,10 +68,17 @@ func (p *Pipeline) claimWaiting(ctx context.Context, a *activeCall) (*toolkeep.R
 // sealContext binds sealed arguments to their call.
 func sealContext(v *toolkeep.Invocation) []byte { return []byte("call:" + v.Tenant + ":" + v.ID) }
 
+const (
+	// claimTries bounds how often a claim is tried again because the call that holds its key
+	// cannot be found, after claimPause each time.
+	claimTries = 20
+	claimPause = 5 * time.Millisecond
+)
+
 // insert claims the row. A key that another call took meanwhile is answered as if admit
 // had found it.
 func (p *Pipeline) insert(ctx context.Context, a *activeCall, more ...toolkeep.Change) (*toolkeep.Result, error) {
-	for {
+	for freed := 0; ; {
 		row := copyRow(&a.row)
 		err := p.apply(ctx, append([]toolkeep.Change{toolkeep.ClaimCall{Invocation: row}}, more...)...)
 		switch {
@@ -88,8 +95,12 @@ func (p *Pipeline) insert(ctx context.Context, a *activeCall, more ...toolkeep.C
 			}
 		case errors.Is(err, toolkeep.ErrKeyTaken):
 			a.kept, err = p.Invocations.ByKey(ctx, a.row.Tenant, a.row.Subject, a.row.Key)
-			if errors.Is(err, toolkeep.ErrNotFound) {
-				continue // freed since; try again
+			if freed++; errors.Is(err, toolkeep.ErrNotFound) && freed < claimTries {
+				select { // freed since; try again
+				case <-ctx.Done():
+				case <-time.After(claimPause):
+				}
+				continue
 			}
 			if err != nil {
 				return nil, recordUnavailable(err)

@@ -2,9 +2,11 @@ package invoke_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/invoke"
 )
 
 // TestInterruptedCalls interrupts synchronous calls at the end of the drain time.
@@ -101,4 +103,40 @@ func TestIdle(t *testing.T) {
 	close(goOn)
 	h.pipeline.Idle(context.Background())
 	<-done
+}
+
+// takenStore says of some claims that their keys are taken.
+type takenStore struct {
+	toolkeep.Applier
+	taken, claims atomic.Int64
+}
+
+func (s *takenStore) Apply(ctx context.Context, changes ...toolkeep.Change) error {
+	if c, ok := changes[0].(toolkeep.ClaimCall); ok && c.Invocation.Key != "" {
+		s.claims.Add(1)
+		if s.taken.Add(-1) >= 0 {
+			return toolkeep.ErrKeyTaken
+		}
+	}
+	return s.Applier.Apply(ctx, changes...)
+}
+
+// TestKeyOfNoCall: a claim whose key is taken by a call that cannot be found is tried again, but not without end.
+func TestKeyOfNoCall(t *testing.T) {
+	store := &takenStore{}
+	h := newHarness(t, func(c *invoke.Config) { store.Applier, c.Store = c.Store, store })
+	tool := h.tool("x", writes)
+	store.taken.Store(3)
+	if _, err := h.call(&toolkeep.Call{Tool: tool.ID, Key: "freed"}); err != nil || store.claims.Load() != 4 {
+		t.Errorf("freed after 3 claims: %v after %d", err, store.claims.Load())
+	}
+	store.taken.Store(1e9)
+	for _, async := range []bool{false, true} {
+		store.claims.Store(0)
+		_, err := h.call(&toolkeep.Call{Tool: tool.ID, Key: "never", Async: async})
+		wantCode(t, err, toolkeep.RecordUnavailable)
+		if n := store.claims.Load(); n < 2 || n > 100 {
+			t.Errorf("%d claims", n)
+		}
+	}
 }

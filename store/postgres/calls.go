@@ -49,7 +49,7 @@ func (g *group) claimOf(v *toolkeep.Invocation, data []byte) (query string, args
 }
 
 // makeRoom finds out why a claim was refused. A key claimed more than 24 hours ago is
-// no longer valid and is removed.
+// no longer valid and is removed, as is one whose call is gone.
 func (g *group) makeRoom(ctx context.Context, v *toolkeep.Invocation) error {
 	var one int
 	err := g.tx.QueryRow(ctx, g.on(v.Ref()).has, text(v.Tenant), text(v.ID)).Scan(&one)
@@ -69,7 +69,15 @@ func (g *group) makeRoom(ctx context.Context, v *toolkeep.Invocation) error {
 		return err
 	}
 	if created > record.Nanos(g.at.Add(-record.KeyHolds)) {
-		return fmt.Errorf("claim %s: %w", v.ID, toolkeep.ErrKeyTaken)
+		// The row of the holder was written with the key.
+		of := toolkeep.CallRef{Tenant: v.Tenant, ID: plainText(holder)}
+		err := g.tx.QueryRow(ctx, g.on(of).has, text(v.Tenant), holder).Scan(&one)
+		if err == nil {
+			return fmt.Errorf("claim %s: %w", v.ID, toolkeep.ErrKeyTaken)
+		}
+		if !errors.Is(err, pgx.ErrNoRows) {
+			return err
+		}
 	}
 	_, err = g.exec(ctx, sqlFreeKey, text(v.Tenant), text(v.Subject), text(v.Key), holder)
 	return err

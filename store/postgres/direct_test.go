@@ -127,3 +127,32 @@ func TestDirectWithoutPartition(t *testing.T) {
 		tend(t, s)
 	}
 }
+
+// TestKeyOfNoCall: a key whose call's row is gone is free.
+func TestKeyOfNoCall(t *testing.T) {
+	ctx, dsn := testContext(t), pgtest.Start(t).NewDatabase(t)
+	s := mustOpen(t, Config{DSN: dsn})
+	keyed := func(id string) *toolkeep.Invocation {
+		v := call(id, toolkeep.CallRunning)
+		v.Key, v.CreatedAt = "k", time.Now()
+		return v
+	}
+	for i, others := range [][]toolkeep.Change{nil, {key("a")}} { // also inside a savepoint
+		gone, next := keyed(fmt.Sprint("\x00gone", i)), keyed(fmt.Sprint("next", i))
+		mustApply(t, s, toolkeep.ClaimCall{Invocation: gone})
+		if err := s.Apply(ctx, toolkeep.ClaimCall{Invocation: next}); !errors.Is(err, toolkeep.ErrKeyTaken) {
+			t.Errorf("while the call is there: %v", err)
+		}
+		execute(t, dsn, `DELETE FROM invocations`)
+		if _, err := s.Invocations().ByKey(ctx, "t", "s", "k"); !errors.Is(err, toolkeep.ErrNotFound) {
+			t.Errorf("ByKey: %v", err)
+		}
+		if err := s.Apply(ctx, append(others, toolkeep.ClaimCall{Invocation: next})...); err != nil {
+			t.Fatal(err)
+		}
+		if v, err := s.Invocations().ByKey(ctx, "t", "s", "k"); err != nil || v.ID != next.ID {
+			t.Errorf("ByKey: %+v, %v", v, err)
+		}
+		execute(t, dsn, `DELETE FROM invocations`)
+	}
+}

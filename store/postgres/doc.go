@@ -72,7 +72,9 @@
 //
 // # Lock order
 //
-// Rows of calls (before each the one of its idempotency key), versions, keys and items in the order of
-// the changes; then the row of feed_head. Retention locks a partitioned table before its partitions. Two groups that touch the same calls in opposite order deadlock;
-// PostgreSQL aborts one of them and the writer retries it.
+// Rows of calls, versions, keys and items in the order of the changes; then the row of feed_head. The row of a
+// call's idempotency key comes before the call's when it is claimed, and after it when the call frees
+// its key or takes it to another subject. Retention locks a partitioned table before its
+// partitions. Two groups that touch the same calls in opposite order deadlock; PostgreSQL aborts
+// one of them and the writer retries it.
 package postgres
