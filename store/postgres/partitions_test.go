@@ -391,6 +391,9 @@ func TestDropPartitions(t *testing.T) {
 	first, second := clock.now().Add(-2*day), clock.now().Add(-day)
 	running := callAt(first, 30, toolkeep.CallRunning)
 	mustApply(t, s, toolkeep.ClaimCall{Invocation: running})
+	execute(t, dsn, `INSERT INTO invocations (tenant, id, subject, tool, session, parent, state, created, data)
+		SELECT 't', '`+idBound(first)+`999-' || n, 's', 'ns.a', '', '', 'succeeded', `+fmt.Sprint(record.Nanos(first))+`,
+		repeat('x', 1000)::bytea FROM generate_series(1, 3000) AS n`) // several ranges of the BRIN index
 	for _, at := range []time.Time{first, second} {
 		if n := number(t, dsn, `SELECT count(*) FROM `+named("invocations", at)); n < 2 {
 			t.Fatalf("%d calls of %s", n, at)
