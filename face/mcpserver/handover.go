@@ -241,7 +241,7 @@ func (p *Peers) away(gone func(tag string) bool, to *peer, sent bool, cause erro
 }
 
 // gone asks which nodes live; the answer tells whether one is known not to. A young node may not be
-// known yet, so only silence makes a reason to ask. Nobody asks while p.mu is held.
+// known yet, so only silence makes a reason to ask. It is never asked while p.mu is held.
 func (p *Peers) gone() func(tag string) bool {
 	var names []string
 	if p.c.Members != nil {
