@@ -47,7 +47,8 @@ type Rate struct {
 	Step, Depth time.Duration
 }
 
-// Slot is one of at most Most places under a name, held under an ID. Who has it already has it.
+// Slot is one of at most Most places under a name, held under an ID. Taking it again under the
+// same ID takes no other place.
 type Slot struct {
 	Name, ID string
 	Most     int
@@ -253,13 +254,14 @@ func (s *shared) rouse() {
 	}
 }
 
-// has notes that a call holds its slots, or that it no longer does.
+// has notes that a call holds its slots.
 func (s *shared) has(h *hold) {
 	s.mu.Lock()
 	s.held[h.id] = h
 	s.mu.Unlock()
 }
 
+// drops gives the slots of a call back, if it holds them.
 func (s *shared) drops(h *hold) {
 	s.mu.Lock()
 	_, held := s.held[h.id]
