@@ -67,6 +67,7 @@ type pendingRequest struct {
 
 	id     int64
 	answer chan *mcp.Message // receives one message
+	left   chan struct{}     // closed when call returns: its outcome is known
 	signs  atomic.Int64      // signs of life: progress received, server requests answered
 	asks   atomic.Int32      // server requests that wait for the caller
 }
@@ -203,7 +204,7 @@ func wireID(raw []byte) (int64, bool) {
 
 // begin gives the request its id.
 func (l *link) begin(f *pendingRequest) error {
-	f.answer = make(chan *mcp.Message, 1)
+	f.answer, f.left = make(chan *mcp.Message, 1), make(chan struct{})
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.err != nil {
@@ -278,6 +279,7 @@ var errQuiet = errors.New("the server did not answer within the call's limit")
 // a sign of life, 0 does not; a server request that waits for the caller stops the
 // clock. tell: also cancel an abandoned request with a notification.
 func (l *link) call(ctx context.Context, f *pendingRequest, params []byte, quiet time.Duration, tell bool) (*mcp.Message, *failure) {
+	defer close(f.left)
 	// The context of Write covers the whole exchange.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -290,6 +290,14 @@ func (s *session) asked(m *mcp.Message, about *pendingRequest) {
 		result, err := peer.Ask(ctx, m.Method, m.Params)
 		stop()
 		cancel()
+		if f != nil && f.ctx.Err() != nil {
+			// The refusal lets the server answer the call; that answer must not outrun
+			// the end which caused it.
+			select {
+			case <-f.left:
+			case <-s.link.ctx.Done():
+			}
+		}
 		if f != nil {
 			f.signs.Add(1)
 			f.asks.Add(-1)
