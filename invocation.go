@@ -83,6 +83,9 @@ type Invocation struct {
 	CancelBy    string
 	CancelWhy   string
 	Progress    Progress
+	// Approved is the digest of the version and the arguments that were approved, "" for none:
+	// nothing else runs under the approval.
+	Approved string
 }
 
 // Lapsed returns how a running call whose node is gone must end: a call that may have

@@ -133,7 +133,8 @@ func appendWaiting(b []byte, v *toolkeep.Invocation) []byte {
 	b = appendString(b, v.CancelBy)
 	b = appendString(b, v.CancelWhy)
 	b = appendBytes(b, AppendProgress(nil, v.Progress))
-	return appendString(b, v.Workspace)
+	b = appendString(b, v.Workspace)
+	return appendString(b, v.Approved)
 }
 
 // AppendProgress encodes progress.
@@ -253,4 +254,5 @@ func decodeWaiting(d *decoder, v *toolkeep.Invocation) {
 	}
 	v.Progress = p
 	v.Workspace = d.string()
+	v.Approved = d.string() // as the workspace, absent in rows of older programs
 }
