@@ -30,6 +30,7 @@ type Config struct {
 	Roles    []Role // custom roles, in addition to the built-in ones
 	OAuth    *OAuth // accepts access tokens in addition to API keys; nil accepts none
 	Failures FailureLimits
+	Policy   Policy // decides calls after the roles; nil: roles decide alone
 	// Share returns this node's share of a limit that all nodes keep together, and their
 	// number; nil for a node alone.
 	Share func(limit int) (share, nodes int)

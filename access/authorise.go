@@ -8,9 +8,9 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// Authorise decides whether the principal may make the call. It runs every check, even
-// after one has failed. A refusal is E3201; a call that needs approval is not refused,
-// see NeedsApproval.
+// Authorise decides whether the principal may make the call. It runs every check but that
+// of the policy (see Decision.Consult), even after one has failed. A refusal is E3201; a call
+// that needs approval is not refused, see NeedsApproval.
 //
 // The decision depends only on the principal's tenant, roles, scope and permissions and
 // on the tool version, and is remembered until the roles change.
@@ -20,10 +20,11 @@ func (a *Access) Authorise(p *toolkeep.Principal, t *toolkeep.Tool, _ *toolkeep.
 }
 
 // Visible reports whether the principal can see the tool: the tool belongs to its
-// tenant or to all, is within its scope, and a role allows seeing it.
+// tenant or to all, is within its scope, a role allows seeing it, and the policy does
+// not hide it.
 func (a *Access) Visible(p *toolkeep.Principal, t *toolkeep.Tool) bool {
 	g := a.generation()
-	return remember(g, &g.visible, p, t, (*generation).sees)
+	return remember(g, &g.visible, p, t, (*generation).sees) && (a.config.Policy == nil || a.config.Policy.Sees(p, t))
 }
 
 // generation returns the current generation, or a new one with the same roles if the

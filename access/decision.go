@@ -10,13 +10,15 @@ const (
 	CheckRequiredRoles    = "required_roles"
 	CheckPermissionLevels = "permission_levels"
 	CheckRisk             = "risk"
+	CheckPolicy           = "policy"
 )
 
 // Check is one check of a Decision.
 type Check struct {
-	Name    string `json:"name"` // tenant, scope, roles, required_roles, permission_levels, risk
+	Name    string `json:"name"` // tenant, scope, roles, required_roles, permission_levels, risk, policy
 	Allowed bool   `json:"allowed"`
 	Reason  string `json:"reason"`
+	Rule    string `json:"rule,omitempty"` // of policy: the rule that made the decision
 }
 
 // Decision says whether a principal may make a call. Every check is evaluated, even
@@ -27,6 +29,9 @@ type Decision struct {
 	Code    toolkeep.Code `json:"code,omitempty"` // "" if allowed
 	Reason  string        `json:"reason"`
 	Checks  []Check       `json:"checks"`
+	// Approval is set if the policy allows the call only with a person's approval.
+	Approval *ApprovalNeed `json:"-"`
+	Cause    error         `json:"-"` // of E3206, for the log
 }
 
 // decide combines checks into a decision.

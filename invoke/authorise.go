@@ -5,12 +5,13 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access"
+	"github.com/toolkeep/toolkeep/canon"
 )
 
 // authorise refuses a caller that is blocked after too many denials, and decides. Then it returns the key's stored answer,
 // which only callers that may still call get.
 func (p *Pipeline) authorise(ctx context.Context, a *activeCall) (*toolkeep.Result, error) {
-	if err := p.decide(a); err != nil {
+	if err := p.decide(ctx, a); err != nil {
 		return nil, err
 	}
 	switch {
@@ -21,11 +22,14 @@ func (p *Pipeline) authorise(ctx context.Context, a *activeCall) (*toolkeep.Resu
 	case a.mode == modeDryRun:
 		return nil, nil
 	}
+	if err := p.consultKept(ctx, a); err != nil {
+		return nil, err
+	}
 	return p.answerKept(ctx, a)
 }
 
 // decide decides whether the principal may call the tool.
-func (p *Pipeline) decide(a *activeCall) error {
+func (p *Pipeline) decide(ctx context.Context, a *activeCall) error {
 	if a.mode != modeWorker { // the call was admitted before the block
 		if err := p.Access.Blocked(a.principal); err != nil {
 			p.noteDenied(a)
@@ -33,11 +37,66 @@ func (p *Pipeline) decide(a *activeCall) error {
 		}
 	}
 	a.decision = p.Access.Authorise(a.principal, a.tool, a.call)
-	if !a.decision.Allowed {
-		p.noteDenied(a)
-		return denied(a.decision)
+	if policy := p.Access.Policy(); policy != nil {
+		p.consult(ctx, a, policy, a.arguments)
+		p.consultValidated(ctx, a) // of a call that is decided again
 	}
-	return nil
+	return p.decided(a)
+}
+
+// decided returns the decision's refusal, which counts unless the policy could not answer.
+func (p *Pipeline) decided(a *activeCall) error {
+	if a.decision.Allowed {
+		return nil
+	}
+	if a.decision.Code != toolkeep.PolicyEngineUnavailable {
+		p.noteDenied(a)
+	}
+	return denied(a.decision)
+}
+
+// consult asks the policy about a call that the roles allow, in a dry run about every call.
+func (p *Pipeline) consult(ctx context.Context, a *activeCall, policy access.Policy, arguments map[string]any) {
+	if !a.decision.Allowed && a.mode != modeDryRun || arguments == nil { // nil: a dry run of arguments that cannot be read
+		return
+	}
+	q := &access.Question{Principal: a.principal, Tool: a.tool, Call: a.call, Arguments: arguments}
+	a.decision = a.decision.Consult(ctx, policy, q, func(text string) string {
+		return p.withSensitive(p.clean(a), a.tool, arguments).Clean(text)
+	})
+}
+
+// consultKept asks the policy about the validated arguments of a call whose answer is kept:
+// such a call does not reach validate.
+func (p *Pipeline) consultKept(ctx context.Context, a *activeCall) error {
+	policy := p.Access.Policy()
+	if policy == nil || !policy.ReadsArguments() {
+		return nil
+	}
+	s, err := p.Schemas.Get(a.tool.Digest, a.tool.Manifest.ParametersSchema)
+	if err != nil {
+		return err
+	}
+	args, faults := s.Prepare(ctx, a.arguments)
+	if len(faults) > 0 { // of a newer version than the kept call's
+		return nil
+	}
+	p.consult(ctx, a, policy, args)
+	return p.decided(a)
+}
+
+// consultValidated asks the policy again about arguments that validation has changed by coercion
+// or defaults, if it reads arguments: what is carried out is what it allowed.
+func (p *Pipeline) consultValidated(ctx context.Context, a *activeCall) {
+	policy := p.Access.Policy()
+	if policy == nil || a.args == nil || !policy.ReadsArguments() || a.row.ArgsHash == canon.Hash(a.arguments) {
+		return
+	}
+	before := a.decision
+	p.consult(ctx, a, policy, a.args)
+	if a.decision.Approval == nil {
+		a.decision.Approval = before.Approval
+	}
 }
 
 // noteDenied counts a refusal, except in a dry run.
@@ -49,13 +108,22 @@ func (p *Pipeline) noteDenied(a *activeCall) {
 
 func denied(d access.Decision) *toolkeep.Error {
 	e := toolkeep.NewError(d.Code, "%s", d.Reason)
-	if d.Code == toolkeep.PermissionDenied {
+	switch d.Code {
+	case toolkeep.PermissionDenied:
 		e.With("reason", "RBAC_DENIED")
+	case toolkeep.PolicyDenied:
+		e.With("reason", "ABAC_DENIED")
+	case toolkeep.PolicyEngineUnavailable:
+		e.With("reason", "ABAC_ERROR").Because(d.Cause)
 	}
 	checks := make([]any, 0, len(d.Checks))
 	for _, c := range d.Checks {
 		if !c.Allowed {
-			checks = append(checks, map[string]any{"check": c.Name, "reason": c.Reason})
+			said := map[string]any{"check": c.Name, "reason": c.Reason}
+			if c.Rule != "" {
+				said["rule"] = c.Rule
+			}
+			checks = append(checks, said)
 		}
 	}
 	return e.With("checks", checks)

@@ -70,7 +70,11 @@ func (a *activeCall) verdict(s Step, res *toolkeep.Result, err error) bool {
 	if s == StepAuthorise {
 		v.Details = nil // the checks have all details
 		for _, c := range a.decision.Checks {
-			v.Checks = append(v.Checks, map[string]any{"check": c.Name, "allowed": c.Allowed, "reason": c.Reason})
+			check := map[string]any{"check": c.Name, "allowed": c.Allowed, "reason": c.Reason}
+			if c.Rule != "" {
+				check["rule"] = c.Rule
+			}
+			v.Checks = append(v.Checks, check)
 		}
 	}
 	return err != nil && (s == StepResolve || s == StepAdmit && a.arguments == nil && a.call.Fault != nil)

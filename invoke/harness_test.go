@@ -200,7 +200,10 @@ type fakeAccess struct {
 	revoked atomic.Bool
 	unknown atomic.Bool // the key cannot be looked up
 	blocked atomic.Pointer[toolkeep.Error]
+	policy  access.Policy // nil: none
 }
+
+func (a *fakeAccess) Policy() access.Policy { return a.policy }
 
 func (a *fakeAccess) ActingAs(p *toolkeep.Principal, c *toolkeep.Call) (*toolkeep.Principal, error) {
 	if c.Subject != "" && c.Subject != p.Subject {

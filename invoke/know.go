@@ -115,7 +115,15 @@ func (p *Pipeline) decideBy(ctx context.Context, a *activeCall, again bool) erro
 	if _, _, err := p.Catalog.Resolve(ctx, a.principal, a.tool.ID, a.tool.Version, visible); err != nil {
 		return err
 	}
-	return p.decide(a)
+	owed := a.decision.Approval
+	if err := p.decide(ctx, a); err != nil {
+		return err
+	}
+	if need := a.decision.Approval; need != nil && owed == nil {
+		return toolkeep.NewError(toolkeep.PolicyDenied, "while the call was under way the policy changed, and now demands a person's approval (%s); send the call again", need.Reason).
+			With("reason", "ABAC_DENIED")
+	}
+	return nil
 }
 
 // awaitApplied waits for what the commit of a claim saw, at most rowTimeout.

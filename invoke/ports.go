@@ -38,6 +38,8 @@ type Access interface {
 	Blocked(p *toolkeep.Principal) error
 	// Authorise decides one call; every check carries its reason.
 	Authorise(p *toolkeep.Principal, t *toolkeep.Tool, c *toolkeep.Call) access.Decision
+	// Policy returns what decides calls after the roles, nil without one.
+	Policy() access.Policy
 }
 
 // Limits refuses calls over their limits. The Peek methods check without taking.

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep"
-	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/resultcache"
 	"github.com/toolkeep/toolkeep/secret"
 )
@@ -18,7 +17,7 @@ func (p *Pipeline) recall(ctx context.Context, a *activeCall) (*toolkeep.Result,
 	if rule == nil || rule.Policy == "" || rule.Policy == "none" || t.Writes() || a.call.SkipCache {
 		return nil, nil
 	}
-	if owes, _ := access.NeedsApproval(t, a.call); owes {
+	if owes, _ := owesApproval(a); owes {
 		return nil, nil
 	}
 	// An overlay that changes results changes the cache key.

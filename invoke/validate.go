@@ -30,7 +30,11 @@ func (p *Pipeline) validate(ctx context.Context, a *activeCall) (*toolkeep.Resul
 	if a.row.CallID == "" {
 		a.row.CallID = canon.CallID(t.ID, t.Version, a.row.ArgsHash, p.sequence.next(a))
 	}
-	return nil, nil
+	if !a.decision.Allowed { // only in a dry run, after authorise refused
+		return nil, nil
+	}
+	p.consultValidated(ctx, a)
+	return nil, p.decided(a)
 }
 
 // argumentError picks the narrowest code for the faults.
