@@ -43,6 +43,11 @@ type Call struct {
 	Traceparent string
 	Tracestate  string // goes with Traceparent; passed on, not recorded
 	Face        string // rest, cli, grpc, mcp
+	// Token is the capability token as sent, "" without one. Authorise verifies it; then the
+	// pipeline goes on with a call that has Grant in its place.
+	Token CapabilityToken
+	// Grant is what a token that was verified allows, nil without one. Faces leave it nil.
+	Grant *Grant
 	// Connected says that the caller waits as long as the tool may take, as MCP clients do: their
 	// calls have no limit of the server's own (calls.sync_limit).
 	Connected bool

@@ -44,6 +44,7 @@ var shared = map[string]string{
 	"executor/bindings":  "what every binding of a manifest has in common",
 	"store/record":       "the encoding of the feed and the rows",
 	"store/flow":         "the queue of Applies and the feed's delivery",
+	"access/jwt":         "every kind of token is checked with the same care",
 	"discover/mapped":    "files in memory, for the index and its models",
 	"discover/assembly":  "usage learns from the contexts that were shown",
 	"catalog/source/mcp": "export writes what the reader of MCP definitions reads",

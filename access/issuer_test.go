@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/access/jwt"
 )
 
 // quickly runs a test in a synctest bubble, where hours pass at once.
@@ -106,7 +107,7 @@ func TestIssuerHangs(t *testing.T) {
 
 func TestIssuerAnswers(t *testing.T) {
 	big := `{"keys":[` + strings.Repeat(" ", maxKeysBody) + `]}`
-	many := `{"keys":[` + strings.TrimSuffix(strings.Repeat(`{"kty":"oct","k":"AA"},`, maxIssuerKeys+1), ",") + `]}`
+	many := `{"keys":[` + strings.TrimSuffix(strings.Repeat(`{"kty":"oct","k":"AA"},`, jwt.MaxKeys+1), ",") + `]}`
 	for name, c := range map[string]struct {
 		change func(*authServer)
 		says   string

@@ -3,27 +3,19 @@ package access
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
 
-	"github.com/lestrrat-go/jwx/v3/jws"
-
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/access/jwt"
 	"github.com/toolkeep/toolkeep/canon"
 )
 
 const (
-	// maxToken is the longest token in bytes.
-	maxToken = 16 << 10
-	// skew is the tolerated difference between the issuer's clock and ours.
-	skew = 30 * time.Second
 	// freshlyExpired is how long after expiry a token is not counted as a failure:
 	// clients learn from the refusal that they need a new one.
 	freshlyExpired = time.Hour
@@ -59,8 +51,8 @@ func (a *Access) token(ctx context.Context, bearer, addr, net string) (*toolkeep
 	if a.oauth == nil {
 		return nil, a.guessed(Failure{Reason: "malformed", Addr: addr}, net, "no OAuth issuer is configured; send an API key")
 	}
-	if len(bearer) > maxToken {
-		return nil, a.guessed(Failure{Reason: "malformed", Addr: addr}, net, fmt.Sprintf("the token is longer than %d bytes", maxToken))
+	if len(bearer) > jwt.MaxToken {
+		return nil, a.guessed(Failure{Reason: "malformed", Addr: addr}, net, fmt.Sprintf("the token is longer than %d bytes", jwt.MaxToken))
 	}
 	s, no, err := a.oauth.session(ctx, bearer)
 	if err != nil {
@@ -118,7 +110,7 @@ func (o *issuer) session(ctx context.Context, token string) (*session, *refusal,
 	if no != nil || err != nil {
 		return nil, no, err
 	}
-	payload, err := jws.Verify([]byte(token), jws.WithKey(algorithms[h.alg], key.raw), jws.WithAlgorithmMatch(true))
+	payload, err := key.Verify([]byte(token), h.Alg)
 	if err != nil {
 		return nil, &refusal{reason: "wrong_signature", message: "the token's signature is not valid"}, nil
 	}
@@ -139,7 +131,7 @@ func (o *issuer) remembered(sum [32]byte) *session {
 
 // key returns the issuer's key that the token names. An unknown key triggers a fetch,
 // at most one every Floor.
-func (o *issuer) key(ctx context.Context, h header) (*keyset, *verifyKey, *refusal, error) {
+func (o *issuer) key(ctx context.Context, h jwt.Header) (*keyset, *jwt.Key, *refusal, error) {
 	set := o.current()
 	if k := set.find(h); k != nil {
 		return set, k, nil, nil
@@ -155,7 +147,7 @@ func (o *issuer) key(ctx context.Context, h header) (*keyset, *verifyKey, *refus
 		return nil, nil, nil, o.unavailable("the token names an unknown key, and the issuer cannot be reached now; try again shortly")
 	}
 	no := &refusal{reason: "unknown_key", message: "the issuer does not publish the key that signed the token", quiet: !fetched}
-	if h.kid == "" {
+	if h.KeyID == "" {
 		no.message = "the token names no key (kid), and the issuer does not publish exactly one for its algorithm"
 	}
 	return nil, nil, no, nil
@@ -165,47 +157,11 @@ func (o *issuer) unavailable(message string) error {
 	return toolkeep.NewError(toolkeep.RegistryUnavailable, "%s", message).Because(o.failing()).After(o.c.Floor)
 }
 
-// header holds the relevant fields of a token's header.
-type header struct{ alg, kid string }
-
-// readHeader checks a token's header. Keys and key URLs in it (jwk, jku, x5u) are
-// ignored; critical extensions are refused.
-func readHeader(token string) (header, *refusal) {
-	bad := func(format string, args ...any) (header, *refusal) {
-		return header{}, &refusal{reason: "malformed", message: "the token cannot be used: " + fmt.Sprintf(format, args...)}
-	}
-	first, _, _ := strings.Cut(token, ".")
-	raw, err := base64.RawURLEncoding.Strict().DecodeString(first)
+// readHeader checks a token's header.
+func readHeader(token string) (jwt.Header, *refusal) {
+	h, err := jwt.ReadHeader(token, "at+jwt", "jwt")
 	if err != nil {
-		return bad("its header is not base64url")
-	}
-	m, err := canon.ParseObject(raw, canon.Limits{Depth: 8})
-	if err != nil {
-		return bad("its header is not a JSON object")
-	}
-	var h header
-	h.alg, _ = m["alg"].(string)
-	if _, ok := algorithms[h.alg]; !ok {
-		return bad("it must be signed by one of %s", strings.Join(algorithmNames, ", "))
-	}
-	if kid, there := m["kid"]; there {
-		var ok bool
-		if h.kid, ok = kid.(string); !ok || h.kid == "" || len(h.kid) > maxKeyID {
-			return bad("its kid must be text of 1 to %d bytes", maxKeyID)
-		}
-	}
-	for _, name := range []string{"crit", "b64", "zip"} {
-		if _, there := m[name]; there {
-			return bad("its header has %s, which is not supported", name)
-		}
-	}
-	if typ, there := m["typ"]; there {
-		s, _ := typ.(string)
-		switch strings.TrimPrefix(strings.ToLower(s), "application/") {
-		case "jwt", "at+jwt":
-		default:
-			return bad("its typ must be at+jwt or JWT")
-		}
+		return h, &refusal{reason: "malformed", message: "the token cannot be used: " + err.Error()}
 	}
 	return h, nil
 }
@@ -227,7 +183,7 @@ func (o *issuer) read(payload []byte) (*session, *refusal) {
 	}
 	no.subject = s.subject
 	s.tenant, err = name(m, o.c.TenantClaim)
-	if errors.Is(err, errNoClaim) && o.c.DefaultTenant != "" {
+	if errors.Is(err, jwt.ErrNoClaim) && o.c.DefaultTenant != "" {
 		s.tenant, err = o.c.DefaultTenant, nil
 	}
 	if err != nil {
@@ -236,7 +192,7 @@ func (o *issuer) read(payload []byte) (*session, *refusal) {
 	}
 	no.tenant = s.tenant
 	if o.c.WorkspaceClaim != "" {
-		if s.workspace, err = name(m, o.c.WorkspaceClaim); err != nil && !errors.Is(err, errNoClaim) {
+		if s.workspace, err = name(m, o.c.WorkspaceClaim); err != nil && !errors.Is(err, jwt.ErrNoClaim) {
 			no.message = "the token's claim " + o.c.WorkspaceClaim + " must name the workspace: " + err.Error()
 			return nil, no
 		}
@@ -245,18 +201,18 @@ func (o *issuer) read(payload []byte) (*session, *refusal) {
 		no.reason, no.message = "wrong_audience", "the token is for another server; ask the issuer for one whose audience (aud) is "+o.audience()[0]
 		return nil, no
 	}
-	exp, err := moment(m, "exp")
+	exp, err := jwt.Moment(m, "exp")
 	if err != nil {
 		no.message = err.Error()
 		return nil, no
 	}
-	if s.until = exp.Add(skew); !o.now().Before(s.until) {
+	if s.until = exp.Add(jwt.Skew); !o.now().Before(s.until) {
 		return nil, o.expired(s.tenant, s.subject, s.until)
 	}
-	if nbf, err := moment(m, "nbf"); err == nil && o.now().Add(skew).Before(nbf) {
+	if nbf, err := jwt.Moment(m, "nbf"); err == nil && o.now().Add(jwt.Skew).Before(nbf) {
 		no.reason, no.message = "not_yet_valid", "the token is not valid yet"
 		return nil, no
-	} else if err != nil && !errors.Is(err, errNoClaim) {
+	} else if err != nil && !errors.Is(err, jwt.ErrNoClaim) {
 		no.message = err.Error()
 		return nil, no
 	}
@@ -319,33 +275,17 @@ func (o *issuer) grants(scopes []string) []string {
 	return slices.Compact(roles)
 }
 
-var errNoClaim = errors.New("it is missing")
-
 // name reads a claim with a subject, tenant or workspace.
 func name(m map[string]any, claim string) (string, error) {
 	v, there := m[claim]
 	if !there || v == nil {
-		return "", errNoClaim
+		return "", jwt.ErrNoClaim
 	}
 	s, ok := v.(string)
 	if !ok || s == "" || len(s) > maxClaim || !plain(s) || strings.TrimSpace(s) != s {
 		return "", fmt.Errorf("it must be text of 1 to %d bytes, without control characters and without spaces at its ends", maxClaim)
 	}
 	return s, nil
-}
-
-// moment reads a time in seconds since 1970.
-func moment(m map[string]any, claim string) (time.Time, error) {
-	v, there := m[claim]
-	if !there {
-		return time.Time{}, fmt.Errorf("the token needs the claim %s: %w", claim, errNoClaim)
-	}
-	n, _ := v.(json.Number)
-	sec, err := strconv.ParseFloat(n.String(), 64)
-	if err != nil || sec < 0 || sec > 253_402_300_799 { // end of the year 9999
-		return time.Time{}, fmt.Errorf("the token's claim %s must be a number of seconds since 1970", claim)
-	}
-	return time.Unix(int64(sec), 0), nil
 }
 
 // scopesOf returns a token's scopes: scope, separated by spaces, or scp, which may also
