@@ -29,7 +29,12 @@ func JCS(data []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := jcsWriter{out: make([]byte, 0, len(data))}
+	return JCSOf(v, len(data))
+}
+
+// JCSOf returns the RFC 8785 form of a value that Parse returned, of about size bytes. Its errors are those of numbers.
+func JCSOf(v any, size int) ([]byte, error) {
+	w := jcsWriter{out: make([]byte, 0, size)}
 	if err := w.value(v); err != nil {
 		return nil, err
 	}

@@ -90,11 +90,29 @@ func (r *reader) version(v toolkeep.Version) (*version, error) {
 			return nil, err
 		}
 	}
-	t := *v.Tool
-	t.Raw, t.Manifest, t.Packed = nil, r.outline(m), &packed{body, r}
-	t.Manifest.ToolID, t.Manifest.Version = t.ID, t.Version // one text in memory
-	v.Tool = &t
+	v.Tool = r.outlined(v.Tool, m, body)
 	return &version{Version: v, sem: sem}, nil
+}
+
+// fresh makes the version of a manifest that is published, without a lifecycle.
+func (r *reader) fresh(s submitted) (*version, error) {
+	sem, err := r.sem(s.whole.Version)
+	if err != nil {
+		return nil, err
+	}
+	body, err := pack.New(s.whole)
+	if err != nil {
+		return nil, err
+	}
+	return &version{Version: toolkeep.Version{Tool: r.outlined(s.whole, s.checked.tool.Manifest, body)}, sem: sem}, nil
+}
+
+// outlined returns t with the outline of m, its manifest without defaults.
+func (r *reader) outlined(t *toolkeep.Tool, m *toolkeep.Manifest, body *pack.Manifest) *toolkeep.Tool {
+	o := *t
+	o.Raw, o.Manifest, o.Packed = nil, r.outline(m), &packed{body, r}
+	o.Manifest.ToolID, o.Manifest.Version = o.ID, o.Version // one text in memory
+	return &o
 }
 
 // maxSems bounds the version numbers that tools share: most have one of few.

@@ -59,10 +59,11 @@ func TestOutlines(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, err := Defaults{Timeout: 7 * time.Second}.parse(heavy("ns.a", "1.0.0"))
+		checked, err := Check(heavy("ns.a", "1.0.0"))
 		if err != nil {
 			t.Fatal(err)
 		}
+		want := checked.with(Defaults{Timeout: 7 * time.Second})
 		want.Tenant = "acme"
 		if d := Compare(want, whole); d.Bump != BumpNone || string(whole.Raw) != string(want.Raw) || whole.Tenant != "acme" || len(whole.Manifest.Examples) != 1 ||
 			string(whole.Manifest.Execution.Binding) != `{"name":"echo"}` || whole.Manifest.Execution.TimeoutMS != 7000 {

@@ -2,7 +2,6 @@ package catalog
 
 import (
 	"bytes"
-	"context"
 	stdjson "encoding/json"
 	"errors"
 	"fmt"
@@ -41,37 +40,12 @@ var manifestSchema = sync.OnceValues(func() (*schema.Schema, error) {
 //
 // Errors: E3008, whose details.errors is a []toolkeep.Fault with all faults, ordered by JSON Pointer, within
 // toolkeep.BoundFaults.
-func ParseManifest(raw []byte) (*toolkeep.Tool, error) { return Defaults{}.parse(raw) }
-
-func (d Defaults) parse(raw []byte) (*toolkeep.Tool, error) {
-	if len(raw) > MaxManifestBytes {
-		return nil, invalid("", "", []toolkeep.Fault{{Rule: "size", Message: fmt.Sprintf("the manifest has %d bytes; at most %d are read", len(raw), MaxManifestBytes)}})
-	}
-	tree, err := parseTree(raw)
+func ParseManifest(raw []byte) (*toolkeep.Tool, error) {
+	c, err := Check(raw)
 	if err != nil {
-		return nil, invalid("", "", []toolkeep.Fault{parseFault(err)}).Because(err)
+		return nil, err
 	}
-	s, err := manifestSchema()
-	if err != nil {
-		return nil, toolkeep.AsError(err)
-	}
-	faults := s.Validate(context.Background(), tree)
-	root, _ := tree.(map[string]any) // nil is reported by the schema
-	faults = append(faults, checkMeaning(root)...)
-
-	canonical, err := canon.JCS(raw)
-	if err != nil {
-		faults = append(faults, parseFault(err))
-	}
-	id, version := text(root, "tool_id"), text(root, "version")
-	if len(faults) > 0 {
-		return nil, invalid(id, version, faults)
-	}
-	m, err := d.decode(canonical)
-	if err != nil {
-		return nil, invalid(id, version, []toolkeep.Fault{parseFault(err)}).Because(err)
-	}
-	return &toolkeep.Tool{ID: m.ToolID, Version: m.Version, Digest: canon.Digest(canonical), Manifest: m, Raw: canonical}, nil
+	return c.Tool(), nil
 }
 
 func parseTree(raw []byte) (any, error) {

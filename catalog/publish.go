@@ -71,36 +71,59 @@ type Breaking struct {
 // tenant or a version exists with other content; E3003 while the catalogue is not running; E3963 if other nodes
 // keep changing the same versions; E3965 if the store fails.
 func (c *Catalog) Publish(ctx context.Context, p *toolkeep.Principal, manifests [][]byte, o PublishOptions) ([]Published, error) {
+	list := make([]submitted, len(manifests))
+	for i, raw := range manifests {
+		list[i].raw = raw
+	}
+	return c.publish(ctx, p, list, o)
+}
+
+// PublishChecked is Publish of manifests that Check returned.
+func (c *Catalog) PublishChecked(ctx context.Context, p *toolkeep.Principal, manifests []*Checked, o PublishOptions) ([]Published, error) {
+	list := make([]submitted, len(manifests))
+	for i, m := range manifests {
+		list[i].checked = m
+	}
+	return c.publish(ctx, p, list, o)
+}
+
+// submitted is one manifest of a publication.
+type submitted struct {
+	raw     []byte // until it is checked
+	checked *Checked
+	whole   *toolkeep.Tool // with its tenant and the defaults of this node
+}
+
+func (c *Catalog) publish(ctx context.Context, p *toolkeep.Principal, list []submitted, o PublishOptions) ([]Published, error) {
 	if err := c.mayPublish(p, o); err != nil {
 		return nil, err
 	}
-	if len(manifests) == 0 || len(manifests) > MaxBatch {
-		return nil, toolkeep.NewError(toolkeep.InvalidParameters, "%d manifests were sent; send 1 to %d", len(manifests), MaxBatch)
+	if len(list) == 0 || len(list) > MaxBatch {
+		return nil, toolkeep.NewError(toolkeep.InvalidParameters, "%d manifests were sent; send 1 to %d", len(list), MaxBatch)
 	}
 	tenant := p.Tenant
 	if o.Shared {
 		tenant = ""
 	}
-	tools, err := c.parseAll(ctx, manifests, tenant)
-	if err != nil {
+	if err := c.checkAll(ctx, list, tenant); err != nil {
 		return nil, err
 	}
-	if err := mayUse(p, tools); err != nil {
+	if err := mayUse(p, list); err != nil {
 		return nil, err
 	}
 	if !c.running() {
 		return nil, unreadable(errors.New("catalog: Publish without Start"))
 	}
-	ids := make([]string, len(tools))
-	for i, t := range tools {
-		ids[i] = t.ID
+	ids := make([]string, len(list))
+	for i, s := range list {
+		ids[i] = s.whole.ID
 	}
 	defer c.busy.take(ids)()
 
 	var plan *plan
-	err = c.afresh(ctx, func() error {
+	err := c.afresh(ctx, func() error {
 		plan = newPlan(c, p, o)
-		if err := plan.add(tools); err != nil || o.DryRun || len(plan.changes) == 0 {
+		if err := plan.add(list); err != nil || o.DryRun || len(plan.changes) == 0 {
 			return err
 		}
 		return c.apply(ctx, plan.changes)
@@ -189,15 +212,15 @@ var guards = []struct {
 	}},
 }
 
-// mayUse refuses the first tool that uses what the principal may not.
-func mayUse(p *toolkeep.Principal, tools []*toolkeep.Tool) error {
+// mayUse refuses the first manifest that uses what the principal may not.
+func mayUse(p *toolkeep.Principal, list []submitted) error {
 	for _, g := range guards {
 		if p.May(g.permission) {
 			continue
 		}
-		for _, t := range tools {
-			if what := g.uses(t.Manifest); what != "" {
-				return denied(g.permission, "publish "+t.ID+", which "+what)
+		for _, s := range list {
+			if what := g.uses(s.whole.Manifest); what != "" {
+				return denied(g.permission, "publish "+s.whole.ID+", which "+what)
 			}
 		}
 	}
@@ -209,9 +232,8 @@ func denied(permission, what string) error {
 		With("reason", "RBAC_DENIED").With("permission", permission)
 }
 
-// parseAll parses every manifest and collects all faults.
-func (c *Catalog) parseAll(ctx context.Context, manifests [][]byte, tenant string) ([]*toolkeep.Tool, error) {
-	tools := make([]*toolkeep.Tool, len(manifests))
+// checkAll checks every manifest that is not checked yet, and that this build can execute it, and collects all faults.
+func (c *Catalog) checkAll(ctx context.Context, list []submitted, tenant string) error {
 	var bad []ManifestFaults
 	refused, leftOut := 0, 0 // manifests with faults; faults of those that are not in bad
 	refuse := func(f ManifestFaults) {
@@ -221,31 +243,35 @@ func (c *Catalog) parseAll(ctx context.Context, manifests [][]byte, tenant strin
 			leftOut += len(f.Errors)
 		}
 	}
-	for i, raw := range manifests {
+	for i := range list {
 		if err := ctx.Err(); err != nil {
-			return nil, toolkeep.AsError(err)
+			return toolkeep.AsError(err)
 		}
-		t, err := c.read.defaults.parse(raw)
-		if err != nil {
-			var e *toolkeep.Error
-			if !errors.As(err, &e) || e.Code != toolkeep.InvalidManifest {
-				return nil, err
+		s := &list[i]
+		if s.checked == nil {
+			checked, err := Check(s.raw)
+			if err != nil {
+				var e *toolkeep.Error
+				if !errors.As(err, &e) || e.Code != toolkeep.InvalidManifest {
+					return err
+				}
+				faults, _ := e.Details["errors"].([]toolkeep.Fault)
+				id, version := named(s.raw)
+				refuse(ManifestFaults{Index: i, ToolID: id, Version: version, Errors: faults})
+				continue
 			}
-			faults, _ := e.Details["errors"].([]toolkeep.Fault)
-			id, version := named(raw)
-			refuse(ManifestFaults{Index: i, ToolID: id, Version: version, Errors: faults})
-			continue
+			s.checked, s.raw = checked, nil
 		}
-		t.Tenant = tenant
-		if faults := c.checkKind(t.Manifest); len(faults) > 0 {
-			refuse(ManifestFaults{Index: i, ToolID: t.ID, Version: t.Version, Errors: sortFaults(faults)})
+		s.whole = s.checked.with(c.read.defaults)
+		s.whole.Tenant = tenant
+		if faults := c.checkKind(s.whole.Manifest); len(faults) > 0 {
+			refuse(ManifestFaults{Index: i, ToolID: s.whole.ID, Version: s.whole.Version, Errors: sortFaults(faults)})
 		}
-		tools[i] = t
 	}
 	if len(bad) > 0 {
-		return nil, batchFaults(bad, refused, leftOut, len(manifests))
+		return batchFaults(bad, refused, leftOut, len(list))
 	}
-	return tools, nil
+	return nil
 }
 
 func (c *Catalog) checkKind(m *toolkeep.Manifest) []toolkeep.Fault {
@@ -333,15 +359,15 @@ func newPlan(c *Catalog, p *toolkeep.Principal, o PublishOptions) *plan {
 }
 
 // add plans all tools, those of one id from the lowest version up, so that each is compared with the one below it.
-func (pl *plan) add(tools []*toolkeep.Tool) error {
-	pl.results = make([]Published, len(tools))
-	coming := make([]incoming, len(tools))
-	for i, t := range tools {
-		v, err := pl.c.read.version(toolkeep.Version{Tool: t})
-		if err != nil { // ParseManifest has checked the version
+func (pl *plan) add(list []submitted) error {
+	pl.results = make([]Published, len(list))
+	coming := make([]incoming, len(list))
+	for i, s := range list {
+		v, err := pl.c.read.fresh(s)
+		if err != nil { // Check has checked the version
 			return toolkeep.AsError(err)
 		}
-		coming[i] = incoming{i, v, t}
+		coming[i] = incoming{i, v, s.whole}
 	}
 	slices.SortStableFunc(coming, func(a, b incoming) int {
 		if c := strings.Compare(a.v.Tool.ID, b.v.Tool.ID); c != 0 {

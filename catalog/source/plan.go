@@ -25,7 +25,7 @@ type Plan struct {
 // Changed returns the manifests that are new or changed.
 func (p *Plan) Changed() (manifests [][]byte) {
 	for _, t := range p.Tools {
-		if t.Change != ChangeUnchanged {
+		if t.Checked != nil {
 			manifests = append(manifests, t.Manifest)
 		}
 	}
@@ -43,8 +43,9 @@ type Tool struct {
 	Name     string // the tool id
 	Origin   string // its name in the source: a method, a table, a function
 	Version  string
-	Change   string // new, unchanged, patch, minor, major
-	Manifest []byte // of an unchanged tool the published manifest, byte for byte
+	Change   string           // new, unchanged, patch, minor, major
+	Manifest []byte           // of an unchanged tool the published manifest, byte for byte
+	Checked  *catalog.Checked // what publishing takes; nil of an unchanged tool
 }
 
 // Refused is one part of the source that does not become a tool.
@@ -96,20 +97,22 @@ func Settle(manifest map[string]any, about toolkeep.SourceSpec, previous Previou
 		}
 		t.Version = old.Version
 	}
-	parsed, err := t.encode(manifest, about)
-	if err != nil || old == nil {
-		return t, err
+	t.Manifest = t.encode(manifest, about)
+	checked, err := catalog.Check(t.Manifest)
+	if err == nil && old != nil {
+		version, change, ok := catalog.NextVersion(old, checked.Tool())
+		if !ok {
+			return t, toolkeep.NewError(toolkeep.InvalidManifest, "%s: the published version %q is not a SemVer version, so there is no next one", id, old.Version)
+		}
+		t.Version, t.Change = version, change
+		t.Manifest = t.encode(manifest, about)
+		checked, err = checked.Renumbered(version)
 	}
-	version, change, ok := catalog.NextVersion(old, parsed)
-	if !ok {
-		return t, toolkeep.NewError(toolkeep.InvalidManifest, "%s: the published version %q is not a SemVer version, so there is no next one", id, old.Version)
-	}
-	t.Version, t.Change = version, change
-	_, err = t.encode(manifest, about)
+	t.Checked = checked
 	return t, err
 }
 
-func (t *Tool) encode(manifest map[string]any, about toolkeep.SourceSpec) (*toolkeep.Tool, error) {
+func (t *Tool) encode(manifest map[string]any, about toolkeep.SourceSpec) []byte {
 	m := maps.Clone(manifest)
 	m["version"] = t.Version
 	from := map[string]any{"type": about.Type}
@@ -123,6 +126,5 @@ func (t *Tool) encode(manifest map[string]any, about toolkeep.SourceSpec) (*tool
 		from["metadata"] = about.Metadata
 	}
 	m["source"] = from
-	t.Manifest = canon.Append(nil, m)
-	return catalog.ParseManifest(t.Manifest)
+	return canon.Append(nil, m)
 }

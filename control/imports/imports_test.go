@@ -21,6 +21,7 @@ import (
 type fakeCatalog struct {
 	sizes   []int // of each Publish
 	sent    []string
+	checked int    // manifests that came checked
 	last    []byte // manifest
 	options catalog.PublishOptions
 	highest map[string]*toolkeep.Tool
@@ -68,6 +69,15 @@ func (f *fakeCatalog) Publish(_ context.Context, _ *toolkeep.Principal, manifest
 		f.sent = append(f.sent, p.ToolID+"@"+p.Version)
 	}
 	return out, nil
+}
+
+func (f *fakeCatalog) PublishChecked(ctx context.Context, p *toolkeep.Principal, checked []*catalog.Checked, o catalog.PublishOptions) ([]catalog.Published, error) {
+	var manifests [][]byte
+	for _, c := range checked {
+		manifests = append(manifests, c.Raw())
+	}
+	f.checked += len(checked)
+	return f.Publish(ctx, p, manifests, o)
 }
 
 func (f *fakeCatalog) Highest(_ *toolkeep.Principal, id string) *toolkeep.Tool { return f.highest[id] }
@@ -123,6 +133,9 @@ func TestOpenAPIFromBytes(t *testing.T) {
 	}
 	if len(done) != 1 || !slices.Equal(f.sent, []string{"pets.listPets@1.0.0"}) {
 		t.Errorf("published %+v, %v", done, f.sent)
+	}
+	if f.checked != 1 {
+		t.Errorf("%d manifests came as the plan checked them, want 1: publishing checks the others once more", f.checked)
 	}
 
 	// What is unchanged is not published again.

@@ -15,6 +15,7 @@ import (
 // Catalog is the part of the catalogue that imports use; *catalog.Catalog is one.
 type Catalog interface {
 	Publish(ctx context.Context, p *toolkeep.Principal, manifests [][]byte, o catalog.PublishOptions) ([]catalog.Published, error)
+	PublishChecked(ctx context.Context, p *toolkeep.Principal, manifests []*catalog.Checked, o catalog.PublishOptions) ([]catalog.Published, error)
 	Highest(p *toolkeep.Principal, toolID string) *toolkeep.Tool
 	List(p *toolkeep.Principal, f catalog.Filter, visible func(*toolkeep.Tool) bool) ([]catalog.Summary, int)
 	Find(p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error)
@@ -114,11 +115,11 @@ func (m *Imports) OpenAPI(ctx context.Context, p *toolkeep.Principal, r Request)
 		return nil, nil, err
 	}
 	plan := PlanOf(read)
-	manifests := read.Changed()
+	manifests := read.Checked()
 	if len(manifests) == 0 {
 		return plan, nil, nil
 	}
-	published, err := m.c.Catalog.Publish(ctx, p, manifests, r.PublishOptions)
+	published, err := m.c.Catalog.PublishChecked(ctx, p, manifests, r.PublishOptions)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -15,7 +15,7 @@ import (
 
 // actions are what a comparison leads to.
 type actions struct {
-	publish  [][]byte
+	publish  []*catalog.Checked
 	hold     []catalog.HoldChange // holds and releases
 	held     []string             // tools that are held from now on, or for another cause or digest
 	activate []string             // blocked tools that are offered again
@@ -33,7 +33,7 @@ func (a *actions) decide(c *comparison, t *source.PlannedTool, was pinned, known
 	switch t.Change {
 	case source.ChangeNew:
 		if accepted || additive {
-			a.publish = append(a.publish, t.Manifest)
+			a.publish = append(a.publish, t.Checked)
 		}
 	case source.ChangeUnchanged:
 		a.release(t.ID, was)
@@ -56,7 +56,7 @@ func (a *actions) decide(c *comparison, t *source.PlannedTool, was pinned, known
 		switch {
 		case same && !was.live() && !accepted && !additive:
 		case accepted || same || additive && t.Additive:
-			a.publish = append(a.publish, t.Manifest)
+			a.publish = append(a.publish, t.Checked)
 			a.release(t.ID, was)
 			a.unblock(t.ID, was)
 			if !t.Additive && !same {
@@ -190,8 +190,8 @@ func (s *Servers) act(ctx context.Context, c comparison, a actions) (published i
 
 // publish publishes manifests together; where the catalogue refuses one of them,
 // each by itself.
-func (s *Servers) publish(ctx context.Context, c comparison, manifests [][]byte) (published int, refused []source.Refused, err error) {
-	done, err := s.c.Catalog.Publish(ctx, c.by, manifests, catalog.PublishOptions{Shared: c.id.owner == ""})
+func (s *Servers) publish(ctx context.Context, c comparison, manifests []*catalog.Checked) (published int, refused []source.Refused, err error) {
+	done, err := s.c.Catalog.PublishChecked(ctx, c.by, manifests, catalog.PublishOptions{Shared: c.id.owner == ""})
 	for _, d := range done {
 		if d.Created {
 			published++
@@ -202,11 +202,12 @@ func (s *Servers) publish(ctx context.Context, c comparison, manifests [][]byte)
 		return published, nil, err
 	}
 	if len(manifests) == 1 {
-		binding := mcp.Get(manifests[0], "execution", "binding")
-		return 0, []source.Refused{{Index: -1, ID: mcp.Text(manifests[0], "tool_id"), Tool: mcp.Text(binding, "tool"), Reason: e.Message}}, nil
+		raw := manifests[0].Raw()
+		binding := mcp.Get(raw, "execution", "binding")
+		return 0, []source.Refused{{Index: -1, ID: mcp.Text(raw, "tool_id"), Tool: mcp.Text(binding, "tool"), Reason: e.Message}}, nil
 	}
 	for _, m := range manifests {
-		n, bad, err := s.publish(ctx, c, [][]byte{m})
+		n, bad, err := s.publish(ctx, c, []*catalog.Checked{m})
 		published, refused = published+n, append(refused, bad...)
 		if err != nil {
 			return published, refused, err

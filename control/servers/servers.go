@@ -18,7 +18,7 @@ import (
 type Catalog interface {
 	Snapshot() *catalog.Snapshot
 	Versions(p *toolkeep.Principal, toolID string, visible func(*toolkeep.Tool) bool) ([]toolkeep.Version, error)
-	Publish(ctx context.Context, p *toolkeep.Principal, manifests [][]byte, o catalog.PublishOptions) ([]catalog.Published, error)
+	PublishChecked(ctx context.Context, p *toolkeep.Principal, manifests []*catalog.Checked, o catalog.PublishOptions) ([]catalog.Published, error)
 	SetState(ctx context.Context, p *toolkeep.Principal, toolID, version string, ch catalog.StateChange) (toolkeep.Lifecycle, error)
 	SetHolds(ctx context.Context, p *toolkeep.Principal, changes []catalog.HoldChange) error
 }

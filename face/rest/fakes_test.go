@@ -97,6 +97,13 @@ func (f *fakeCatalog) Find(p *toolkeep.Principal, tool, rng string, visible func
 func (f *fakeCatalog) Publish(_ context.Context, p *toolkeep.Principal, m [][]byte, o catalog.PublishOptions) ([]catalog.Published, error) {
 	return f.publish(p, m, o)
 }
+func (f *fakeCatalog) PublishChecked(ctx context.Context, p *toolkeep.Principal, checked []*catalog.Checked, o catalog.PublishOptions) ([]catalog.Published, error) {
+	var m [][]byte
+	for _, c := range checked {
+		m = append(m, c.Raw())
+	}
+	return f.Publish(ctx, p, m, o)
+}
 func (f *fakeCatalog) Highest(*toolkeep.Principal, string) *toolkeep.Tool { return nil }
 func (f *fakeCatalog) SetState(_ context.Context, _ *toolkeep.Principal, id, version string, ch catalog.StateChange) (toolkeep.Lifecycle, error) {
 	return f.setState(id, version, ch)

@@ -166,17 +166,14 @@ func (r *reader) tool(d *definition) *PlannedTool {
 	if old != nil {
 		t.Version = old.Version
 	}
-	var core map[string]any
-	var absent []any
-	var parsed *toolkeep.Tool
 	for {
-		core, absent = r.o.core(d.tree, id, d.tool, result)
+		core, absent := r.o.core(d.tree, id, d.tool, result)
 		if old != nil && pinned(old) == digest && catalog.SameContent(old, core) {
 			t.Change, t.Manifest = ChangeUnchanged, old.Raw
 			break
 		}
 		t.Manifest = r.o.encode(core, t.Version, digest, d.tool, absent)
-		if parsed, err = catalog.ParseManifest(t.Manifest); err == nil {
+		if t.Checked, err = catalog.Check(t.Manifest); err == nil {
 			break
 		}
 		if result == nil || !only(catalog.Faults(err), "/result_schema") {
@@ -191,13 +188,16 @@ func (r *reader) tool(d *definition) *PlannedTool {
 	if t.Change == ChangeUnchanged || old == nil {
 		return t
 	}
-	version, change, ok := catalog.NextVersion(old, parsed)
+	version, change, ok := catalog.NextVersion(old, t.Checked.Tool())
 	if !ok {
 		d.refuse("the published version %s is not a SemVer version", toolkeep.Clip(old.Version, 60))
 		return nil
 	}
-	t.Version, t.Change = version, change
-	t.Manifest = r.o.encode(core, version, digest, d.tool, absent)
+	if t.Checked, err = t.Checked.Renumbered(version); err != nil {
+		d.refuse("%s", toolkeep.Clip(Visible(refusal(err)), 600))
+		return nil
+	}
+	t.Version, t.Change, t.Manifest = version, change, t.Checked.Raw()
 	t.Additive = r.additive(old, d, t)
 	return t
 }

@@ -78,6 +78,8 @@ type PlannedTool struct {
 	Digest   string    `json:"digest,omitempty"` // of the definition, "" if it is gone
 	Findings []Finding `json:"findings,omitempty"`
 	Manifest []byte    `json:"-"` // of an unchanged tool the published one, byte for byte; nil if the definition is gone
+	// Checked is the manifest of a new or changed tool as publishing takes it; nil of others.
+	Checked *catalog.Checked `json:"-"`
 }
 
 // Refused is one definition that does not become a tool.

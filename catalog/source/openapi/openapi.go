@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/catalog/source"
 )
 
@@ -88,8 +89,18 @@ type Plan struct {
 // Changed returns the manifests that are new or changed.
 func (p *Plan) Changed() (manifests [][]byte) {
 	for _, t := range p.Tools {
-		if t.Change != source.ChangeUnchanged {
+		if t.Checked != nil {
 			manifests = append(manifests, t.Manifest)
+		}
+	}
+	return manifests
+}
+
+// Checked returns the manifests of Changed as Settle checked them.
+func (p *Plan) Checked() (manifests []*catalog.Checked) {
+	for _, t := range p.Tools {
+		if t.Checked != nil {
+			manifests = append(manifests, t.Checked)
 		}
 	}
 	return manifests
