@@ -34,7 +34,10 @@ LONGQUICK := ./upstream ./invoke ./discover/assembly ./catalog/export ./discover
 # How many packages are tested at once: many tests wait for servers and not for the processor.
 # go vet ran before, over the tests too.
 TESTP ?= 4
-GOTEST = $(GO) test -vet=off -p $(TESTP)
+# The compiler, the linker and tests under the race detector use a fifth less of the processor if they collect garbage
+# less often. Tests that start toolkeep as a process, or measure its heap, set GOGC back.
+SELDOM := GOGC=400
+GOTEST = $(SELDOM) $(GO) test -vet=off -p $(TESTP)
 # Code of others that only computes; SQLite, for example, is C translated to Go. It starts no goroutine and synchronises by
 # mutexes and pools, which stay instrumented; none of it uses atomics or sync.Map for what others read, which would be
 # reported. Instrumenting it too takes twice the processor in tests that use it much.
@@ -42,15 +45,14 @@ COMPUTES := modernc.org/sqlite/lib modernc.org/libc modernc.org/memory github.co
 	github.com/kljensen/snowball/... compress/flate regexp
 RACEFLAGS := -race $(COMPUTES:%=-gcflags=%=-race=false)
 
-test: ## install what the tests need, then run everything
+test: ## install what the tests need, then run all tests
 	@scripts/test-deps.sh
-	@$(MAKE) --no-print-directory check
 	TOOLKEEP_TEST_ALL=1 $(GOTEST) -timeout 20m $(LONG) $$($(GO) list ./... | grep -vxF "$$($(GO) list $(RACE) $(LONG))")
 	TOOLKEEP_TEST_ALL=1 CGO_ENABLED=1 $(GOTEST) $(RACEFLAGS) -timeout 20m $(LONGRACE) $(RACE)
 
 quick: TESTP = 6
 quick: ## vet, and the tests that need no server, without the largest documents and catalogues
-	@$(GO) vet ./...
+	@$(SELDOM) $(GO) vet ./...
 	@$(GOTEST) -short -timeout 5m $(LONGQUICK) $$($(GO) list ./... | grep -vxF "$$($(GO) list $(SYSTEM) $(LONGQUICK))")
 
 # docs/openapi-coverage.md, which takes longest to write, is compared by the test that writes it.
@@ -64,13 +66,13 @@ generate: generate-code ## write every file and page that is made from others
 	else echo "docs/openapi-coverage.md stays as it is: ../shared/data/openapi is not here"; fi
 
 generate-code:
-	@$(GO) run ./tools/errgen
-	@cd tools/protogen && $(GO) run .
-	@$(GO) test -count=1 -run '^TestDocs$$' ./config ./datadir -update >/dev/null
+	@$(SELDOM) $(GO) run ./tools/errgen
+	@cd tools/protogen && $(SELDOM) $(GO) run .
+	@$(SELDOM) $(GO) test -vet=off -count=1 -run '^TestDocs$$' ./config ./datadir -update >/dev/null
 
 lint: ## go vet and staticcheck
-	@$(GO) vet ./...
-	@GOGC=400 GOMEMLIMIT=4GiB $(GO) tool staticcheck ./...
+	@$(SELDOM) $(GO) vet ./...
+	@$(SELDOM) GOMEMLIMIT=4GiB $(GO) tool staticcheck ./...
 
 FUZZTIME ?= 1m
 fuzz: ## run every fuzzer for FUZZTIME (1m)

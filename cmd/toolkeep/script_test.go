@@ -19,6 +19,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "__reaper" {
 		main() // the reaper of an MCP server's process is started by the path of the binary
 	}
+	_ = os.Unsetenv("GOGC") // which make test sets and which would stop the pacing of toolkeep's collector
 	testscript.Main(m, map[string]func(){"toolkeep": main, "offers": offers, "sqlite3": sqliteShell})
 }
 
