@@ -104,8 +104,9 @@ func (g *group) move(ctx context.Context, c toolkeep.MoveCall, st *step) error {
 func (g *group) moveArgs(c toolkeep.MoveCall, st *step) []any {
 	v := st.Call
 	var writer, entry *int64
+	var hash []byte
 	if st.InJournal() {
-		writer, entry = &st.Entry.Writer, &st.Entry.Seq
+		writer, entry, hash = &st.Entry.Writer, &st.Entry.Seq, st.Hash[:]
 	}
 	from := make([]string, len(c.From))
 	for i, s := range c.From {
@@ -120,7 +121,7 @@ func (g *group) moveArgs(c toolkeep.MoveCall, st *step) []any {
 		text(v.Subject), text(v.ToolID), text(v.Session), text(v.Parent), record.Nanos(v.CreatedAt),
 		string(v.State), text(string(v.Priority)), record.Nanos(v.Deadline), record.Nanos(v.ExpiresAt), record.Nanos(v.FetchedAt),
 		goesOn, text(v.LeaseOwner), record.Nanos(v.LeaseUntil), st.CallData, blobColumn(v.SealedArgs), blobColumn(v.Output),
-		writer, entry,
+		writer, entry, hash,
 	}
 }
 

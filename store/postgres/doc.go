@@ -30,6 +30,11 @@
 // call touches a row that another writer's needs, unless it is the same call or the same
 // idempotency key.
 //
+// Each entry has a hash, which covers the tenant's entry before it: see toolkeep.ChainHash. It is
+// computed when the statement is made, in the order of the numbers. A request that fails takes its
+// hash back; if later ones of the group were already sent, the group is tried again with one request
+// at a time. A call's data may be replaced when its answer expires; ended then holds what it was.
+//
 // # The writer
 //
 // Each node has one goroutine that writes, on its own connection. As in the SQLite

@@ -43,6 +43,7 @@ type group struct {
 	entries []entry          // of the journal, of the Applies that have succeeded so far
 	last    int64            // number of the last entry that this group may write
 	changed bool             // something was written
+	taken   int64            // recorded calls of the last statement whose ids are taken
 	sent    bool             // COMMIT has been sent
 	head    int64            // number of the last row; 0 while unknown
 	seen    int64            // the feed's position before this group
@@ -60,11 +61,13 @@ func (g *group) reset() {
 	*g = group{w: g.w, reqs: g.reqs, errs: g.errs, at: g.at, careful: g.careful,
 		stamp: record.FromMicros(record.Micros(g.at)), rows: g.rows[:0], calls: g.calls[:0], events: g.events[:0], entries: g.entries[:0],
 		last: g.w.entry}
+	g.w.chain.Undo(0)
 	for _, r := range g.reqs {
 		for i := range r.Steps {
 			if st := &r.Steps[i]; st.InJournal() {
 				g.last++
 				st.Entry.Writer, st.Entry.Seq, st.Entry.At = g.w.s.journal, g.last, g.stamp
+				st.linked = false
 			}
 		}
 	}
@@ -75,6 +78,7 @@ func (g *group) run(ctx context.Context) (err error) {
 	if g.plain() {
 		for _, r := range g.reqs {
 			for i := range r.Steps {
+				g.link(&r.Steps[i])
 				g.emit(&r.Steps[i])
 			}
 		}
@@ -123,6 +127,7 @@ func (g *group) request(ctx context.Context, r *request) (failed, broken error) 
 	g.current = r
 	if r.Plain && !g.careful {
 		for i := range r.Steps {
+			g.link(&r.Steps[i])
 			g.emit(&r.Steps[i])
 		}
 		return nil, nil
@@ -133,9 +138,13 @@ func (g *group) request(ctx context.Context, r *request) (failed, broken error) 
 	// A single change knows whether it will succeed before it writes, so a failed one
 	// leaves nothing behind.
 	if len(r.Steps) == 1 && !r.Steps[0].foreign && !g.careful {
+		mark := g.w.chain.Mark()
 		failed = g.steps(ctx, r)
 		if g.breaks(ctx, failed) {
 			return nil, failed
+		}
+		if failed != nil {
+			g.w.chain.Undo(mark)
 		}
 		return failed, nil
 	}
@@ -160,6 +169,7 @@ func (g *group) together(ctx context.Context, reqs []*request, errs []error) (n 
 	for _, r := range reqs {
 		if r.Plain {
 			for i := range r.Steps {
+				g.link(&r.Steps[i])
 				g.write(&r.Steps[i])
 			}
 			done = append(done, 0)
@@ -174,6 +184,7 @@ func (g *group) together(ctx context.Context, reqs []*request, errs []error) (n 
 		}
 		ids[st.Call.Ref()] = true
 		g.queueCalls(b) // later statements may look for them
+		g.link(st)
 		query, args := st.first(g, st)
 		at := len(done)
 		done = append(done, 0)
@@ -199,6 +210,9 @@ func (g *group) together(ctx context.Context, reqs []*request, errs []error) (n 
 		if errs[i] = g.steps(ctx, r); g.breaks(ctx, errs[i]) {
 			return 0, errs[i]
 		}
+		if errs[i] != nil && r.Steps[0].InJournal() {
+			return 0, errChain
+		}
 	}
 	return len(done), nil
 }
@@ -214,6 +228,8 @@ func (g *group) steps(ctx context.Context, r *request) error {
 	for i := range r.Steps {
 		st := &r.Steps[i]
 		changed := true
+		mark := g.w.chain.Mark()
+		g.link(st)
 		if st.act != nil {
 			if err := g.writeCalls(ctx); err != nil {
 				return err
@@ -227,9 +243,16 @@ func (g *group) steps(ctx context.Context, r *request) error {
 		if changed {
 			g.emit(st)
 		}
-	}
-	if g.careful {
-		return g.writeCalls(ctx)
+		if !g.careful && !g.apart {
+			continue
+		}
+		if err := g.writeCalls(ctx); err != nil {
+			return err
+		}
+		if g.taken != 0 {
+			g.w.chain.Undo(mark)
+			g.taken = 0
+		}
 	}
 	return nil
 }
@@ -239,7 +262,7 @@ func (g *group) isolated(ctx context.Context, r *request) (failed, broken error)
 	if _, err := g.tx.Exec(ctx, "SAVEPOINT one"); err != nil {
 		return nil, err
 	}
-	rows, entries, changed := len(g.rows), len(g.entries), g.changed
+	rows, entries, changed, mark := len(g.rows), len(g.entries), g.changed, g.w.chain.Mark()
 	g.apart = true
 	failed = g.steps(ctx, r)
 	g.apart = false
@@ -250,6 +273,7 @@ func (g *group) isolated(ctx context.Context, r *request) (failed, broken error)
 	if g.breaks(ctx, failed) && !isOwn(failed) {
 		return nil, failed // a deadlock or a server shutdown: not this request's fault
 	}
+	g.w.chain.Undo(mark)
 	clear(g.rows[rows:])
 	g.rows, g.entries, g.calls, g.events, g.changed = g.rows[:rows], g.entries[:entries], g.calls[:0], g.events[:0], changed
 	if _, err := g.tx.Exec(ctx, "ROLLBACK TO SAVEPOINT one"); err != nil {
@@ -257,6 +281,22 @@ func (g *group) isolated(ctx context.Context, r *request) (failed, broken error)
 	}
 	_, broken = g.tx.Exec(ctx, "RELEASE SAVEPOINT one")
 	return failed, broken
+}
+
+// errChain means that an entry failed after the hashes of later ones had covered it.
+var errChain = errors.New("an entry of the journal was not written, and the ones after it must be chained again")
+
+// link gives an entry its hash. Entries are linked in the order of their numbers; one that
+// fails is undone before the next.
+func (g *group) link(st *step) {
+	if !st.InJournal() || st.linked {
+		return
+	}
+	e, at := &st.Encoded, int64(0)
+	if st.Entry.Event != nil {
+		at = record.Micros(g.at)
+	}
+	st.linked, e.Hash = true, g.w.chain.Next(e, st.Entry.Seq, at)
 }
 
 // emit adds a change that succeeded.
@@ -348,14 +388,14 @@ func (g *group) queueFeed(b *pgx.Batch) {
 	}
 }
 
-// queueCalls adds the rows of recorded calls and of events. A call whose id is taken is lost: it
-// was recorded before, or has the id of another.
+// queueCalls adds the rows of recorded calls and of events. A call whose id is taken breaks the group, and is lost
+// when that is tried again carefully: it was recorded before, or has the id of another.
 func (g *group) queueCalls(b *pgx.Batch) {
 	for from := 0; from < len(g.calls); {
 		to := chunk(g.calls, from)
 		rows := g.calls[from:to]
 		var columns [7][]string
-		created, data, numbers := make([]int64, len(rows)), make([][]byte, len(rows)), make([]int64, len(rows))
+		created, data, numbers, hashes := make([]int64, len(rows)), make([][]byte, len(rows)), make([]int64, len(rows)), hashesOf(rows)
 		for i, r := range rows {
 			v := r.Call
 			for j, s := range [...]string{v.Tenant, v.ID, v.Subject, v.ToolID, v.Session, v.Parent, string(v.State)} {
@@ -363,11 +403,14 @@ func (g *group) queueCalls(b *pgx.Batch) {
 			}
 			created[i], data[i], numbers[i] = record.Nanos(v.CreatedAt), r.CallData, r.Entry.Seq
 		}
-		n, log := int64(len(rows)), g.w.s.cfg.Log
-		b.Queue(sqlRecord, columns[0], columns[1], columns[2], columns[3], columns[4], columns[5], columns[6], created, data, numbers, g.w.s.journal).
+		n, log, query := int64(len(rows)), g.w.s.cfg.Log, sqlRecord
+		if g.careful || g.apart {
+			query = sqlRecordNew
+		}
+		b.Queue(query, columns[0], columns[1], columns[2], columns[3], columns[4], columns[5], columns[6], created, data, numbers, hashes, g.w.s.journal).
 			Exec(func(tag pgconn.CommandTag) error {
-				if taken := n - tag.RowsAffected(); taken != 0 {
-					log.Error("recorded calls have ids that are taken; they stay as they were recorded first", "calls", taken)
+				if g.taken = n - tag.RowsAffected(); g.taken != 0 {
+					log.Error("recorded calls have ids that are taken; they stay as they were recorded first", "calls", g.taken)
 				}
 				return nil
 			})
@@ -376,14 +419,24 @@ func (g *group) queueCalls(b *pgx.Batch) {
 	for from := 0; from < len(g.events); {
 		to := chunk(g.events, from)
 		rows := g.events[from:to]
-		tenants, ids, data, numbers := make([]string, len(rows)), make([]string, len(rows)), make([][]byte, len(rows)), make([]int64, len(rows))
+		tenants, ids, data, numbers, hashes := make([]string, len(rows)), make([]string, len(rows)), make([][]byte, len(rows)), make([]int64, len(rows)), hashesOf(rows)
 		for i, r := range rows {
 			tenants[i], ids[i], data[i], numbers[i] = text(r.Tenant), text(r.Ref), r.Data, r.Entry.Seq
 		}
-		b.Queue(sqlEvent, g.w.s.journal, record.Micros(g.at), numbers, tenants, ids, data)
+		b.Queue(sqlEvent, g.w.s.journal, record.Micros(g.at), numbers, tenants, ids, data, hashes)
 		from = to
 	}
 	g.calls, g.events = g.calls[:0], g.events[:0]
+}
+
+// hashesOf copies the hashes of rows, whose memory is used again before they are sent.
+func hashesOf(rows []record.Encoded) [][]byte {
+	all, list := make([]byte, 0, len(rows)*len(toolkeep.ChainHash{})), make([][]byte, len(rows))
+	for i := range rows {
+		all = append(all, rows[i].Hash[:]...)
+		list[i] = all[len(all)-len(rows[i].Hash):]
+	}
+	return list
 }
 
 // chunk returns the end of the rows for one statement.

@@ -27,7 +27,7 @@ const (
 	sqlBehind = `SELECT w.id, coalesce(p.seq, 0), w.entry FROM writers AS w
 		LEFT JOIN unnest($1::bigint[], $2::bigint[]) AS p (id, seq) ON p.id = w.id
 		WHERE w.entry > coalesce(p.seq, 0) ORDER BY w.id`
-	sqlReadCalls = `SELECT entry, tenant, id, data FROM invocations
+	sqlReadCalls = `SELECT entry, tenant, id, coalesce(ended, data) FROM invocations
 		WHERE writer = $1 AND entry > $2 AND entry <= $3 AND entry IS NOT NULL ORDER BY entry LIMIT $4`
 	sqlReadEvents = `SELECT entry, at, tenant, id, data FROM events
 		WHERE writer = $1 AND entry > $2 AND entry <= $3 ORDER BY entry LIMIT $4`

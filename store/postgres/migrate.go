@@ -30,7 +30,7 @@ const (
 // the tables of the undone steps with their contents.
 //
 // Steps are additive: nodes of the previous version keep working while another migrates
-// up, or back to their version. Those to packVersion and 11 are not: they raise the floor.
+// up, or back to their version. Those to packVersion, 11 and 12 are not: they raise the floor.
 func Migrate(ctx context.Context, dsn string, target int64) (from, to int64, err error) {
 	c := Config{DSN: dsn}
 	if err := c.fill(); err != nil {

@@ -20,6 +20,7 @@ type step struct {
 	first func(g *group, st *step) (query string, args []any)
 	// foreign means that act runs foreign code, which may write and then fail.
 	foreign bool
+	linked  bool // its entry has a hash in this attempt
 }
 
 // prepare checks and encodes a change in the caller of Apply, so that the writer has

@@ -17,12 +17,14 @@ const (
 		SELECT feed_head.seq - $1::bigint + r.n, $2::bigint, r.kind, r.tenant, r.ref, r.data
 		FROM feed_head, unnest($3::bigint[], $4::text[], $5::text[], $6::bytea[])
 			WITH ORDINALITY AS r (kind, tenant, ref, data, n)`
-	sqlRecord = `INSERT INTO invocations (tenant, id, subject, tool, session, parent, state, created, data, entry, writer)
-		SELECT r.*, $11::bigint FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
-			$8::bigint[], $9::bytea[], $10::bigint[]) AS r
-		ON CONFLICT DO NOTHING`
-	sqlEvent = `INSERT INTO events (writer, at, entry, tenant, id, data)
-		SELECT $1::bigint, $2::bigint, r.* FROM unnest($3::bigint[], $4::text[], $5::text[], $6::bytea[]) AS r`
+	// An id that is taken fails it; sqlRecordNew leaves such a call out, which only a group of one call at a time can
+	// do: the hashes of the entries after it cover that of a call that is there.
+	sqlRecord = `INSERT INTO invocations (tenant, id, subject, tool, session, parent, state, created, data, entry, hash, writer)
+		SELECT r.*, $12::bigint FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
+			$8::bigint[], $9::bytea[], $10::bigint[], $11::bytea[]) AS r`
+	sqlRecordNew = sqlRecord + ` ON CONFLICT DO NOTHING`
+	sqlEvent     = `INSERT INTO events (writer, at, entry, tenant, id, data, hash)
+		SELECT $1::bigint, $2::bigint, r.* FROM unnest($3::bigint[], $4::text[], $5::text[], $6::bytea[], $7::bytea[]) AS r`
 
 	// sqlClaim claims a call without a key, sqlClaimKey one with its key, $21. That one checks the
 	// id first, so that a claim which changes no row leaves no key behind. If another transaction takes
@@ -49,15 +51,16 @@ const (
 	moveWhere = ` WHERE tenant = $1 AND id = $2 AND state = ANY($3::text[])
 		AND ($4::text = '' OR lease_owner IN ('', $4::text) OR lease_until <= $5::bigint)`
 	// 6 to 10 the rarely changing columns, 16 whether the call continues, 17 and 18 the
-	// new lease, 22 and 23 writer and number of the entry, if this is the call's end.
+	// new lease, 22 to 24 writer, number and hash of the entry, if this is the call's end.
 	sqlMove = `UPDATE invocations SET state = $11, priority = $12, deadline = $13, expires = $14,
 			fetched = CASE WHEN fetched <> 0 THEN fetched ELSE $15::bigint END,
 			lease_owner = CASE WHEN $16::boolean AND $4::text = '' AND lease_owner NOT IN ('', $17::text) AND lease_until > $5::bigint
 				THEN lease_owner ELSE $17::text END,
 			lease_until = CASE WHEN $16::boolean AND $4::text = '' AND lease_owner NOT IN ('', $17::text) AND lease_until > $5::bigint
 				THEN lease_until ELSE $18::bigint END,
+			ended = CASE WHEN ended IS NULL AND` + ended + ` THEN data ELSE ended END,
 			data = $19, sealed = $20, output = $21,
-			writer = coalesce($22::bigint, writer), entry = coalesce($23::bigint, entry)` + moveWhere +
+			writer = coalesce($22::bigint, writer), entry = coalesce($23::bigint, entry), hash = coalesce($24::bytea, hash)` + moveWhere +
 		` AND subject = $6 AND tool = $7 AND session = $8 AND parent = $9 AND created = $10`
 	sqlRename  = `UPDATE invocations SET subject = $6, tool = $7, session = $8, parent = $9, created = $10` + moveWhere
 	sqlSubject = `SELECT subject FROM invocations WHERE tenant = $1 AND id = $2 FOR UPDATE`

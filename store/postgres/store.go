@@ -100,6 +100,7 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 		s.pool.Close()
 		return nil, err
 	}
+	w.chain.Start(s.journal)
 	s.queue.Start(c.groupMax)
 	s.ring.Start(head, func(c *toolkeep.Committed) int64 { return c.Seq })
 	s.entries.Start(0, func(e *toolkeep.Entry) int64 { return e.Seq })

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/store/flow"
+	"github.com/toolkeep/toolkeep/store/record"
 )
 
 // request is one Apply on its way to the writer.
@@ -33,6 +35,9 @@ type writer struct {
 	entry  int64     // of the newest committed entry of the journal
 	// doubt is the number of a transaction whose COMMIT got no response, 0 for none.
 	doubt int64
+	chain record.Chain
+	// unsure is the number of the transaction that decides whether the last steps of chain stay; 0 for none.
+	unsure int64
 
 	reqs      []*request
 	committed []toolkeep.Committed
@@ -131,7 +136,7 @@ func (w *writer) attempts(ctx context.Context, g *group) error {
 			return nil
 		case ctx.Err() != nil:
 			return w.tooLate(err)
-		case isOwn(err) && !g.careful:
+		case (isOwn(err) || errors.Is(err, errChain)) && !g.careful:
 			g.careful = true // find out which request is at fault
 			continue
 		case !dropped && w.s.dropped(err):
@@ -176,14 +181,15 @@ func (w *writer) attempt(ctx context.Context, g *group) error {
 		if g.sent { // otherwise there was nothing to commit and the numbers are still unused
 			w.number++
 			w.entry = g.last
+			w.chain.Commit()
 		}
 		w.used = time.Now()
 		w.doubt = 0
 		return nil
 	}
-	if isLost(err) || code(err) == divisionByZero {
+	if !errors.Is(err, errChain) && (isLost(err) || code(err) == divisionByZero) {
 		if g.sent {
-			w.doubt = w.number
+			w.doubt, w.unsure = w.number, w.number
 		}
 		w.drop()
 		return err
@@ -217,8 +223,17 @@ func (w *writer) connect(ctx context.Context) (committed int64, err error) {
 		return 0, fmt.Errorf("take the writer's place: %w", err)
 	}
 	w.number = burnt + 1
+	w.settleChain(committed)
 	w.s.saw(seen)
 	return committed, nil
+}
+
+// settleChain decides on the last steps of the chain, once it is known which transaction was committed last.
+func (w *writer) settleChain(committed int64) {
+	if w.unsure != 0 && w.unsure == committed {
+		w.chain.Commit()
+	}
+	w.unsure = 0
 }
 
 // drop closes the connection without notifying a server that may be gone.

@@ -16,6 +16,7 @@ const (
 	KindRecord   = 1
 	kindMove     = 3 // an older program's move of a call
 	KindEnded    = 8 // the end of a claimed call
+	KindShort    = 9 // the end of a call whose data is in the table of calls alone
 	LastCallKind = 9 // kinds up to here are calls, which leave the journal after a while
 
 	KindEvent = 10 // an event of the journal, or an item in the feed; both leave later
@@ -46,6 +47,8 @@ type Encoded struct {
 	// its data column.
 	Call     *toolkeep.Invocation
 	CallData []byte
+	// Hash is the entry's place in the chain, which the writer computes.
+	Hash toolkeep.ChainHash
 }
 
 // InJournal reports whether the change is an entry of the journal.

@@ -28,6 +28,14 @@
 // up to a limit, so a claim still sees that an id is taken, and a reader makes the
 // writer catch up first.
 //
+// # The chain
+//
+// Each entry has a hash, which the writer computes as it inserts the row: see toolkeep.ChainHash.
+// A process that opens the file is a run with a number of its own and begins a new chain for each
+// tenant; the table runs has its first entry. After FeedKeep an entry of a call becomes short: it
+// keeps its hash, and its data is that of the call's row, where ended holds what was replaced
+// since the call ended.
+//
 // # Lock order
 //
 // The locks of package flow are leaf locks. All fields of writer belong to its

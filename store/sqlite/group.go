@@ -149,7 +149,7 @@ func (g *group) insertRows() error {
 		case rest >= 8:
 			id, n = sqlJournal8, 8
 		}
-		if err := g.insert(id, g.entries[done:done+n], g.w.entry+int64(done)); err != nil {
+		if err := g.insertEntries(id, g.entries[done:done+n], g.w.entry+int64(done)); err != nil {
 			return err
 		}
 		done += n
@@ -164,6 +164,23 @@ func (g *group) insert(id int, rows []record.Encoded, after int64) error {
 	for i := range rows {
 		r := &rows[i]
 		args = append(args, after+int64(i)+1, at, r.Kind, r.Tenant, r.Ref, r.Data)
+	}
+	_, err := g.exec(id, args...)
+	clear(args)
+	g.w.args = args
+	return err
+}
+
+// insertEntries inserts entries of the journal whose numbers follow after, with their hashes.
+func (g *group) insertEntries(id int, rows []record.Encoded, after int64) error {
+	micros := record.Micros(g.at)
+	at := any(micros)
+	args := g.w.args[:0]
+	for i := range rows {
+		r := &rows[i]
+		seq := after + int64(i) + 1
+		r.Hash = g.w.chain.Next(r, seq, micros)
+		args = append(args, seq, at, r.Kind, r.Tenant, r.Ref, r.Data, r.Hash[:])
 	}
 	_, err := g.exec(id, args...)
 	clear(args)

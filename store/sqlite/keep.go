@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
@@ -43,18 +44,34 @@ func (s *Store) tendLoop() {
 func (s *Store) tend(ctx context.Context) error {
 	now := s.cfg.Clock()
 	return errors.Join(
-		s.trim(ctx, "journal", "calls", 0, record.LastCallKind, now.Add(-s.cfg.FeedKeep)),
-		s.trim(ctx, "journal", "events", record.KindEvent, record.KindEvent, now.Add(-s.cfg.EventKeep)),
-		s.trim(ctx, "feed", "items", record.KindEvent, record.KindEvent, now.Add(-s.cfg.EventKeep)),
+		s.trim(ctx, "journal", "calls", now.Add(-s.cfg.FeedKeep), shortenCalls, removeUnchained),
+		s.trim(ctx, "journal", "short calls", now.Add(-max(s.cfg.FeedKeep, s.cfg.InvocationKeep)), remove("journal", 0, record.LastCallKind)),
+		s.trim(ctx, "journal", "events", now.Add(-s.cfg.EventKeep), remove("journal", record.KindEvent, record.KindEvent)),
+		s.trim(ctx, "feed", "items", now.Add(-s.cfg.EventKeep), remove("feed", record.KindEvent, record.KindEvent)),
 		s.dropInvocations(ctx, now.Add(-s.cfg.InvocationKeep)),
 		s.forgetDocument(ctx, now.Add(-s.cfg.EventKeep)),
 		s.do(ctx, func(ctx context.Context, w *writer) error { return w.saveMark(ctx) }),
 	)
 }
 
-// trim removes rows of some kinds older than cutoff from the feed or the journal, from where
+// Statements of trim, for the rows after ?1 up to and including ?2.
+const (
+	// shortenCalls leaves of an entry what its chain needs, if the table of calls has its data, also under
+	// an id that is taken. Otherwise it stays whole.
+	shortenCalls = `UPDATE journal SET kind = 9, data = x'' WHERE seq > ?1 AND seq <= ?2 AND kind IN (1, 8) AND hash IS NOT NULL
+		AND EXISTS (SELECT 1 FROM invocations AS i WHERE i.tenant = journal.tenant AND i.id = journal.ref AND coalesce(i.ended, i.data) = journal.data)`
+	// removeUnchained removes entries of before the chain.
+	removeUnchained = `DELETE FROM journal WHERE seq > ?1 AND seq <= ?2 AND kind BETWEEN 0 AND 9 AND hash IS NULL`
+)
+
+// remove removes rows of some kinds.
+func remove(table string, low, high int64) string {
+	return fmt.Sprintf(`DELETE FROM %s WHERE seq > ?1 AND seq <= ?2 AND kind BETWEEN %d AND %d`, table, low, high)
+}
+
+// trim runs statements on rows older than cutoff of the feed or the journal, from where
 // the last pass stopped. The newest feedKeepRows and rows not indexed yet stay.
-func (s *Store) trim(ctx context.Context, table, name string, low, high int64, cutoff time.Time) error {
+func (s *Store) trim(ctx context.Context, table, name string, cutoff time.Time, texts ...string) error {
 	name = "trimmed " + name
 	var from int64
 	err := s.read.QueryRowContext(ctx, `SELECT coalesce(max(seq), 0) FROM marks WHERE name = ?`, name).Scan(&from)
@@ -83,10 +100,12 @@ func (s *Store) trim(ctx context.Context, table, name string, low, high int64, c
 		if err != nil || upTo == 0 {
 			return err
 		}
-		err = s.maintain(ctx,
-			statement{`DELETE FROM ` + table + ` WHERE seq > ? AND seq <= ? AND kind BETWEEN ? AND ?`, []any{from, upTo, low, high}},
-			statement{`INSERT INTO marks (name, seq) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET seq = excluded.seq`,
-				[]any{name, upTo}})
+		var list []statement
+		for _, text := range texts {
+			list = append(list, statement{text, []any{from, upTo}})
+		}
+		err = s.maintain(ctx, append(list, statement{`INSERT INTO marks (name, seq) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET seq = excluded.seq`,
+			[]any{name, upTo}})...)
 		if err != nil {
 			return err
 		}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/store/record"
+	"github.com/toolkeep/toolkeep/store/storetest"
 )
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
@@ -314,8 +315,12 @@ func TestKeep(t *testing.T) {
 	}
 	tend()
 	// One of the newest 10 is no call, and 496 are examined.
-	if n := count(t, s, "SELECT count(*) FROM journal WHERE kind <= ?", record.LastCallKind); n != 9 {
-		t.Errorf("%d rows of calls are left", n)
+	if n := count(t, s, "SELECT count(*) FROM journal WHERE kind < ?", record.KindShort); n != 9 {
+		t.Errorf("%d whole rows of calls are left", n)
+	}
+	storetest.CheckChains(t, s) // of the others the hash is left, and their data in the table of calls
+	if n := count(t, s, "SELECT count(*) FROM journal WHERE kind = ? AND data = x''", record.KindShort); n != 496 {
+		t.Errorf("%d short rows of calls are left", n)
 	}
 	kinds := make(map[string]int)
 	head, _ := s.Head(t.Context())

@@ -47,12 +47,13 @@ const moveWhere = ` WHERE tenant = ?1 AND id = ?2 AND instr(?3, ',' || state || 
 
 func statements() [statementCount]string {
 	const columns = ` (seq, at, kind, tenant, ref, data) VALUES `
+	const entry = `INSERT INTO journal (seq, at, kind, tenant, ref, data, hash) VALUES `
 	index := `INSERT INTO invocations (tenant, id, subject, tool, session, parent, state, created, data) VALUES `
 	return [statementCount]string{
 		sqlFeed1:     `INSERT INTO feed` + columns + tuples(1, 6),
-		sqlJournal1:  `INSERT INTO journal` + columns + tuples(1, 6),
-		sqlJournal8:  `INSERT INTO journal` + columns + tuples(8, 6),
-		sqlJournal32: `INSERT INTO journal` + columns + tuples(32, 6),
+		sqlJournal1:  entry + tuples(1, 7),
+		sqlJournal8:  entry + tuples(8, 7),
+		sqlJournal32: entry + tuples(32, 7),
 		sqlIndex1:    index + tuples(1, 9) + ` ON CONFLICT DO NOTHING`,
 		sqlIndex8:    index + tuples(8, 9) + ` ON CONFLICT DO NOTHING`,
 
@@ -75,6 +76,7 @@ func statements() [statementCount]string {
 				THEN lease_owner ELSE ?17 END,
 			lease_until = CASE WHEN ?16 AND ?4 = '' AND lease_owner NOT IN ('', ?17) AND lease_until > ?5
 				THEN lease_until ELSE ?18 END,
+			ended = CASE WHEN ended IS NULL AND` + ended + ` THEN data ELSE ended END,
 			data = ?19, sealed = ?20, output = ?21` + moveWhere +
 			` AND subject = ?6 AND tool = ?7 AND session = ?8 AND parent = ?9 AND created = ?10`,
 		sqlRename: `UPDATE invocations SET subject = ?6, tool = ?7, session = ?8, parent = ?9, created = ?10` + moveWhere,

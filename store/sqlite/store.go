@@ -131,6 +131,9 @@ func (s *Store) open(ctx context.Context) (*writer, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := w.beginRun(ctx); err != nil {
+		return nil, fmt.Errorf("sqlite: begin the chain of the journal: %w", err)
+	}
 	if err := w.recoverIndex(ctx); err != nil {
 		return nil, fmt.Errorf("sqlite: index what the journal holds: %w", err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/store/flow"
+	"github.com/toolkeep/toolkeep/store/record"
 )
 
 const (
@@ -28,6 +29,7 @@ type writer struct {
 	stmts [statementCount]*sql.Stmt
 	head  int64 // newest committed number of the feed
 	entry int64 // newest committed number of the journal
+	chain record.Chain
 
 	// pending holds committed calls of the journal that are not indexed yet, in order; ids
 	// has their ids.
@@ -217,6 +219,7 @@ func (w *writer) publish(g *group) {
 	}
 	before := w.entry
 	w.entry += int64(len(g.entries))
+	w.chain.Commit()
 	w.dropPending(g.indexed)
 	w.s.lag.Store(int64(len(w.pending)))
 	if n := len(w.pending); n != 0 {
@@ -247,6 +250,7 @@ func (w *writer) publishFeed(g *group) {
 // forget undoes the in-memory effects of a failed group.
 func (w *writer) forget(g *group) {
 	w.cutPending(len(w.pending) - g.added)
+	w.chain.Undo(0)
 }
 
 // armTick schedules the writer to index the pending rows.

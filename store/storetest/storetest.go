@@ -20,6 +20,7 @@ type Store interface {
 	toolkeep.Watcher
 	toolkeep.Members
 	toolkeep.Journal
+	toolkeep.Chains
 	Invocations() toolkeep.Invocations
 	CallMarks() toolkeep.CallMarks
 	Versions(ctx context.Context) ([]toolkeep.Version, int64, error)
@@ -87,6 +88,8 @@ func Run(t *testing.T, open Open) {
 		{"feed has what all must know", testFeed},
 		{"journal has what happened", testJournal},
 		{"journal read while it is written", testJournalRead},
+		{"chain of the journal", testChain},
+		{"chain without what is taken", testChainTaken},
 		{"nothing of what failed or changed nothing", testSilence},
 		{"in order under writers", each(testOrder)},
 		{"watch stops", each(testStops)},

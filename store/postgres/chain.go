@@ -1,0 +1,98 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/store/record"
+)
+
+var _ toolkeep.Chains = (*Store)(nil)
+
+const (
+	linkWhere = ` WHERE writer = $1 AND entry > $2 AND entry <= $3 AND ($4::boolean OR tenant = $5)`
+	// One statement, so that calls and events are those of one moment.
+	sqlLinks = `(SELECT entry, 8 AS kind, 0 AS at, tenant, '' AS id, hash, NULL::bytea AS data FROM invocations` + linkWhere + ` AND entry IS NOT NULL ORDER BY entry LIMIT $6)
+		UNION ALL (SELECT entry, 10, 0, tenant, '', hash, NULL FROM events` + linkWhere + ` ORDER BY entry LIMIT $6) ORDER BY entry LIMIT $6`
+	sqlWholeLinks = `(SELECT entry, 8 AS kind, 0::bigint AS at, tenant, id, hash, coalesce(ended, data) AS data FROM invocations` + linkWhere + ` AND entry IS NOT NULL ORDER BY entry LIMIT $6)
+		UNION ALL (SELECT entry, 10, at, tenant, id, hash, data FROM events` + linkWhere + ` ORDER BY entry LIMIT $6) ORDER BY entry LIMIT $6`
+)
+
+// KeepsFrom returns the time since which the journal is whole; see toolkeep.Chains.
+func (s *Store) KeepsFrom() time.Time {
+	return s.cfg.Clock().Add(-min(s.cfg.EventKeep, s.cfg.InvocationKeep))
+}
+
+// ChainWriters returns the writers of this database with entries after a position.
+func (s *Store) ChainWriters(ctx context.Context, after toolkeep.JournalPosition) (list []toolkeep.ChainWriter, err error) {
+	ids, seqs := make([]int64, 0, len(after)), make([]int64, 0, len(after))
+	for id, seq := range after {
+		ids, seqs = append(ids, id), append(seqs, seq)
+	}
+	err = s.read(ctx, func(ctx context.Context) error {
+		rows, err := s.pool.Query(ctx, sqlBehind, ids, seqs)
+		if err != nil {
+			return err
+		}
+		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (w toolkeep.ChainWriter, err error) {
+			var from int64
+			err = row.Scan(&w.ID, &from, &w.Newest)
+			return w, err
+		})
+		return err
+	})
+	return list, err
+}
+
+// Links returns entries of a writer; see toolkeep.Chains.
+func (s *Store) Links(ctx context.Context, q toolkeep.LinkQuery) (list []toolkeep.Link, read int64, err error) {
+	if q.Limit < 1 || q.Limit > maxEntries {
+		return nil, 0, errors.New("postgres: links are read in parts of 1 to 1,000")
+	}
+	query := sqlLinks
+	if q.Content {
+		query = sqlWholeLinks
+	}
+	err = s.read(ctx, func(ctx context.Context) error {
+		rows, err := s.pool.Query(ctx, query, q.Writer, q.After, q.UpTo, q.All, text(q.Tenant), q.Limit)
+		if err != nil {
+			return err
+		}
+		list, err = pgx.CollectRows(rows, scanLink)
+		return err
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	for i := range list {
+		list[i].Writer = q.Writer
+	}
+	if len(list) == q.Limit {
+		return list, list[len(list)-1].Seq, nil
+	}
+	return list, q.UpTo, nil
+}
+
+func scanLink(row pgx.CollectableRow) (toolkeep.Link, error) {
+	var r record.Row
+	var hash []byte
+	if err := row.Scan(&r.Seq, &r.Kind, &r.At, &r.Tenant, &r.Ref, &hash, &r.Data); err != nil {
+		return toolkeep.Link{}, err
+	}
+	r.Tenant, r.Ref = plainText(r.Tenant), plainText(r.Ref)
+	return record.Chained(r, 0, hash), nil
+}
+
+// Entry reads the entry of a link.
+func (s *Store) Entry(l toolkeep.Link) (*toolkeep.Entry, error) {
+	e, err := record.ReadLink(l)
+	if err != nil {
+		return nil, damage{fmt.Errorf("postgres: %w", err)}
+	}
+	return e, nil
+}
