@@ -14,8 +14,9 @@ import (
 // on: the principal's tenant, scope, roles with their current rules, permissions, and
 // whether it has a subject. Principals with equal names see the same tools, on every
 // node with the same roles; a removed role, a narrowed scope or a changed rule changes
-// the name. more lists further filters of the caller, such as a category. The name
-// reveals nothing about its inputs.
+// the name, and so does another policy that hides tools. more lists further filters of
+// the caller, such as a category. The name reveals nothing about its inputs. It is "" if
+// what the principal sees depends on the time.
 func (a *Access) Audience(p *toolkeep.Principal, more ...string) string {
 	g := a.generation()
 	name := ""
@@ -29,11 +30,22 @@ func (a *Access) Audience(p *toolkeep.Principal, more ...string) string {
 	} else {
 		name = g.audience(p)
 	}
-	if len(more) == 0 {
+	shown := ""
+	if a.config.Policy != nil {
+		var ok bool
+		if shown, ok = a.config.Policy.Audience(p); !ok {
+			return ""
+		}
+	}
+	if len(more) == 0 && shown == "" {
 		return name
 	}
 	h := sha256.New()
-	write(h, name)
+	if shown == "" {
+		write(h, name)
+	} else {
+		write(h, name, shown)
+	}
 	write(h, more...)
 	return text(h)
 }

@@ -19,6 +19,9 @@ type Policy interface {
 	// Sees reports whether the principal may see a tool that its roles show. A policy that
 	// cannot answer hides the tool.
 	Sees(p *toolkeep.Principal, t *toolkeep.Tool) bool
+	// Audience names what Sees depends on besides the tool, "" if it shows everything; ok is
+	// false if that changes by itself.
+	Audience(p *toolkeep.Principal) (name string, ok bool)
 }
 
 // Question is what a policy decides.

@@ -1,0 +1,265 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/access"
+)
+
+// Config configures an Engine.
+type Config struct {
+	// Path is a directory or a gzipped tar archive; Remote answers instead where it is set.
+	Path   string
+	Remote *Remote
+	// Timeout bounds one evaluation; default 100 ms.
+	Timeout time.Duration
+	// KeepFor is how long an answer is kept; default 5 minutes, less than 0 keeps none.
+	KeepFor time.Duration
+	// Poll is the pause between two looks at Path; default 2 s. A change is taken once two
+	// looks have seen the same files.
+	Poll time.Duration
+	// OnChange is called after another policy was taken, and after one was refused; it must
+	// not block.
+	OnChange func(State)
+	Clock    func() time.Time // default time.Now
+	Log      *slog.Logger     // default discards
+}
+
+// evaluator answers questions without keeping anything.
+type evaluator interface {
+	decide(ctx context.Context, q *question) (answer, error)
+	visible(ctx context.Context, q *question) (answer, error)
+}
+
+// generation is a policy with the answers that were made from it.
+type generation struct {
+	evaluator
+	reads  [2]part
+	shows  bool // has a rule that hides tools
+	digest string
+	kept   answers
+}
+
+// State says which policy decides.
+type State struct {
+	Source   string    `json:"source"` // a path, or the address of a service
+	Digest   string    `json:"digest,omitempty"`
+	LoadedAt time.Time `json:"loaded_at"`
+	Rules    []string  `json:"rules,omitempty"`
+	Files    int       `json:"files,omitempty"`
+	Tests    int       `json:"tests"` // that passed
+	// Reads says what of the input the policy can read, and Keeps whether its answers are kept.
+	Reads []string `json:"reads,omitempty"`
+	Keeps bool     `json:"keeps_answers"`
+	// Refused says why the newest files were not taken, "" if they were.
+	Refused   string    `json:"refused,omitempty"`
+	RefusedAt time.Time `json:"refused_at,omitzero"`
+}
+
+// Stats counts since the start.
+type Stats struct {
+	Kept, Evaluated, Denied, Failed, Changes, Refusals int64
+}
+
+// Engine decides calls by a policy. It implements access.Policy.
+type Engine struct {
+	c       Config
+	current atomic.Pointer[generation]
+
+	kept, evaluated, denied, failed, changes, refusals atomic.Int64
+
+	mu    sync.Mutex
+	state State
+
+	stop context.CancelFunc
+	done sync.WaitGroup
+}
+
+// New returns an Engine with its policy. A policy that cannot be read or compiled, or whose
+// tests fail, is an error.
+func New(ctx context.Context, c Config) (*Engine, error) {
+	if c.Timeout <= 0 {
+		c.Timeout = 100 * time.Millisecond
+	}
+	if c.KeepFor == 0 {
+		c.KeepFor = 5 * time.Minute
+	}
+	if c.Poll <= 0 {
+		c.Poll = 2 * time.Second
+	}
+	if c.Clock == nil {
+		c.Clock = time.Now
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	e := &Engine{c: c}
+	if c.Remote != nil {
+		e.current.Store(&generation{evaluator: c.Remote, reads: [2]part{partAll &^ partTime, 0}})
+		e.state = State{Source: c.Remote.Address(), LoadedAt: c.Clock(), Keeps: c.KeepFor > 0}
+		return e, nil
+	}
+	files, err := Read(c.Path)
+	if err != nil {
+		return nil, err
+	}
+	g, s, err := e.load(ctx, files)
+	if err != nil {
+		return nil, fmt.Errorf("the policy at %s cannot be used: %w", c.Path, err)
+	}
+	e.current.Store(g)
+	e.state = s
+	return e, nil
+}
+
+// load makes a generation of files that compile and whose tests pass.
+func (e *Engine) load(ctx context.Context, files Files) (*generation, State, error) {
+	p, err := files.compile(ctx)
+	if err != nil {
+		return nil, State{}, err
+	}
+	tests, err := files.RunTests(ctx)
+	if err != nil {
+		return nil, State{}, err
+	}
+	var failures []error
+	for _, t := range tests {
+		if !t.Passed && len(failures) < maxFaults {
+			failures = append(failures, fmt.Errorf("%s:%d: the test %s failed: %s", t.File, t.Line, t.Name, t.Reason))
+		}
+	}
+	if len(failures) > 0 {
+		return nil, State{}, errors.Join(failures...)
+	}
+	s := State{Source: e.c.Path, Digest: files.Digest(), LoadedAt: e.c.Clock(), Files: len(files), Tests: len(tests),
+		Reads: p.reads[0].names(), Keeps: e.c.KeepFor > 0 && p.reads[0]&partTime == 0}
+	for i, name := range ruleNames {
+		if p.has[i] {
+			s.Rules = append(s.Rules, name)
+		}
+	}
+	return &generation{evaluator: p, reads: p.reads, shows: p.has[ruleVisible], digest: s.Digest}, s, nil
+}
+
+// State returns which policy decides.
+func (e *Engine) State() State {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.state
+}
+
+// Stats returns what was counted.
+func (e *Engine) Stats() Stats {
+	return Stats{Kept: e.kept.Load(), Evaluated: e.evaluated.Load(), Denied: e.denied.Load(), Failed: e.failed.Load(),
+		Changes: e.changes.Load(), Refusals: e.refusals.Load()}
+}
+
+// Health returns why the newest files were not taken, nil if they were.
+func (e *Engine) Health(context.Context) error {
+	if s := e.State(); s.Refused != "" {
+		return errors.New("the policy of " + s.LoadedAt.UTC().Format(time.RFC3339) + " goes on: its newest files cannot be used: " + s.Refused)
+	}
+	return nil
+}
+
+// ReadsArguments reports whether an answer may depend on the call's arguments.
+func (e *Engine) ReadsArguments() bool { return e.current.Load().reads[0]&partArguments != 0 }
+
+// Decide answers whether a call may be made.
+func (e *Engine) Decide(ctx context.Context, asked *access.Question) (access.Verdict, error) {
+	g := e.current.Load()
+	q := &question{Question: *asked, action: "invoke", now: e.c.Clock()}
+	v, err := e.answer(ctx, g, q, g.reads[0], g.decide)
+	if err != nil {
+		return access.Verdict{}, fmt.Errorf("policy: %w", err)
+	}
+	if !v.verdict.Allow {
+		e.denied.Add(1)
+	}
+	return v.verdict, nil
+}
+
+// Sees reports whether the principal may see the tool.
+func (e *Engine) Sees(p *toolkeep.Principal, t *toolkeep.Tool) bool {
+	g := e.current.Load()
+	if !g.shows {
+		return true
+	}
+	q := &question{Question: access.Question{Principal: p, Tool: t}, action: "see", now: e.c.Clock()}
+	v, err := e.answer(context.Background(), g, q, g.reads[1], g.visible)
+	if err != nil {
+		e.c.Log.Warn("the policy could not decide whether a tool is visible, so it is hidden", "tool_id", t.ID, "error", err)
+	}
+	return err == nil && v.visible
+}
+
+// Audience names what Sees depends on besides the tool: principals of one name are shown the
+// same. ok is false if that depends on the time.
+func (e *Engine) Audience(p *toolkeep.Principal) (name string, ok bool) {
+	g := e.current.Load()
+	if !g.shows {
+		return "", true
+	}
+	q := &question{Question: access.Question{Principal: p, Tool: &toolkeep.Tool{Digest: g.digest}}, action: "see"}
+	key, ok := keyOf(q, g.reads[1])
+	return string(key[:]), ok
+}
+
+// answer returns a kept answer, or asks and keeps it.
+func (e *Engine) answer(ctx context.Context, g *generation, q *question, reads part, ask func(context.Context, *question) (answer, error)) (answer, error) {
+	key, keep := [32]byte{}, false
+	if e.c.KeepFor > 0 {
+		if key, keep = keyOf(q, reads); keep {
+			if v, ok := g.kept.get(key, q.now); ok {
+				e.kept.Add(1)
+				return v, nil
+			}
+		}
+	}
+	e.evaluated.Add(1)
+	ctx, cancel := context.WithTimeoutCause(ctx, e.c.Timeout, fmt.Errorf("the policy took longer than %s", e.c.Timeout))
+	defer cancel()
+	v, err := ask(ctx, q)
+	if err != nil {
+		e.failed.Add(1)
+		return answer{}, err
+	}
+	if life := min(v.life, e.c.KeepFor); keep && life > 0 {
+		v.until = q.now.Add(life)
+		g.kept.put(key, v)
+	}
+	return v, nil
+}
+
+// names lists the parts of the input.
+func (p part) names() (all []string) {
+	for _, m := range inputMembers {
+		var members []member
+		switch m.part {
+		case partCaller:
+			members = callerMembers
+		case partCall:
+			members = callMembers
+		}
+		for _, sub := range members {
+			if p&sub.part != 0 {
+				all = append(all, word(m.name)+"."+word(sub.name))
+			}
+		}
+		if members == nil && p&m.part != 0 {
+			all = append(all, word(m.name))
+		}
+	}
+	return all
+}
+
+func word(t *ast.Term) string { return string(t.Value.(ast.String)) }

@@ -1,0 +1,135 @@
+package policy
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// Start follows the files until Stop. A remote policy has none.
+func (e *Engine) Start(context.Context) error {
+	if e.c.Remote != nil {
+		return nil
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	e.stop = cancel
+	e.done.Go(func() { e.follow(ctx) })
+	return nil
+}
+
+// Stop ends the following.
+func (e *Engine) Stop() {
+	if e.stop != nil {
+		e.stop()
+	}
+	e.done.Wait()
+}
+
+// rereadEvery is the number of looks after which the files are read even if nothing shows a change.
+const rereadEvery = 15
+
+// follow looks at the files every Poll. The first look always reads them: they may have changed
+// since New read them.
+func (e *Engine) follow(ctx context.Context) {
+	taken, last := "", ""
+	for looks := 1; toolkeep.Sleep(ctx, e.c.Poll); looks++ {
+		now := look(e.c.Path)
+		if looks%rereadEvery == 0 && e.State().Refused == "" { // the times of some file systems are coarse
+			taken = ""
+		}
+		if now != last { // it may be written just now
+			last = now
+			continue
+		}
+		if now != taken {
+			taken = now
+			e.reload(ctx)
+		}
+	}
+}
+
+// reload takes the files if they differ from those in use and pass. Without that, the policy in
+// use goes on.
+func (e *Engine) reload(ctx context.Context) {
+	files, err := Read(e.c.Path)
+	if err == nil && files.Digest() == e.State().Digest {
+		e.setState(func(s *State) { s.Refused, s.RefusedAt = "", time.Time{} })
+		return
+	}
+	var s State
+	if err == nil {
+		var g *generation
+		if g, s, err = e.load(ctx, files); err == nil {
+			e.current.Store(g)
+		}
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil {
+		e.refusals.Add(1)
+		s = e.setState(func(s *State) {
+			s.Refused, s.RefusedAt = toolkeep.ClipBytes(err.Error(), 4000), e.c.Clock()
+		})
+		e.c.Log.Error("the changed policy is not taken; the one in use goes on", "path", e.c.Path, "digest", s.Digest, "error", err)
+	} else {
+		e.changes.Add(1)
+		s = e.setState(func(now *State) { *now = s })
+		e.c.Log.Info("the changed policy is in use", "path", e.c.Path, "digest", s.Digest, "files", s.Files, "tests", s.Tests)
+	}
+	if e.c.OnChange != nil {
+		e.c.OnChange(s)
+	}
+}
+
+func (e *Engine) setState(change func(*State)) State {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	change(&e.state)
+	return e.state
+}
+
+// look returns what changes when a file is written, added or removed: names, sizes and times.
+func look(name string) string {
+	var b strings.Builder
+	entries := 0
+	var walk func(at, below string, depth int)
+	walk = func(at, below string, depth int) {
+		info, err := os.Stat(at)
+		if err != nil {
+			fmt.Fprintf(&b, "%s: %v\n", below, err)
+			return
+		}
+		if !info.IsDir() {
+			fmt.Fprintf(&b, "%s %d %d\n", below, info.Size(), info.ModTime().UnixNano())
+			return
+		}
+		list, err := os.ReadDir(at)
+		if err != nil || depth > maxFolders {
+			fmt.Fprintf(&b, "%s: %v\n", below, err)
+			return
+		}
+		for _, e := range list {
+			if entries++; entries > maxEntries {
+				return
+			}
+			switch sub := path.Join(below, e.Name()); {
+			case strings.HasPrefix(e.Name(), "."):
+			case e.IsDir():
+				walk(filepath.Join(at, e.Name()), sub, depth+1)
+			default:
+				if want, err := wanted(sub); want || err != nil {
+					walk(filepath.Join(at, e.Name()), sub, depth+1)
+				}
+			}
+		}
+	}
+	walk(name, "", 0)
+	return b.String()
+}
