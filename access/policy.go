@@ -2,6 +2,7 @@ package access
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 
@@ -71,6 +72,9 @@ func (d Decision) Consult(ctx context.Context, p Policy, q *Question, clean func
 	c, code := Check{Name: CheckPolicy, Allowed: v.Allow, Reason: v.Reason, Rule: v.Rule}, toolkeep.PolicyDenied
 	switch {
 	case err != nil:
+		if text := err.Error(); clean(text) != text {
+			err = errors.New(clean(text))
+		}
 		c, code = Check{Name: CheckPolicy, Reason: "the policy cannot decide now, so the call is denied"}, toolkeep.PolicyEngineUnavailable
 	case !v.Allow:
 		c.Reason = clean(v.Reason)

@@ -31,6 +31,7 @@ type Config struct {
 	Metrics  Metrics
 	TLS      TLS
 	Access   Access
+	Policy   Policy
 	OAuth    OAuth
 	Log      Log
 	Limits   Limits
@@ -125,7 +126,7 @@ func (t TLS) Enabled() bool { return t.Cert != "" && t.Key != "" }
 // Access configures authentication and roles.
 type Access struct {
 	Method          string        `key:"access.method" choices:",api_key,oauth" help:"how callers authenticate: api_key, or oauth, which needs oauth.issuer and accepts API keys too; this or oauth.issuer must be set where the server listens beyond loopback"`
-	Mode            string        `key:"access.mode" env:"L03_PERMISSION_MANAGER_MODE" default:"rbac" choices:"rbac" help:"which checks must pass besides risk: rbac (roles); attribute policies (abac) and capability tokens are not in this build"`
+	Mode            string        `key:"access.mode" env:"L03_PERMISSION_MANAGER_MODE" default:"rbac" choices:"rbac,rbac+abac" help:"which checks must pass besides risk: rbac (roles), or rbac+abac: roles and then the attribute policy of policy.path, policy.opa_url or policy.abac_url; roles are always asked, and capability tokens are not in this build"`
 	AgentFailures   int           `key:"access.agent_failures" default:"10" min:"-1" max:"1000000" help:"failed authentications of one agent at one address, or denied calls of one agent, a minute, after which further ones are refused for a while (E3810); a valid key or token always authenticates; -1 is no limit, 0 the default"`
 	AgentBlock      time.Duration `key:"access.agent_block" default:"5m" min:"1s" max:"1d" help:"how long"`
 	AddressFailures int           `key:"access.address_failures" default:"100" min:"-1" max:"1000000" help:"failed authentications from one address, for IPv6 one /64, a minute, after which requests from it without a valid key or token are refused for a while (E3810); -1 is no limit, 0 the default"`
@@ -135,6 +136,21 @@ type Access struct {
 	RolesFile string `key:"access.roles_file" help:"YAML file with roles besides the built-in ones; in this file they may stand under roles"`
 	Roles     []byte // YAML under roles in the configuration file, nil if absent
 }
+
+// Policy configures the attribute policy that decides calls after the roles.
+type Policy struct {
+	Path          string        `key:"policy.path" help:"directory or gzipped tar archive with a policy in Rego, whose own tests must pass; changed files are taken while the server runs"`
+	OPAURL        string        `key:"policy.opa_url" help:"decision of an OPA server that is asked instead, such as http://127.0.0.1:8181/v1/data/toolkeep"`
+	ABACURL       string        `key:"policy.abac_url" help:"service that is asked instead with POST {url}/api/v1/abac/check-permission, such as https://l01.example"`
+	Token         string        `key:"policy.token" help:"secret reference of the bearer token for policy.opa_url or policy.abac_url, such as env://TOOLKEEP_SECRET_POLICY; empty sends none"`
+	Timeout       time.Duration `key:"policy.timeout" default:"100ms" min:"1ms" max:"10s" help:"how long one evaluation of policy.path may take (then E3206)"`
+	RemoteTimeout time.Duration `key:"policy.remote_timeout" default:"500ms" min:"10ms" max:"30s" help:"how long policy.opa_url or policy.abac_url may take (then E3206)"`
+	CacheTTL      time.Duration `key:"policy.cache_ttl" default:"5m" max:"1d" help:"how long a policy's answer is kept for equal calls; 0 keeps none; of a remote policy only what its answers say, and no longer"`
+	Poll          time.Duration `key:"policy.poll" default:"250ms" min:"10ms" max:"1h" help:"pause between two looks at policy.path; a change is taken when two looks have seen it"`
+}
+
+// Attributes reports whether an attribute policy is asked.
+func (a Access) Attributes() bool { return a.Mode == "rbac+abac" }
 
 // OAuth configures the issuer whose access tokens are accepted besides API keys.
 type OAuth struct {

@@ -88,6 +88,7 @@ func TestDefaults(t *testing.T) {
 		Metrics: Metrics{Addr: "127.0.0.1:9090", TLS: "same", MaxTools: 10_000},
 		TLS:     TLS{Min: "1.3"},
 		Access:  Access{Mode: "rbac", AgentFailures: 10, AgentBlock: 5 * time.Minute, AddressFailures: 100, AddressBlock: 15 * time.Minute, FailureAlarm: 10_000},
+		Policy:  Policy{Timeout: 100 * time.Millisecond, RemoteTimeout: 500 * time.Millisecond, CacheTTL: 5 * time.Minute, Poll: 250 * time.Millisecond},
 		OAuth:   OAuth{SubjectClaim: "sub", TenantClaim: "tenant"},
 		Log:     Log{Level: slog.LevelInfo, Format: "json", Buffer: 1 << 20},
 		Limits:  Limits{AgentPerMinute: 10_000, AgentToolPerMinute: 1000, GlobalPerMinute: 1_000_000, Shared: true, AgentConcurrent: 64},
@@ -259,7 +260,10 @@ func TestUnsupported(t *testing.T) {
 		"L03_EXTERNAL_ADAPTER_VAULT_AUTH_METHOD=ldap":                           `vault.auth is "ldap", which is not in this build; use token, approle`,
 		"TOOLKEEP_VAULT_PATHS=secret/data/":                                     "vault.paths is set; it needs vault.address",
 		"L03_L01_ENDPOINT=grpc://l01:50051":                                     "L01 data layer is not in this build",
-		"L03_PERMISSION_MANAGER_MODE=rbac+abac":                                 `access.mode is "rbac+abac", which is not in this build; use rbac`,
+		"L03_PERMISSION_MANAGER_MODE=abac":                                      `access.mode is "abac", which is not in this build; use rbac, rbac+abac`,
+		"L03_PERMISSION_MANAGER_MODE=rbac+abac":                                 `access.mode is rbac+abac; that needs a policy: policy.path`,
+		"TOOLKEEP_POLICY_PATH=/etc/toolkeep/policy":                             `policy.path names a policy, and access.mode is rbac, which asks none`,
+		"TOOLKEEP_POLICY_TOKEN=env://X":                                         `neither is set`,
 		"L03_EXECUTOR_ISOLATION_TECHNOLOGY=gvisor":                              "sandboxes are not in this build",
 		"L03_EXTERNAL_ADAPTER_RATE_LIMITING_ALGORITHM=leaky_bucket":             "rate limiting of agents by leaky_bucket is not in this build; use token_bucket",
 		"L03_DOCUMENT_BRIDGE_VERSION_PINNING_PIN_STORAGE=redis":                 "storage redis is not in this build; use checkpoint or local",
@@ -272,7 +276,7 @@ func TestUnsupported(t *testing.T) {
 		"TOOLKEEP_REDIS_PASSWORD=env://X":                                       "it needs redis.url",
 		"TOOLKEEP_CONTEXT_TOKEN=env://X":                                        "it needs context.url",
 		"TOOLKEEP_ACCESS_METHOD=oidc":                                           `access.method is "oidc", which is not in this build; use api_key, oauth`,
-		"L03_PERMISSION_CHECKER_OPA_ENDPOINT=http://localhost:8181/v1/data/x/y": "OPA is not in this build",
+		"L03_PERMISSION_CHECKER_OPA_ENDPOINT=http://localhost:8181/v1/data/x/y": "policy.opa_url names a policy, and access.mode is rbac",
 	} {
 		t.Run(give, func(t *testing.T) { refused(t, Sources{Environ: []string{give}}, want) })
 	}
@@ -304,7 +308,7 @@ L03_TOOL_REGISTRY_LOG_LEVEL=DEBUG L03_PERMISSION_MANAGER_LOG_LEVEL=INFO L03_HTTP
 		len(c.Log.Components) != 3 {
 		t.Errorf("%+v", c)
 	}
-	if len(c.Notes) != 5 { // two of the registry's and permissions' cache, two time limits, L08's endpoint
+	if len(c.Notes) != 4 || c.Policy.CacheTTL != 300*time.Second { // of the registry's cache, two time limits, L08's endpoint
 		t.Errorf("%d notes: %s", len(c.Notes), strings.Join(c.Notes, "\n"))
 	}
 }
@@ -325,6 +329,7 @@ executor:
   sandbox_warm_pool: {enabled: false, pool_size: 10}
 permission_checker:
   jwt_algorithm: RS256
+  opa_endpoint: ""
   permission_cache: {enabled: true, ttl_seconds: 300, invalidation_channel: "policy:updates"}
 external_adapter:
   vault: {address: "https://vault:8200", auth_method: kubernetes, secret_path_prefix: secret/tools}

@@ -25,7 +25,7 @@ var foreignSettings = foreign([]setting{
 		needs: catalogOutside, help: "the catalogue is always held in memory"},
 	{env: "L03_TOOL_REGISTRY_CACHE_TTL_SECONDS", kind: whole, means: "catalog.stale_for", unit: time.Second},
 	{env: "L03_TOOL_REGISTRY_CACHE_MAX_SIZE_ENTRIES", kind: whole, least: 1, needs: catalogOutside, help: "the catalogue is held whole, whatever its size"},
-	{env: "L03_PERMISSION_MANAGER_CACHE_TTL_SECONDS", kind: whole, most: daySeconds, needs: permissionCache},
+	{env: "L03_PERMISSION_MANAGER_CACHE_TTL_SECONDS", kind: whole, means: "policy.cache_ttl", unit: time.Second},
 	{env: "L03_TOOL_CACHE_BACKEND", def: "memory", quiet: true, needs: sharedResults, refuse: only("memory", "cache backend %v is not in this build; use memory, where results of tools are kept (redis.url is for results of searches)"), help: "only memory, where results of tools are kept; redis.url is for results of searches"},
 	{env: "L03_TOOL_CACHE_TTL_SECONDS", kind: whole, means: "cache.ttl", unit: time.Second},
 	{env: "L03_L01_ENDPOINT", refuse: never("a remote L01 data layer is not in this build; the server keeps its own store, leave the setting out"), needs: remoteStore, help: "refused unless empty: the server keeps its own store"},
@@ -58,10 +58,10 @@ var foreignSettings = foreign([]setting{
 	// Platform 3.3.3 permission checker
 	{key: "permission_checker.jwt_public_key_path", refuse: never("capability tokens are not in this build; leave the setting out"), needs: capabilityTokens, help: "refused unless empty: capability tokens are not in this build"},
 	{key: "permission_checker.jwt_algorithm", needs: capabilityTokens},
-	{key: "permission_checker.opa_endpoint", refuse: never("OPA is not in this build; roles decide (access.roles_file), leave the setting out"), needs: policies, help: "refused unless empty: roles decide"},
+	{key: "permission_checker.opa_endpoint", means: "policy.opa_url"},
 	{key: "permission_checker.permission_cache.enabled", kind: boolean, needs: permissionCache},
 	{key: "permission_checker.permission_cache.redis_connection_string", secret: true, needs: permissionCache, refuse: redisOnly, help: redisHelp},
-	{key: "permission_checker.permission_cache.ttl_seconds", kind: whole, most: daySeconds, needs: permissionCache},
+	{key: "permission_checker.permission_cache.ttl_seconds", kind: whole, means: "policy.cache_ttl", unit: time.Second},
 	{key: "permission_checker.permission_cache.invalidation_channel", needs: permissionCache},
 
 	// Platform 3.3.4 external adapter
@@ -111,7 +111,7 @@ var foreignSettings = foreign([]setting{
 	{key: "document_bridge.version_pinning.enabled", kind: boolean, needs: documents},
 	{key: "document_bridge.version_pinning.pin_storage", refuse: storage("checkpoint", "local"), needs: documents},
 	{key: "document_bridge.permissions.check_enabled", kind: boolean, needs: documents},
-	{key: "document_bridge.permissions.abac_endpoint", needs: policies, refuse: never("a remote policy endpoint is not in this build; leave the setting out"), help: "refused unless empty: remote policies are not in this build"},
+	{key: "document_bridge.permissions.abac_endpoint", needs: documents, refuse: never("the document bridge is not in this build; leave the setting out (policy.abac_url is the endpoint that decides calls)"), help: "refused unless empty: the document bridge is not in this build"},
 
 	// Platform 3.3.8 state bridge
 	{key: "state_bridge.mcp_server.pm2_process_name", needs: checkpoints},
@@ -149,7 +149,6 @@ const (
 	documents        part = "the document bridge is not in this build"
 	patterns         part = "sanitization by patterns is not in this build"
 	permissionCache  part = "decisions are remembered in the process until roles or tools change"
-	policies         part = "attribute policies are not in this build"
 	remoteStore      part = "a remote data layer is not in this build"
 	sandboxes        part = "sandboxes are not in this build"
 	sharedResults    part = "results of tools are kept in each process"

@@ -25,7 +25,6 @@ var signs = map[part][]sign{
 	documents:        {{"document", ""}, {"documents", ""}, unhonoured("document_dependencies"), {"invoke", "toolkeep.DocumentUnavailable"}, {"config", `key:"documents.`}},
 	patterns:         {{"config", `key:"tools.patterns`}},
 	permissionCache:  {{"access", "store/redis"}, {"config", `key:"access.cache`}},
-	policies:         {{"policy", ""}, {"access/policy", ""}, {"config", `choices:"rbac,`}},
 	remoteStore:      {{"store/remote", ""}, {"config", `key:"store.url`}},
 	sandboxes:        {{"sandbox", ""}, unhonoured("execution/sandbox"), {"config", `key:"sandbox`}},
 	sharedResults:    {{"resultcache", "redis"}, {"node", "redis.Results"}},

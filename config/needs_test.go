@@ -1,6 +1,9 @@
 package config
 
-import "testing"
+import (
+	"testing"
+	"time"
+)
 
 func TestRedis(t *testing.T) {
 	for give, want := range map[string][]string{
@@ -34,5 +37,24 @@ func TestSearchKey(t *testing.T) {
 	}
 	for _, key := range []string{"secret://search/key", "vault://kv/search#key", "env://TOOLKEEP_SECRET_X", "file:///run/key"} {
 		load(t, Sources{File: file(t, "search: {embeddings_url: 'http://127.0.0.1:1/v1', embeddings_model: m, embeddings_dimensions: 8, embeddings_key: '"+key+"'}\n")})
+	}
+}
+
+func TestPolicy(t *testing.T) {
+	for give, want := range map[string]string{
+		"access: {mode: rbac+abac}\npolicy: {path: p, opa_url: 'http://127.0.0.1:8181/v1/data/toolkeep'}": "policy.path and policy.opa_url name a policy each",
+		"access: {mode: rbac+abac}\npolicy: {abac_url: 'https://l01.example', token: hunter2}":            "policy.token must be a secret reference",
+		"access: {mode: rbac+abac}\npolicy: {opa_url: 'http://opa.example/v1/data/toolkeep'}":             "policy.opa_url must be https where the service is not on this machine",
+		"access: {mode: rbac+abac}\npolicy: {abac_url: 'https://me@l01.example'}":                         "policy.abac_url must be an http or https URL without user",
+		"access: {mode: rbac+abac}\npolicy: {path: p, timeout: 1m}":                                       "policy.timeout is 1m0s, above",
+	} {
+		refused(t, Sources{File: file(t, give+"\n")}, want)
+	}
+	c := load(t, Sources{File: file(t, "access: {mode: rbac+abac}\npermission_checker: {opa_endpoint: 'http://localhost:8181/v1/data/tool_execution/allow', permission_cache: {ttl_seconds: 60}}\n")})
+	if c.Policy.OPAURL != "http://localhost:8181/v1/data/tool_execution/allow" || c.Policy.CacheTTL != time.Minute || !c.Access.Attributes() {
+		t.Errorf("%+v", c.Policy)
+	}
+	if c := load(t, Sources{Environ: []string{"L03_PERMISSION_MANAGER_CACHE_TTL_SECONDS=0"}}); c.Policy.CacheTTL != 0 {
+		t.Errorf("%+v", c.Policy)
 	}
 }

@@ -55,6 +55,7 @@ func (c *Config) faults() []toolkeep.Fault {
 		f.add("secrets.seal_keys", "contradiction", "secrets.seal_key names a file with keys, and secrets.seal_keys (TOOLKEEP_SEAL_KEY) holds keys; leave one out")
 	}
 	f.oauth(c)
+	f.policy(c)
 	f.vault(c)
 	f.search(c)
 	f.context(c)
@@ -152,19 +153,54 @@ func (f *faults) oauth(c *Config) {
 	}
 }
 
+// service checks the address of a service: outside of this machine it needs TLS.
+func (f *faults) service(key, address, example string) {
+	u, err := url.Parse(address)
+	switch {
+	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.User != nil || u.RawQuery != "" || u.Fragment != "":
+		f.add(key, "format", key+" must be an http or https URL without user, query and fragment, such as "+example)
+	case u.Scheme == "http" && !loopback(net.JoinHostPort(u.Hostname(), "80")):
+		f.add(key, "format", key+" must be https where the service is not on this machine")
+	}
+}
+
+// policy checks that exactly one policy is named where one is asked, and none where none is.
+func (f *faults) policy(c *Config) {
+	s, first := &c.Policy, ""
+	for _, named := range []struct{ key, value string }{{"policy.path", s.Path}, {"policy.opa_url", s.OPAURL}, {"policy.abac_url", s.ABACURL}} {
+		switch {
+		case named.value == "":
+		case first != "":
+			f.add(named.key, "contradiction", fmt.Sprintf("%s and %s name a policy each; leave one out", first, named.key))
+		default:
+			first = named.key
+		}
+	}
+	switch {
+	case c.Access.Attributes() && first == "":
+		f.add("policy.path", "required", "access.mode is rbac+abac; that needs a policy: policy.path, policy.opa_url or policy.abac_url")
+	case !c.Access.Attributes() && first != "":
+		f.add("access.mode", "contradiction", first+" names a policy, and access.mode is "+c.Access.Mode+", which asks none; set access.mode to rbac+abac")
+	}
+	if s.OPAURL != "" {
+		f.service("policy.opa_url", s.OPAURL, "http://127.0.0.1:8181/v1/data/toolkeep")
+	}
+	if s.ABACURL != "" {
+		f.service("policy.abac_url", s.ABACURL, "https://l01.example")
+	}
+	if s.Token != "" && s.OPAURL == "" && s.ABACURL == "" {
+		f.add("policy.token", "contradiction", "policy.token is the token for policy.opa_url or policy.abac_url, and neither is set")
+	}
+	f.reference("policy.token", s.Token, "env://TOOLKEEP_SECRET_POLICY")
+}
+
 func (f *faults) context(c *Config) {
 	s := &c.Context
 	if s.URL == "" {
 		f.needs(c, "context.url", "context.token")
 		return
 	}
-	u, err := url.Parse(s.URL)
-	switch {
-	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.User != nil || u.RawQuery != "" || u.Fragment != "":
-		f.add("context.url", "format", "context.url must be an http or https URL without user, query and fragment, such as https://sessions.example")
-	case u.Scheme == "http" && !loopback(net.JoinHostPort(u.Hostname(), "80")):
-		f.add("context.url", "format", "context.url must be https where the service is not on this machine")
-	}
+	f.service("context.url", s.URL, "https://sessions.example")
 	f.reference("context.token", s.Token, "env://TOOLKEEP_SECRET_SESSIONS")
 }
 

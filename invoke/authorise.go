@@ -49,7 +49,9 @@ func (p *Pipeline) decided(a *activeCall) error {
 	if a.decision.Allowed {
 		return nil
 	}
-	if a.decision.Code != toolkeep.PolicyEngineUnavailable {
+	if a.decision.Code == toolkeep.PolicyEngineUnavailable {
+		p.Log.Warn("the policy could not decide a call, which is denied", "invocation_id", a.row.ID, "tool_id", a.row.ToolID, "error", a.decision.Cause)
+	} else {
 		p.noteDenied(a)
 	}
 	return denied(a.decision)

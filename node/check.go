@@ -37,6 +37,7 @@ func CheckSettings(ctx context.Context, c *config.Config) error {
 		_, err := remote.New(c.Search.Service())
 		check("/search/embeddings_url", err)
 	}
+	check("/policy/path", checkPolicy(ctx, c))
 	check("/http/public_url", c.HTTP.CheckPublic())
 	check("/vault", c.Vault.Check(c.Data))
 	check("/redis", checkRedis(ctx, c))

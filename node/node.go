@@ -22,6 +22,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access"
+	"github.com/toolkeep/toolkeep/access/policy"
 	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/config"
@@ -94,6 +95,7 @@ type Node struct {
 	store   Store
 	stats   func() []telemetry.Sample // of the store
 	pooled  bool                      // a pooler stands before the store
+	policy  *policy.Engine            // nil where roles decide alone
 	access  *access.Access
 	catalog *catalog.Catalog
 	fresh   *catalog.Fresh
@@ -177,10 +179,11 @@ func (n *Node) parts(opening context.Context) []part {
 		{"vault", n.buildVault, n.closeVault},
 		{"sealer", n.buildSealer, nil},
 		{"limits", n.buildLimits, nil},
+		{"connections", n.buildPool, func() { n.pool.Close() }},
+		{"policy", n.buildPolicy, n.stopPolicy},
 		{"access", n.buildAccess, func() { n.access.Stop() }},
 		{"keys", func(ctx context.Context) error { return n.access.Start(ctx) }, nil},
 		{"admin key", n.makeAdminKey, nil},
-		{"connections", n.buildPool, func() { n.pool.Close() }},
 		{"secrets", n.buildSecrets, func() { n.keeping.minter.Close() }},
 		{"upstream", n.buildUpstream, n.stopUpstream},
 		{"http tools", n.buildHTTP, func() { n.http.Close() }},
@@ -215,6 +218,7 @@ func (n *Node) parts(opening context.Context) []part {
 			return n.following.Start(ctx, "secret_manager", "secrets", n.keeping.local)
 		}, nil},
 		{"freshness", n.watchStore, nil},
+		{"policy files", n.followPolicy, nil},
 		{"mcp servers", func(ctx context.Context) error { return n.servers.Start(ctx) }, nil},
 		{"leader work", n.startLeading, func() { n.members.Yield() }},
 		{"workers", func(context.Context) error { return n.queue.Start(n.following.Context()) }, nil},
@@ -272,6 +276,9 @@ func (n *Node) buildAccess(context.Context) error {
 	}
 	c := access.Config{Load: n.store.Keys, Store: n.store, Roles: roles, Failures: n.config.Access.Failures(), Clock: n.options.Clock,
 		Log: n.logger("permission_manager"), Share: n.limits.Share, OnFailure: func(f access.Failure) { n.metrics.Unauthenticated(f.Reason) }, Fresh: func(ctx context.Context) error { _, err := n.freshness.Check(ctx); return err }, OAuth: n.config.OAuth.Access(n.publicURL)}
+	if n.policy != nil {
+		c.Policy = n.policy
+	}
 	n.access, err = access.New(c)
 	return err
 }
@@ -374,6 +381,9 @@ func (n *Node) buildTelemetry(context.Context) (err error) {
 	if n.access.TakesTokens() {
 		n.health.Add(telemetry.Component{Name: "oauth_issuer", Check: n.access.OAuthHealth})
 	}
+	if n.policy != nil {
+		n.health.Add(telemetry.Component{Name: "policy", Check: n.policy.Health})
+	}
 	n.health.Add(telemetry.Component{Name: "search", Check: n.index.Health})
 	n.health.Add(telemetry.Component{Name: "usage", Check: n.usage.Health})
 	if n.redis != nil {
@@ -405,6 +415,9 @@ func (n *Node) storeHealth(ctx context.Context) error {
 // samples are those of parts that count for themselves.
 func (n *Node) samples() []telemetry.Sample {
 	all := slices.Concat(telemetry.SpoolSamples(n.pipeline.Spooled()), telemetry.ResultSamples(n.pipeline.HeldByResults()), telemetry.IndexSamples(n.index.Len(), n.index.Embedding()), telemetry.UsageSamples(n.usage.Stats()))
+	if n.policy != nil {
+		all = append(all, telemetry.PolicySamples(n.policy.Stats())...)
+	}
 	if n.searchCache != nil {
 		all = append(all, telemetry.SearchCacheSamples(n.searchCache.Stats())...)
 	}

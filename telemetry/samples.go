@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"github.com/toolkeep/toolkeep/access/policy"
 	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/discover/cache"
 	"github.com/toolkeep/toolkeep/discover/usage"
@@ -79,5 +80,17 @@ func UsageSamples(s usage.Stats) []Sample {
 		{Name: "toolkeep_retrieval_events_total", Help: "Records of searches that were written.", Counter: true, Value: float64(s.Written)},
 		{Name: "toolkeep_retrieval_events_dropped_total", Help: "Records of searches that could not be written.", Counter: true, Value: float64(s.Dropped)},
 		{Name: "toolkeep_retrieval_events_waiting", Help: "Records of searches that wait to be written.", Value: float64(s.Waiting)},
+	}
+}
+
+// PolicySamples tell what an attribute policy decided.
+func PolicySamples(s policy.Stats) []Sample {
+	return []Sample{
+		{Name: "toolkeep_policy_evaluated_total", Help: "Questions that the policy answered anew.", Counter: true, Value: float64(s.Evaluated)},
+		{Name: "toolkeep_policy_kept_total", Help: "Questions answered from kept answers.", Counter: true, Value: float64(s.Kept)},
+		{Name: "toolkeep_policy_denied_total", Help: "Calls that the policy denied.", Counter: true, Value: float64(s.Denied)},
+		{Name: "toolkeep_policy_failed_total", Help: "Questions that the policy could not answer; their calls were denied.", Counter: true, Value: float64(s.Failed)},
+		{Name: "toolkeep_policy_changes_total", Help: "Changed policies that were taken.", Counter: true, Value: float64(s.Changes)},
+		{Name: "toolkeep_policy_refusals_total", Help: "Changed policies that were not taken.", Counter: true, Value: float64(s.Refusals)},
 	}
 }

@@ -37,7 +37,7 @@ type Files map[string][]byte
 func Read(name string) (Files, error) {
 	info, err := os.Stat(name)
 	if err != nil {
-		return nil, fmt.Errorf("the policy cannot be read: %w", err)
+		return nil, err
 	}
 	r := reader{files: Files{}}
 	if info.IsDir() {
@@ -46,10 +46,10 @@ func Read(name string) (Files, error) {
 		err = r.archive(name)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the policy at %s: %w", name, err)
+		return nil, err
 	}
 	if len(r.files) == 0 {
-		return nil, fmt.Errorf("the policy at %s has no file named *.rego", name)
+		return nil, errors.New("it has no file named *.rego")
 	}
 	return r.files, nil
 }
@@ -87,7 +87,7 @@ func wanted(name string) (bool, error) {
 // add reads one file.
 func (r *reader) add(name string, from io.Reader) error {
 	if len(r.files) == maxFiles {
-		return fmt.Errorf("there are more than %d files", maxFiles)
+		return fmt.Errorf("it has more than %d files", maxFiles)
 	}
 	raw, err := io.ReadAll(io.LimitReader(from, maxFileBytes+1))
 	switch {
@@ -97,7 +97,7 @@ func (r *reader) add(name string, from io.Reader) error {
 		return fmt.Errorf("%s has more than %d MiB", name, maxFileBytes>>20)
 	}
 	if r.bytes += len(raw); r.bytes > maxTotalBytes {
-		return fmt.Errorf("the files have more than %d MiB", maxTotalBytes>>20)
+		return fmt.Errorf("its files have more than %d MiB", maxTotalBytes>>20)
 	}
 	if _, twice := r.files[name]; twice {
 		return fmt.Errorf("%s is there twice", name)
@@ -108,7 +108,7 @@ func (r *reader) add(name string, from io.Reader) error {
 
 func (r *reader) entry() error {
 	if r.entries++; r.entries > maxEntries {
-		return fmt.Errorf("there are more than %d files and folders", maxEntries)
+		return fmt.Errorf("it has more than %d files and folders", maxEntries)
 	}
 	return nil
 }

@@ -84,8 +84,8 @@ type Engine struct {
 	done sync.WaitGroup
 }
 
-// New returns an Engine with its policy. A policy that cannot be read or compiled, or whose
-// tests fail, is an error.
+// New returns an Engine with its policy. E3008 for a policy that cannot be read or compiled, or
+// whose tests fail.
 func New(ctx context.Context, c Config) (*Engine, error) {
 	if c.Timeout <= 0 {
 		c.Timeout = 100 * time.Millisecond
@@ -109,15 +109,14 @@ func New(ctx context.Context, c Config) (*Engine, error) {
 		return e, nil
 	}
 	files, err := Read(c.Path)
-	if err != nil {
-		return nil, err
+	var g *generation
+	if err == nil {
+		g, e.state, err = e.load(ctx, files)
 	}
-	g, s, err := e.load(ctx, files)
 	if err != nil {
-		return nil, fmt.Errorf("the policy at %s cannot be used: %w", c.Path, err)
+		return nil, toolkeep.NewError(toolkeep.InvalidManifest, "the policy at %s cannot be used: %s", c.Path, err).Because(err)
 	}
 	e.current.Store(g)
-	e.state = s
 	return e, nil
 }
 

@@ -1,0 +1,100 @@
+package toolkeeptest_test
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/config"
+	"github.com/toolkeep/toolkeep/node"
+	"github.com/toolkeep/toolkeep/toolkeeptest"
+)
+
+// policyOf starts a system that asks a policy; put replaces its rules.
+func policyOf(t *testing.T, rules string) (k *toolkeeptest.Toolkeep, put func(string)) {
+	t.Helper()
+	dir := t.TempDir()
+	put = func(rules string) {
+		t.Helper()
+		at := filepath.Join(dir, "p.rego")
+		if err := os.WriteFile(at+".new", []byte("package toolkeep\n"+rules), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(at+".new", at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(rules)
+	return toolkeeptest.New(t, toolkeeptest.Option{Settings: map[string]string{
+		"access.mode": "rbac+abac", "policy.path": dir, "policy.poll": "10ms", "policy.timeout": "10s"}}), put
+}
+
+// TestPolicy: a policy decides calls of every face alike, its change is taken while the server
+// runs, and one that cannot be used leaves the old one, which health tells.
+func TestPolicy(t *testing.T) {
+	t.Parallel()
+	k, put := policyOf(t, `deny contains {"rule": "words", "reason": sprintf("%s may not say that", [input.caller.subject])} if input.arguments.text == "no"`)
+	ann := as(t, k, k.Key("default", "ann", "agent"))
+	ann.call("std.hash", `{"text":"yes"}`).success(t)
+	a := ann.call("std.hash", `{"text":"no"}`).want(t, 403).refused(t, toolkeep.PolicyDenied)
+	if a.text(t, "details", "reason") != "ABAC_DENIED" || !strings.Contains(a.text(t, "detail"), "ann may not say that") || a.text(t, "details", "checks", "0", "rule") != "words" {
+		t.Errorf("%s", a)
+	}
+	x := ann.call("std.hash", `{"text":"no"}`, `"dry_run":true`).want(t, 200)
+	if !strings.Contains(x.body, `"rule":"words"`) || !strings.Contains(x.body, `"would_execute":false`) {
+		t.Errorf("explain: %s", x.body)
+	}
+	if health := ann.do("GET", "/health", ""); strings.Contains(health.body, "DEGRADED") {
+		t.Errorf("health: %s", health.body)
+	}
+
+	put(`deny contains "closed" if true`)
+	waitUntil(t, "the changed policy", func() bool { return ann.call("std.hash", `{"text":"yes"}`).status == 403 })
+	put(`deny contains "open" if`)
+	waitUntil(t, "health to tell of the broken policy", func() bool {
+		return strings.Contains(ann.do("GET", "/health", "").body, "DEGRADED")
+	})
+	ann.call("std.hash", `{"text":"yes"}`).refused(t, toolkeep.PolicyDenied)
+	put(`require_approval contains "a person must see it" if input.tool.id == "std.hash"`)
+	waitUntil(t, "the mended policy", func() bool {
+		return strings.Contains(ann.call("std.hash", `{"text":"yes"}`).body, "a person must see it")
+	})
+	ann.call("std.echo", `{}`).success(t)
+	put("allow := true\nvisible if input.tool.id != \"std.hash\"")
+	waitUntil(t, "the hidden tool", func() bool { return ann.call("std.hash", `{"text":"yes"}`).status == 404 })
+	if list := ann.do("GET", "/api/v1/tools", ""); strings.Contains(list.body, "std.hash") || !strings.Contains(list.body, "std.echo") {
+		t.Errorf("the list: %s", list.body)
+	}
+	if found := ann.do("GET", "/api/v1/tools/retrieval/search?q=hash", ""); strings.Contains(found.body, "std.hash") {
+		t.Errorf("the search: %s", found.body)
+	}
+}
+
+// TestPolicyRefusesTheStart: a policy that cannot be used is no reason to start without one.
+func TestPolicyRefusesTheStart(t *testing.T) {
+	for rules, says := range map[string]string{
+		"allow if {":                     "p.rego:2",
+		"allow if http.send({}).ok":      "http.send",
+		"allow contains \"x\" if 1 == 1": "must be true or false",
+	} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "p.rego"), []byte("package toolkeep\n"+rules), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, err := config.Load(config.Sources{Flags: map[string]string{"data": t.TempDir(), "access.mode": "rbac+abac", "policy.path": dir}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := node.New(t.Context(), c, node.Options{LogTo: io.Discard})
+		if err == nil {
+			_ = n.Stop(t.Context())
+		}
+		if err == nil || !strings.Contains(fmt.Sprint(err), says) {
+			t.Errorf("%s: %v", rules, err)
+		}
+	}
+}
