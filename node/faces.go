@@ -9,6 +9,7 @@ import (
 	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/control/imports"
+	"github.com/toolkeep/toolkeep/control/policies"
 	"github.com/toolkeep/toolkeep/control/secrets"
 	"github.com/toolkeep/toolkeep/datadir"
 	"github.com/toolkeep/toolkeep/egress"
@@ -89,7 +90,12 @@ func (n *Node) buildFaces(context.Context) error {
 	}
 	n.faces.imports = imports.New(imports.Config{Catalog: n.catalog, Visible: n.access.Visible,
 		Transport: func(tenant string) http.RoundTripper { return n.pool.Transport(tenant, egress.AllowList{}) }})
+	var attributes policies.Engine
+	if n.policy != nil {
+		attributes = n.policy
+	}
 	n.faces.api = rest.New(rest.Config{
+		Policy:  attributes,
 		Servers: n.servers, Nodes: n.members, Contexts: n.contexts, Secrets: keeping,
 		Mounts: mounts, Gate: n.faces.gate, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Imports: n.faces.imports, Visible: n.access.Visible,
 		Retrievals: n.usage, Learning: n.usage,

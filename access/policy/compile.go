@@ -138,6 +138,15 @@ func (f Files) compile(ctx context.Context) (*compiled, error) {
 	return p, nil
 }
 
+// Check compiles a policy and returns what of the input its rules for calls read.
+func (f Files) Check(ctx context.Context) (reads []string, err error) {
+	p, err := f.compile(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return p.reads[0].names(), nil
+}
+
 // findRules checks that the rules that are asked have the right form.
 func (p *compiled) findRules(c *ast.Compiler) error {
 	for i, name := range ruleNames {

@@ -419,6 +419,7 @@ func (a *app) doExplain(ctx context.Context, cl *client, body map[string]any) er
 				Check   string
 				Allowed bool
 				Reason  string
+				Rule    string
 			}
 			Details map[string]any
 		} `json:"steps"`
@@ -440,6 +441,9 @@ func (a *app) doExplain(ctx context.Context, cl *client, body map[string]any) er
 					word := "no"
 					if c.Allowed {
 						word = "yes"
+					}
+					if c.Rule != "" {
+						c.Reason += " (rule " + c.Rule + ")"
 					}
 					row("", word, "", c.Check+": "+c.Reason)
 				}

@@ -13,6 +13,7 @@ import (
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/control/imports"
 	"github.com/toolkeep/toolkeep/control/nodes"
+	"github.com/toolkeep/toolkeep/control/policies"
 	"github.com/toolkeep/toolkeep/control/servers"
 	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/discover/assembly"
@@ -114,7 +115,8 @@ type Config struct {
 	Keys       Keys
 	Blobs      Blobs
 	Servers    *servers.Servers
-	Nodes      nodes.Members // the nodes of the store
+	Nodes      nodes.Members   // the nodes of the store
+	Policy     policies.Engine // nil: roles decide alone
 	// Set finds a set of tools by its name, as a choice; nil means that there are none.
 	Set      func(p *toolkeep.Principal, name string) (includes func(*toolkeep.Tool) bool, ok bool)
 	Contexts Contexts
