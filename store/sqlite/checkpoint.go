@@ -20,6 +20,10 @@ const (
 	// truncateWait bounds how long truncating the log may block the writer while it
 	// waits for readers.
 	truncateWait = 50 * time.Millisecond
+	// passives is the most PASSIVE checkpoints before the log is truncated, smallRest the pages of 4 KiB that are few
+	// enough to be moved while the writer waits.
+	passives  = 4
+	smallRest = 256
 )
 
 // walKeeper keeps the write-ahead log short, on its own connection. A PASSIVE
@@ -59,16 +63,24 @@ func (k *walKeeper) tend(ctx context.Context) error {
 	if err != nil || size < min(checkpointBytes, k.s.cfg.WALBytes) {
 		return err
 	}
-	if _, err := k.checkpoint(ctx, "PASSIVE"); err != nil {
-		return err
+	// What is written meanwhile is the rest. Moving that, the writer waits, so it is made small first.
+	for range passives {
+		rest, err := k.checkpoint(ctx, "PASSIVE")
+		if err != nil {
+			return err
+		}
+		if size <= k.s.cfg.WALBytes {
+			return nil
+		}
+		if rest <= smallRest {
+			break
+		}
 	}
-	if size <= k.s.cfg.WALBytes {
-		return nil
-	}
-	done, err := k.checkpoint(ctx, "TRUNCATE")
+	rest, err := k.checkpoint(ctx, "TRUNCATE")
 	if err != nil {
 		return err
 	}
+	done := rest == 0
 	if k.blocked == done { // it changed
 		k.blocked = !done
 		if k.blocked {
@@ -94,17 +106,17 @@ func (k *walKeeper) size() (int64, error) {
 	return info.Size(), nil
 }
 
-// checkpoint runs a checkpoint and reports whether it reached the end of the log.
-func (k *walKeeper) checkpoint(ctx context.Context, mode string) (done bool, err error) {
+// checkpoint runs a checkpoint and returns how many pages of the log it left, at least 1 if it did not reach the end.
+func (k *walKeeper) checkpoint(ctx context.Context, mode string) (rest int, err error) {
 	conn, err := k.s.check.Conn(ctx)
 	if err != nil {
-		return false, err
+		return 0, err
 	}
 	defer conn.Close()
 	if _, err := conn.ExecContext(ctx, fmt.Sprintf("PRAGMA busy_timeout = %d", truncateWait.Milliseconds())); err != nil {
-		return false, err
+		return 0, err
 	}
 	var busy, log, moved int
 	err = conn.QueryRowContext(ctx, "PRAGMA wal_checkpoint("+mode+")").Scan(&busy, &log, &moved)
-	return err == nil && busy == 0, err
+	return max(busy, log-moved), err
 }
