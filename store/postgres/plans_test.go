@@ -2,13 +2,16 @@ package postgres
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/store/postgres/pgtest"
+	"github.com/toolkeep/toolkeep/store/storetest"
 )
 
 // TestPlans: a query that runs often uses its index in each partition. Only the choice of a scan, which
@@ -61,6 +64,35 @@ func TestPlans(t *testing.T) {
 		text := strings.Join(plan, "\n")
 		if n := strings.Count(text, "Index Scan using"); n < 16 && !strings.Contains(c.index, "pkey") || strings.Contains(text, "Seq Scan") || !strings.Contains(text, c.index) {
 			t.Errorf("%s uses %d indexes:\n%s", c.name, n, text)
+		}
+	}
+}
+
+// TestCountsOfSucceeded: succeeded calls of one tool or one agent are counted in its index. A page counts up to
+// toolkeep.MaxTotal of them, which may each lie in a page of their own.
+func TestCountsOfSucceeded(t *testing.T) {
+	dsn := pgtest.Start(t).NewDatabase(t)
+	s := mustOpen(t, Config{DSN: dsn})
+	first := callAt(time.Now(), 1, toolkeep.CallSucceeded)
+	mustApply(t, s, toolkeep.RecordCall{Invocation: first})
+	execute(t, dsn, `INSERT INTO invocations (tenant, id, subject, tool, session, parent, state, created, data)
+		SELECT tenant, substr(id, 1, 24) || lpad(to_hex(n), 12, '0'), `+storetest.HistoryColumns+`, created + n, data
+		FROM invocations, generate_series(1000, 6000) AS n`, `VACUUM ANALYZE invocations`)
+	for index, filter := range map[string]string{"_tool_created_state_idx": `tool = 'ns.tool-7'`, "_subject_created_state_idx": `subject = 'agent-7'`} {
+		rows, err := s.pool.Query(t.Context(), `EXPLAIN SELECT count(*) FROM (SELECT 1 FROM invocations WHERE tenant = $1 AND `+filter+
+			` AND state = 'succeeded' LIMIT 10000) AS counted`, pgx.QueryExecModeSimpleProtocol, first.Tenant)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			t.Fatal(err)
+		}
+		uses := func(line string) bool {
+			return strings.Contains(line, "Index Only Scan using") && strings.Contains(line, index)
+		}
+		if !slices.ContainsFunc(plan, uses) {
+			t.Errorf("%s: none of the index alone:\n%s", filter, strings.Join(plan, "\n"))
 		}
 	}
 }

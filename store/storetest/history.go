@@ -59,6 +59,7 @@ func (h History) Run(b *testing.B) {
 		{"tool", toolkeep.InvocationFilter{ToolID: "ns.tool-7"}},
 		{"state", toolkeep.InvocationFilter{State: toolkeep.CallFailed}},
 		{"tool_and_state", toolkeep.InvocationFilter{State: toolkeep.CallSucceeded, ToolID: "ns.tool-7"}},
+		{"agent_and_state", toolkeep.InvocationFilter{State: toolkeep.CallSucceeded, Subject: "agent-7"}},
 		{"session", toolkeep.InvocationFilter{Session: "session-8"}},
 		{"day", toolkeep.InvocationFilter{Since: h.Began.Add(day), Until: h.Began.Add(2 * day)}},
 		{"tool_and_day", toolkeep.InvocationFilter{ToolID: "ns.tool-7", Since: h.Began.Add(day), Until: h.Began.Add(2 * day)}},
