@@ -1,6 +1,7 @@
 package crash_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -12,16 +13,18 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/servertest"
 	"github.com/toolkeep/toolkeep/store/postgres/pgtest"
+	"github.com/toolkeep/toolkeep/store/redis/redistest"
 )
 
 // TestNodesBehindABalancer restarts three nodes one after the other behind a plain TCP balancer, and
-// then kills PostgreSQL, while clients write with keys at a steady rate. Each call is answered with
-// success, at the latest when it is repeated with its key; each write happens once, and each answer
-// has its record.
+// then kills Redis, which counts their limits, and PostgreSQL, while clients write with keys at a steady rate. Each
+// call is answered with success, at the latest when it is repeated with its key; each write happens once, and each
+// answer has its record. Without Redis the calls go on, and each node admits its share.
 func TestNodesBehindABalancer(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Start(t) // of its own, since it is killed
-	c := newCluster(t, &lab{binary: program}, server)
+	redis := redistest.Start(t)
+	c := newCluster(t, &lab{binary: program}, server, "redis.url="+redis.URL())
 	b := servertest.NewBalancer(t)
 	balance := func() {
 		var all []string
@@ -50,6 +53,21 @@ func TestNodesBehindABalancer(t *testing.T) {
 		w.answers(20)
 	}
 	t.Logf("rolling restart: %d calls, %d sent again, the slowest answered after %s", w.answered.Load(), w.again.Load(), w.slowest())
+
+	all := func(what, shared string, limit func(perMinute int) bool) {
+		t.Helper()
+		for i := range c.nodes {
+			within(t, waitLimit, what, func() bool { return c.p(i).sharedLimits() == shared && limit(c.p(i).agentLimit()) })
+		}
+	}
+	const whole = 1_000_000 // limits.agent_per_minute of launch
+	all("Redis counts the limits", "UP", func(n int) bool { return n == whole })
+	redis.Down(t)
+	all("each node admits its share", "DOWN", func(n int) bool { return n < whole/2 })
+	w.answers(20)
+	redis.Up(t)
+	all("Redis counts the limits again", "UP", func(n int) bool { return n == whole })
+	w.answers(20)
 
 	before := w.again.Load()
 	if err := server.Down(); err != nil {
@@ -172,4 +190,41 @@ func (w *writers) stop() {
 		close(w.end)
 	}
 	w.done.Wait()
+}
+
+// sharedLimits is the status of the limits that nodes share in a node's health.
+func (s *process) sharedLimits() string {
+	s.t.Helper()
+	_, raw, err := s.do("GET", "/health/ready", "")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var h struct {
+		Components map[string]struct{ Status string }
+	}
+	if err := json.Unmarshal(raw, &h); err != nil {
+		s.t.Fatalf("%v in %s", err, raw)
+	}
+	return h.Components["shared_limits"].Status
+}
+
+// agentLimit is how many requests a minute a node says that an agent has there.
+func (s *process) agentLimit() (perMinute int) {
+	s.t.Helper()
+	req, err := http.NewRequestWithContext(s.t.Context(), "POST", s.url+"/api/v1/tools/invoke", strings.NewReader(`{"tool_id":"std.nothing","parameters":{}}`))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+s.key)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := s.client.Do(req)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	resp.Body.Close()
+	policy := resp.Header.Get("RateLimit-Policy")
+	if _, err := fmt.Sscanf(policy, `"agent";q=%d;`, &perMinute); err != nil {
+		s.t.Fatalf("the policy of an agent's requests is %q: %v", policy, err)
+	}
+	return perMinute
 }
