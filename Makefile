@@ -20,7 +20,7 @@ model: ## fetch the embedding model all-MiniLM-L6-v2 into models/
 
 # Packages that start goroutines or share state, and all executors; their tests run under the
 # race detector. deps_test.go fails where one that starts goroutines or has a mutex is missing.
-RACE := . ./access/... ./catalog ./catalog/source/mcp ./config ./control/... ./discover ./discover/cache ./discover/minilm ./discover/pgvector \
+RACE := . ./access/... ./catalog ./config ./control/... ./discover ./discover/cache ./discover/minilm ./discover/pgvector \
 	./discover/remote ./discover/usage ./egress ./executor/... ./face/... ./inspect ./invoke ./job ./limit/... ./mcp/... ./membership ./node ./overlay \
 	./redact ./resultcache ./rpcclient ./schema ./secret/... ./servertest ./store/... ./telemetry ./toolkeeptest ./upstream/...
 # Whole-system tests, which make quick leaves out.
@@ -28,11 +28,11 @@ SYSTEM := ./toolkeeptest/... ./cmd/... ./store/postgres ./secret/vault ./discove
 # Those that take longest begin first, so that none of them is left alone at the end. Not
 # toolkeeptest/mcp: the conformance suite measures how long clients wait.
 LONG := ./cmd/toolkeep/crash ./cmd/toolkeep ./catalog/source/openapi ./discover/assembly
-LONGRACE := ./toolkeeptest ./store/postgres ./executor/sqltool ./upstream ./executor/httptool ./job ./discover/usage ./discover \
-	./discover/minilm ./inspect ./catalog/source/mcp ./schema
+LONGRACE := ./toolkeeptest ./store/postgres ./discover/usage ./upstream ./executor/sqltool ./inspect ./invoke ./discover ./job \
+	./discover/minilm ./face/rest ./secret/vault ./redact ./schema ./discover/pgvector ./executor/httptool
 LONGQUICK := ./upstream ./invoke ./discover/assembly ./catalog/export ./discover ./catalog/source/openapi ./discover/minilm ./mcp ./inspect
 # How many packages are tested at once: many tests wait for servers and not for the processor.
-# go vet ran before, over the tests too.
+# make check vets the tests too.
 TESTP ?= 4
 # The compiler, the linker and tests under the race detector use a fifth less of the processor if they collect garbage
 # less often. Tests that start toolkeep as a process, or measure its heap, set GOGC back.

@@ -3,7 +3,6 @@ package mcp
 import (
 	"slices"
 	"strings"
-	"sync"
 	"unicode"
 
 	"golang.org/x/text/unicode/norm"
@@ -59,9 +58,8 @@ func skeleton(name string) string {
 	return strings.NewReplacer("0", "O", "1", "l", "I", "l", "|", "l", "m", "rn").Replace(s)
 }
 
-// Names maps tool names to the servers that offer them. It is safe for concurrent use.
+// Names maps tool names to the servers that offer them. One Read at a time uses it.
 type Names struct {
-	mu      sync.RWMutex
 	servers map[string][]string // by name
 	looks   map[string][]string // names by skeleton
 }
@@ -73,8 +71,6 @@ func NewNames() *Names {
 
 // Add adds a server's own name of a tool. Duplicates are harmless.
 func (n *Names) Add(server, tool string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
 	list := n.servers[tool]
 	if len(list) == 0 {
 		k := skeleton(tool)
@@ -90,8 +86,6 @@ func (n *Names) of(tool string) []string {
 	if n == nil {
 		return nil
 	}
-	n.mu.RLock()
-	defer n.mu.RUnlock()
 	return n.servers[tool]
 }
 
@@ -100,8 +94,6 @@ func (n *Names) like(tool string) string {
 	if n == nil {
 		return ""
 	}
-	n.mu.RLock()
-	defer n.mu.RUnlock()
 	for _, other := range n.looks[skeleton(tool)] {
 		if other != tool {
 			return other

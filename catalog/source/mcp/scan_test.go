@@ -4,10 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"unicode/utf8"
 
@@ -299,29 +296,4 @@ func TestVisible(t *testing.T) {
 			t.Errorf("%q: got %q, want %q", in, got, want)
 		}
 	}
-}
-
-// TestNamesAreSafeForConcurrentUse: imports of several servers add names and look them up at
-// once.
-func TestNamesAreSafeForConcurrentUse(t *testing.T) {
-	known := NewNames()
-	var wg sync.WaitGroup
-	for g := range 8 {
-		wg.Go(func() {
-			own := fmt.Sprint("server", g)
-			for i := range 200 {
-				known.Add(own, fmt.Sprint("tool", i%20))
-				if !slices.Contains(known.of(fmt.Sprint("tool", i%20)), own) {
-					t.Errorf("tool%d of %s is not known", i%20, own)
-					return
-				}
-				known.Add(own, "to0l")
-				if other := known.like("toOl"); other != "to0l" {
-					t.Errorf("toOl looks like %q", other)
-					return
-				}
-			}
-		})
-	}
-	wg.Wait()
 }
