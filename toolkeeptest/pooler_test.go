@@ -42,7 +42,7 @@ func work(t *testing.T, k *toolkeeptest.Toolkeep, admin, from string) (repeated 
 				call(http.MethodPost, "/api/v1/tools/invoke", `{"tool_id":"std.hash","parameters":{"text":"x"}}`)
 				call(http.MethodPost, "/api/v1/tools/invoke", `{"tool_id":"std.note_append","parameters":{"notebook":"n","text":"x"}}`, "Idempotency-Key", fmt.Sprint(from, i, n))
 				call(http.MethodPost, "/api/v1/tools/invoke", `{"tool_id":"std.hash","parameters":{"text":"y"},"execution_options":{"async_mode":true}}`)
-				call(http.MethodGet, "/api/v1/invocations", "")
+				call(http.MethodGet, "/api/v1/invocations?page_size=5", "")
 			}
 		})
 	}
