@@ -88,4 +88,4 @@ bench: build ## measure the numbers of docs/performance.md
 	@$(GO) run ./bench -binary bin/toolkeep
 
 clean: ## remove what was built
-	@rm -rf bin dist
+	@rm -rf bin dist .cache/pgtemplate-*

@@ -6,13 +6,16 @@ package pgtest
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"sync"
@@ -189,17 +192,31 @@ func (s *Server) own(path string) error {
 	return os.Chown(path, int(s.account.Uid), int(s.account.Gid))
 }
 
-// template keeps the process's first initdb of each version for further servers.
+// template keeps the first initdb of each version for further servers: of this process, and in the checkout's .cache of
+// all others.
 var template = struct {
 	sync.Mutex
 	archive map[string][]byte // tar, by the binaries' directory
 }{archive: map[string][]byte{}}
 
+var initdbArgs = []string{"-U", "postgres", "--auth=trust", "--no-sync", "--locale=C.UTF-8", "--encoding=UTF8"}
+
 // initdb creates the data directory, from the template if there is one.
 func (s *Server) initdb() error {
 	template.Lock()
 	defer template.Unlock()
-	if archive := template.archive[s.bin]; archive != nil {
+	archive, cached := template.archive[s.bin], ""
+	if archive == nil {
+		var err error
+		if cached, err = s.templateFile(); err != nil {
+			return err
+		}
+		if archive, err = os.ReadFile(cached); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	if archive != nil {
+		template.archive[s.bin] = archive
 		if err := os.Mkdir(s.data, 0o700); err != nil {
 			return err
 		}
@@ -208,17 +225,56 @@ func (s *Server) initdb() error {
 		}
 		return s.run(bytes.NewReader(archive), nil, "tar", "-xf", "-", "-C", s.data)
 	}
-	err := s.run(nil, nil, filepath.Join(s.bin, "initdb"), "-D", s.data, "-U", "postgres", "--auth=trust",
-		"--no-sync", "--locale=C.UTF-8", "--encoding=UTF8")
+	if err := s.run(nil, nil, filepath.Join(s.bin, "initdb"), append([]string{"-D", s.data}, initdbArgs...)...); err != nil {
+		return err
+	}
+	var out bytes.Buffer
+	if err := s.run(nil, &out, "tar", "-cf", "-", "-C", s.data, "."); err != nil {
+		return err
+	}
+	template.archive[s.bin] = out.Bytes()
+	return writeWhole(cached, out.Bytes())
+}
+
+// templateFile returns where the template of the server's exact version is kept.
+func (s *Server) templateFile() (string, error) {
+	said, err := exec.Command(filepath.Join(s.bin, "postgres"), "--version").Output()
+	if err != nil {
+		return "", fmt.Errorf("postgres --version: %w", err)
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for ; ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			break
+		}
+		if dir == filepath.Dir(dir) {
+			return "", errors.New("the test runs outside of the module: no go.mod above it")
+		}
+	}
+	sum := sha256.Sum256(fmt.Append(said, runtime.GOARCH, initdbArgs))
+	return filepath.Join(dir, ".cache", fmt.Sprintf("pgtemplate-%x.tar", sum[:8])), nil
+}
+
+// writeWhole writes a file that others see whole or not at all.
+func writeWhole(name string, data []byte) error {
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(name), "pgtemplate-*.part")
 	if err != nil {
 		return err
 	}
-	var archive bytes.Buffer
-	if err := s.run(nil, &archive, "tar", "-cf", "-", "-C", s.data, "."); err != nil {
-		return err
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), name)
 	}
-	template.archive[s.bin] = archive.Bytes()
-	return nil
+	if err != nil {
+		_ = os.Remove(f.Name())
+	}
+	return err
 }
 
 func (s *Server) run(in *bytes.Reader, out *bytes.Buffer, name string, args ...string) error {
