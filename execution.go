@@ -26,6 +26,25 @@ type UpstreamNamer interface {
 	UpstreamOf(p *Principal, t *Tool) string
 }
 
+// Reacher is an Executor that knows what a tool reaches before it is called. The tools of one
+// that does not are refused to calls whose capability token narrows files, network or secrets.
+type Reacher interface {
+	// Reach returns what calls of a tool reach. An error means that it is not known.
+	Reach(t *Tool) (Reach, error)
+}
+
+// Reach is what calls of a tool reach outside of this process.
+type Reach struct {
+	// Hosts are what calls connect to. The executor itself checks others, such as those of
+	// redirects.
+	Hosts []HostPort
+	// Socket says that calls connect to a socket of this machine.
+	Socket bool
+	// OtherFiles says that calls use files which the executor does not check against
+	// Execution.Grant, such as that of a database.
+	OtherFiles bool
+}
+
 // Execution is one attempt of one call.
 type Execution struct {
 	Tool         *Tool
@@ -42,7 +61,10 @@ type Execution struct {
 	// Facts are facts about the caller's session, from its context; nil without any.
 	// They may be personal and are for requests only: never for records, logs or
 	// errors.
-	Facts    map[string]string
+	Facts map[string]string
+	// Grant is what the call's capability token allows, nil without one. An executor refuses
+	// hosts and paths that it does not allow (E3204, E3203), see Reacher.
+	Grant    *Grant
 	Child    Invoker // for tools that call tools: same principal, deadline and budget
 	MaxBytes int64   // hard limit of the raw result
 	// Grow is told of bytes of the result as they arrive, by the goroutine that called

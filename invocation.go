@@ -83,6 +83,9 @@ type Invocation struct {
 	CancelBy    string
 	CancelWhy   string
 	Progress    Progress
+	// Grant is what the capability token that admitted the call allows, nil without one. It
+	// narrows the call whenever it goes on.
+	Grant *Grant
 	// Approved is the digest of the version and the arguments that were approved, "" for none:
 	// nothing else runs under the approval.
 	Approved string

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/access/capability"
 )
 
 // Store is the subset of the store that Access uses.
@@ -30,7 +31,10 @@ type Config struct {
 	Roles    []Role // custom roles, in addition to the built-in ones
 	OAuth    *OAuth // accepts access tokens in addition to API keys; nil accepts none
 	Failures FailureLimits
-	Policy   Policy // decides calls after the roles; nil: roles decide alone
+	Tokens   *capability.Tokens // verifies capability tokens; nil refuses each
+	// TokenRequired demands a capability token of every call.
+	TokenRequired bool
+	Policy        Policy // decides calls after the roles; nil: roles decide alone
 	// Share returns this node's share of a limit that all nodes keep together, and their
 	// number; nil for a node alone.
 	Share func(limit int) (share, nodes int)
@@ -127,6 +131,11 @@ func (a *Access) Start(ctx context.Context) error {
 	for _, k := range keys {
 		ring.add(k)
 	}
+	if a.config.Tokens != nil { // they are newer than seq, and what the feed repeats does no harm
+		if err := a.config.Tokens.Load(ctx); err != nil {
+			return err
+		}
+	}
 	a.keys.Store(ring)
 	a.position.Reach(seq)
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -180,9 +189,12 @@ func (a *Access) follow(ctx context.Context, after int64) {
 	}
 }
 
-// Follow applies a feed change that concerns keys. Start calls it; applying a change
-// twice is harmless.
+// Follow applies a feed change that concerns keys or capability tokens. Start calls it;
+// applying a change twice is harmless.
 func (a *Access) Follow(c toolkeep.Committed) {
+	if a.config.Tokens != nil {
+		a.config.Tokens.Follow(c)
+	}
 	switch ch := c.Change.(type) {
 	case toolkeep.PutKey:
 		a.change(func(r *keyring) { r.add(ch.Key) })

@@ -14,9 +14,12 @@ import (
 //
 // The decision depends only on the principal's tenant, roles, scope and permissions and
 // on the tool version, and is remembered until the roles change.
-func (a *Access) Authorise(p *toolkeep.Principal, t *toolkeep.Tool, _ *toolkeep.Call) Decision {
+//
+// A capability token of the call, which comes after that memory, only narrows: E3203 to E3205,
+// E3207 to E3211, E3215. A nil call asks whether the principal may call the tool at all.
+func (a *Access) Authorise(p *toolkeep.Principal, t *toolkeep.Tool, c *toolkeep.Call) Decision {
 	g := a.generation()
-	return remember(g, &g.decided, p, t, (*generation).authorise)
+	return a.narrow(remember(g, &g.decided, p, t, (*generation).authorise), p, t, c)
 }
 
 // Visible reports whether the principal can see the tool: the tool belongs to its

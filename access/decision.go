@@ -6,6 +6,7 @@ import "github.com/toolkeep/toolkeep"
 const (
 	CheckTenant           = "tenant"
 	CheckScope            = "scope"
+	CheckToken            = "token" // of calls with a capability token, or if one is demanded
 	CheckRoles            = "roles"
 	CheckRequiredRoles    = "required_roles"
 	CheckPermissionLevels = "permission_levels"
@@ -15,7 +16,7 @@ const (
 
 // Check is one check of a Decision.
 type Check struct {
-	Name    string `json:"name"` // tenant, scope, roles, required_roles, permission_levels, risk, policy
+	Name    string `json:"name"` // tenant, scope, token, roles, required_roles, permission_levels, risk, policy
 	Allowed bool   `json:"allowed"`
 	Reason  string `json:"reason"`
 	Rule    string `json:"rule,omitempty"` // of policy: the rule that made the decision
@@ -31,7 +32,9 @@ type Decision struct {
 	Checks  []Check       `json:"checks"`
 	// Approval is set if the policy allows the call only with a person's approval.
 	Approval *ApprovalNeed `json:"-"`
-	Cause    error         `json:"-"` // of E3206, for the log
+	Cause    error         `json:"-"` // of E3206 and E3209, for the log
+	// Grant is what the call's capability token allows, nil without one.
+	Grant *toolkeep.Grant `json:"-"`
 }
 
 // decide combines checks into a decision.

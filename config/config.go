@@ -11,6 +11,7 @@ package config
 import (
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 )
@@ -33,6 +34,7 @@ type Config struct {
 	Access   Access
 	Policy   Policy
 	OAuth    OAuth
+	Tokens   Tokens
 	Log      Log
 	Limits   Limits
 	Calls    Calls
@@ -126,7 +128,7 @@ func (t TLS) Enabled() bool { return t.Cert != "" && t.Key != "" }
 // Access configures authentication and roles.
 type Access struct {
 	Method          string        `key:"access.method" choices:",api_key,oauth" help:"how callers authenticate: api_key, or oauth, which needs oauth.issuer and accepts API keys too; this or oauth.issuer must be set where the server listens beyond loopback"`
-	Mode            string        `key:"access.mode" env:"L03_PERMISSION_MANAGER_MODE" default:"rbac" choices:"rbac,rbac+abac" help:"which checks must pass besides risk: rbac (roles), or rbac+abac: roles and then the attribute policy of policy.path, policy.opa_url or policy.abac_url; roles are always asked, and capability tokens are not in this build"`
+	Mode            string        `key:"access.mode" env:"L03_PERMISSION_MANAGER_MODE" default:"rbac" choices:"rbac,token+rbac,rbac+abac,token+rbac+abac" help:"which checks must pass besides risk: rbac (roles), with token+ also a capability token on each call (E3211), with +abac then also the attribute policy of policy.path, policy.opa_url or policy.abac_url; a token that was sent narrows in every mode"`
 	AgentFailures   int           `key:"access.agent_failures" default:"10" min:"-1" max:"1000000" help:"failed authentications of one agent at one address, or denied calls of one agent, a minute, after which further ones are refused for a while (E3810); a valid key or token always authenticates; -1 is no limit, 0 the default"`
 	AgentBlock      time.Duration `key:"access.agent_block" default:"5m" min:"1s" max:"1d" help:"how long"`
 	AddressFailures int           `key:"access.address_failures" default:"100" min:"-1" max:"1000000" help:"failed authentications from one address, for IPv6 one /64, a minute, after which requests from it without a valid key or token are refused for a while (E3810); -1 is no limit, 0 the default"`
@@ -150,7 +152,19 @@ type Policy struct {
 }
 
 // Attributes reports whether an attribute policy is asked.
-func (a Access) Attributes() bool { return a.Mode == "rbac+abac" }
+func (a Access) Attributes() bool { return strings.HasSuffix(a.Mode, "+abac") }
+
+// TokenRequired reports whether each call must carry a capability token.
+func (a Access) TokenRequired() bool { return slices.Contains(strings.Split(a.Mode, "+"), "token") }
+
+// Tokens configures capability tokens.
+type Tokens struct {
+	KeysFile  string        `key:"tokens.keys_file" help:"file with the public keys of others that issue capability tokens: PEM (RSA, P-256, Ed25519; at most ten) or a JWK set; read again within five seconds of a change; empty accepts only tokens that this server made"`
+	Issuers   []string      `key:"tokens.issuers" help:"accepted values of iss of tokens that these keys verify; empty accepts each"`
+	Audience  []string      `key:"tokens.audience" help:"values of aud of which a token must have one; tokens made here have the first; by default none is needed, and one that is there must be the server's public URL"`
+	Algorithm string        `key:"tokens.algorithm" default:"RS256" choices:"RS256,ES256,EdDSA" help:"signature of tokens that this server makes; a key of others verifies the algorithm of its type"`
+	MaxLife   time.Duration `key:"tokens.max_life" default:"1d" min:"1m" max:"30d" help:"longest time between iat and exp of a token, and how long a revocation is kept"`
+}
 
 // OAuth configures the issuer whose access tokens are accepted besides API keys.
 type OAuth struct {

@@ -90,6 +90,7 @@ func TestDefaults(t *testing.T) {
 		Access:  Access{Mode: "rbac", AgentFailures: 10, AgentBlock: 5 * time.Minute, AddressFailures: 100, AddressBlock: 15 * time.Minute, FailureAlarm: 10_000},
 		Policy:  Policy{Timeout: 100 * time.Millisecond, RemoteTimeout: 500 * time.Millisecond, CacheTTL: 5 * time.Minute, Poll: 250 * time.Millisecond},
 		OAuth:   OAuth{SubjectClaim: "sub", TenantClaim: "tenant"},
+		Tokens:  Tokens{Algorithm: "RS256", MaxLife: 24 * time.Hour},
 		Log:     Log{Level: slog.LevelInfo, Format: "json", Buffer: 1 << 20},
 		Limits:  Limits{AgentPerMinute: 10_000, AgentToolPerMinute: 1000, GlobalPerMinute: 1_000_000, Shared: true, AgentConcurrent: 64},
 		Calls:   Calls{SyncLimit: 30 * time.Second, WaitLimit: 24 * time.Hour, ResultLifetime: 24 * time.Hour, Workers: 8, Poll: 100 * time.Millisecond, Lease: 10 * time.Second, RecordWait: 50 * time.Millisecond, MaxResult: 100_000_000},
@@ -260,7 +261,7 @@ func TestUnsupported(t *testing.T) {
 		"L03_EXTERNAL_ADAPTER_VAULT_AUTH_METHOD=ldap":                           `vault.auth is "ldap", which is not in this build; use token, approle`,
 		"TOOLKEEP_VAULT_PATHS=secret/data/":                                     "vault.paths is set; it needs vault.address",
 		"L03_L01_ENDPOINT=grpc://l01:50051":                                     "L01 data layer is not in this build",
-		"L03_PERMISSION_MANAGER_MODE=abac":                                      `access.mode is "abac", which is not in this build; use rbac, rbac+abac`,
+		"L03_PERMISSION_MANAGER_MODE=abac":                                      `access.mode is "abac", which is not in this build; use rbac, token+rbac, rbac+abac`,
 		"L03_PERMISSION_MANAGER_MODE=rbac+abac":                                 `access.mode is rbac+abac; that needs a policy: policy.path`,
 		"TOOLKEEP_POLICY_PATH=/etc/toolkeep/policy":                             `policy.path names a policy, and access.mode is rbac, which asks none`,
 		"TOOLKEEP_POLICY_TOKEN=env://X":                                         `neither is set`,
@@ -328,7 +329,8 @@ executor:
   concurrent_tools_per_agent: 5
   sandbox_warm_pool: {enabled: false, pool_size: 10}
 permission_checker:
-  jwt_algorithm: RS256
+  jwt_public_key_path: keys.pem
+  jwt_algorithm: ES256
   opa_endpoint: ""
   permission_cache: {enabled: true, ttl_seconds: 300, invalidation_channel: "policy:updates"}
 external_adapter:

@@ -56,8 +56,8 @@ var foreignSettings = foreign([]setting{
 	{key: "executor.sandbox_warm_pool.pool_size", kind: whole, needs: sandboxes},
 
 	// Platform 3.3.3 permission checker
-	{key: "permission_checker.jwt_public_key_path", refuse: never("capability tokens are not in this build; leave the setting out"), needs: capabilityTokens, help: "refused unless empty: capability tokens are not in this build"},
-	{key: "permission_checker.jwt_algorithm", needs: capabilityTokens},
+	{key: "permission_checker.jwt_public_key_path", means: "tokens.keys_file"},
+	{key: "permission_checker.jwt_algorithm", means: "tokens.algorithm"},
 	{key: "permission_checker.opa_endpoint", means: "policy.opa_url"},
 	{key: "permission_checker.permission_cache.enabled", kind: boolean, needs: permissionCache},
 	{key: "permission_checker.permission_cache.redis_connection_string", secret: true, needs: permissionCache, refuse: redisOnly, help: redisHelp},
@@ -141,18 +141,17 @@ var foreignSettings = foreign([]setting{
 type part string
 
 const (
-	agentAlgorithms  part = "agents are limited by token buckets alone"
-	breakers         part = "circuit breakers are not in this build"
-	capabilityTokens part = "capability tokens are not in this build"
-	catalogOutside   part = "the catalogue is always held whole in memory"
-	checkpoints      part = "checkpoints are not in this build"
-	documents        part = "the document bridge is not in this build"
-	patterns         part = "sanitization by patterns is not in this build"
-	permissionCache  part = "decisions are remembered in the process until roles or tools change"
-	remoteStore      part = "a remote data layer is not in this build"
-	sandboxes        part = "sandboxes are not in this build"
-	sharedResults    part = "results of tools are kept in each process"
-	supervision      part = "L08 supervision is not in this build"
+	agentAlgorithms part = "agents are limited by token buckets alone"
+	breakers        part = "circuit breakers are not in this build"
+	catalogOutside  part = "the catalogue is always held whole in memory"
+	checkpoints     part = "checkpoints are not in this build"
+	documents       part = "the document bridge is not in this build"
+	patterns        part = "sanitization by patterns is not in this build"
+	permissionCache part = "decisions are remembered in the process until roles or tools change"
+	remoteStore     part = "a remote data layer is not in this build"
+	sandboxes       part = "sandboxes are not in this build"
+	sharedResults   part = "results of tools are kept in each process"
+	supervision     part = "L08 supervision is not in this build"
 )
 
 // daySeconds bounds what lives for a time (TTL), as everywhere.

@@ -17,18 +17,17 @@ type sign struct{ path, word string }
 // signs are those of the parts that rows may say are missing. A row about a part of which one stands is not true any
 // more: give it an effect.
 var signs = map[part][]sign{
-	agentAlgorithms:  {{"limit", "AgentAlgorithm"}, {"config", `key:"limits.algorithm`}},
-	breakers:         {{"breaker", ""}, unhonoured("breaker"), {"invoke", "toolkeep.CircuitBreakerOpen"}, {"config", `key:"breaker`}},
-	capabilityTokens: {{"access", "toolkeep.TokenRevoked"}, {"config", `key:"tokens.`}},
-	catalogOutside:   {{"config", `key:"catalog.entries`}},
-	checkpoints:      {{"checkpoint", ""}, unhonoured("checkpoint"), {"invoke", "toolkeep.CheckpointFailed"}, {"config", `key:"checkpoints.`}},
-	documents:        {{"document", ""}, {"documents", ""}, unhonoured("document_dependencies"), {"invoke", "toolkeep.DocumentUnavailable"}, {"config", `key:"documents.`}},
-	patterns:         {{"config", `key:"tools.patterns`}},
-	permissionCache:  {{"access", "store/redis"}, {"config", `key:"access.cache`}},
-	remoteStore:      {{"store/remote", ""}, {"config", `key:"store.url`}},
-	sandboxes:        {{"sandbox", ""}, unhonoured("execution/sandbox"), {"config", `key:"sandbox`}},
-	sharedResults:    {{"resultcache", "redis"}, {"node", "redis.Results"}},
-	supervision:      {{"supervise", ""}, {"supervision", ""}, {"config", `key:"supervision.`}},
+	agentAlgorithms: {{"limit", "AgentAlgorithm"}, {"config", `key:"limits.algorithm`}},
+	breakers:        {{"breaker", ""}, unhonoured("breaker"), {"invoke", "toolkeep.CircuitBreakerOpen"}, {"config", `key:"breaker`}},
+	catalogOutside:  {{"config", `key:"catalog.entries`}},
+	checkpoints:     {{"checkpoint", ""}, unhonoured("checkpoint"), {"invoke", "toolkeep.CheckpointFailed"}, {"config", `key:"checkpoints.`}},
+	documents:       {{"document", ""}, {"documents", ""}, unhonoured("document_dependencies"), {"invoke", "toolkeep.DocumentUnavailable"}, {"config", `key:"documents.`}},
+	patterns:        {{"config", `key:"tools.patterns`}},
+	permissionCache: {{"access", "store/redis"}, {"config", `key:"access.cache`}},
+	remoteStore:     {{"store/remote", ""}, {"config", `key:"store.url`}},
+	sandboxes:       {{"sandbox", ""}, unhonoured("execution/sandbox"), {"config", `key:"sandbox`}},
+	sharedResults:   {{"resultcache", "redis"}, {"node", "redis.Results"}},
+	supervision:     {{"supervise", ""}, {"supervision", ""}, {"config", `key:"supervision.`}},
 }
 
 // unhonoured is the sign that the catalogue does not warn of a manifest's field any more.

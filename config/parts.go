@@ -13,6 +13,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access"
+	"github.com/toolkeep/toolkeep/access/capability"
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/datadir"
 	"github.com/toolkeep/toolkeep/discover"
@@ -88,6 +89,11 @@ func (o OAuth) Access(baseURL func() string) *access.OAuth {
 	}
 	return &access.OAuth{Issuer: o.Issuer, BaseURL: baseURL, Audience: o.Audience, JWKSURL: o.JWKSURL, SubjectClaim: o.SubjectClaim,
 		TenantClaim: o.TenantClaim, DefaultTenant: o.DefaultTenant, WorkspaceClaim: o.WorkspaceClaim, Scopes: o.Roles()}
+}
+
+// Capability configures capability tokens, but for the store and the sealer.
+func (t Tokens) Capability(baseURL func() string) capability.Config {
+	return capability.Config{KeysFile: t.KeysFile, Issuers: t.Issuers, Audience: t.Audience, BaseURL: baseURL, Algorithm: t.Algorithm, Life: t.MaxLife}
 }
 
 // Failures are the limits of failed authentications and authorisations.

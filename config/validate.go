@@ -178,7 +178,7 @@ func (f *faults) policy(c *Config) {
 	}
 	switch {
 	case c.Access.Attributes() && first == "":
-		f.add("policy.path", "required", "access.mode is rbac+abac; that needs a policy: policy.path, policy.opa_url or policy.abac_url")
+		f.add("policy.path", "required", "access.mode is "+c.Access.Mode+"; that needs a policy: policy.path, policy.opa_url or policy.abac_url")
 	case !c.Access.Attributes() && first != "":
 		f.add("access.mode", "contradiction", first+" names a policy, and access.mode is "+c.Access.Mode+", which asks none; set access.mode to rbac+abac")
 	}

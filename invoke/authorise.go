@@ -37,6 +37,7 @@ func (p *Pipeline) decide(ctx context.Context, a *activeCall) error {
 		}
 	}
 	a.decision = p.Access.Authorise(a.principal, a.tool, a.call)
+	p.narrow(a)
 	if policy := p.Access.Policy(); policy != nil {
 		p.consult(ctx, a, policy, a.arguments)
 		p.consultValidated(ctx, a) // of a call that is decided again
@@ -117,6 +118,8 @@ func denied(d access.Decision) *toolkeep.Error {
 		e.With("reason", "ABAC_DENIED")
 	case toolkeep.PolicyEngineUnavailable:
 		e.With("reason", "ABAC_ERROR").Because(d.Cause)
+	case toolkeep.TokenInvalid:
+		e.Because(d.Cause)
 	}
 	checks := make([]any, 0, len(d.Checks))
 	for _, c := range d.Checks {

@@ -85,6 +85,9 @@ func (p *Pipeline) credential(ctx context.Context, w *prepared, s *toolkeep.Auth
 	if s.Secret, err = w.overlay.Fill(w.tool.Manifest, s.Secret); err != nil {
 		return got, err
 	}
+	if err := tokenAllows(w.call.Grant, s.Secret); err != nil {
+		return got, err
+	}
 	return p.Secrets.Credential(ctx, w.principal, w.tool.Manifest, *s, fresh)
 }
 

@@ -16,7 +16,7 @@ func (p *Pipeline) execute(ctx context.Context, w *prepared, k *credentialSet, r
 	x := &toolkeep.Execution{
 		Tool: w.tool, Args: w.args, Credentials: k.creds, Principal: w.principal, InvocationID: w.id,
 		Session: w.call.Session, Key: w.call.Key, Traceparent: w.call.Traceparent, Tracestate: w.call.Tracestate, Caller: w.call.Caller,
-		MaxBytes: p.HardBytes, Clean: w.cleaner, Facts: w.overlay.FactsCopy(),
+		MaxBytes: p.HardBytes, Clean: w.cleaner, Facts: w.overlay.FactsCopy(), Grant: w.call.Grant,
 	}
 	var last *toolkeep.Error
 	var timedOut bool // an attempt exceeded its own limit

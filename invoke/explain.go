@@ -154,6 +154,9 @@ func (p *Pipeline) checkAlternative(ctx context.Context, a *activeCall, spec too
 		if err := secret.Allowed(a.tool.Manifest, s.Secret); err != nil {
 			return "", toolkeep.AsError(err)
 		}
+		if err := tokenAllows(a.call.Grant, s.Secret); err != nil {
+			return "", toolkeep.AsError(err)
+		}
 		if err := p.Secrets.Check(ctx, a.principal, s.Secret); err != nil {
 			return "", toolkeep.AsError(err)
 		}

@@ -97,7 +97,7 @@ func callOf(v *toolkeep.Invocation) *toolkeep.Call {
 	return &toolkeep.Call{
 		ID: v.ID, Tool: v.ToolID, Range: v.Range, Key: v.Key, Timeout: v.Timeout, Async: true, Priority: v.Priority,
 		SkipCache: v.SkipCache, CacheTTL: v.CacheTTL, Session: v.Session, Plan: v.Plan, Task: v.Task,
-		Parent: v.Parent, Ordinal: v.Ordinal, Traceparent: v.Traceparent, Face: v.Face,
+		Parent: v.Parent, Ordinal: v.Ordinal, Traceparent: v.Traceparent, Face: v.Face, Grant: v.Grant,
 	}
 }
 

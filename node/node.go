@@ -22,6 +22,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access"
+	"github.com/toolkeep/toolkeep/access/capability"
 	"github.com/toolkeep/toolkeep/access/policy"
 	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/catalog"
@@ -120,6 +121,7 @@ type Node struct {
 	blobs         *blob.Dir
 	secrets       *secret.Resolver
 	sealer        *secrets.Sealer
+	tokens        *capability.Tokens
 	keeping       secretKeeping
 	pipeline      *invoke.Pipeline
 	contexts      *overlay.Provider
@@ -274,7 +276,12 @@ func (n *Node) buildAccess(context.Context) error {
 	if err != nil {
 		return err
 	}
-	c := access.Config{Load: n.store.Keys, Store: n.store, Roles: roles, Failures: n.config.Access.Failures(), Clock: n.options.Clock,
+	t := n.config.Tokens.Capability(n.publicURL)
+	t.Store, t.Sealer, t.Node, t.Clock, t.Log = n.store, n.sealer, n.name, n.options.Clock, n.logger("permission_manager")
+	if n.tokens, err = capability.New(t); err != nil {
+		return err
+	}
+	c := access.Config{Tokens: n.tokens, TokenRequired: n.config.Access.TokenRequired(), Load: n.store.Keys, Store: n.store, Roles: roles, Failures: n.config.Access.Failures(), Clock: n.options.Clock,
 		Log: n.logger("permission_manager"), Share: n.limits.Share, OnFailure: func(f access.Failure) { n.metrics.Unauthenticated(f.Reason) }, Fresh: func(ctx context.Context) error { _, err := n.freshness.Check(ctx); return err }, OAuth: n.config.OAuth.Access(n.publicURL)}
 	if n.policy != nil {
 		c.Policy = n.policy
@@ -501,6 +508,9 @@ func (n *Node) Pipeline() *invoke.Pipeline { return n.pipeline }
 
 // Catalog is the node's catalogue.
 func (n *Node) Catalog() *catalog.Catalog { return n.catalog }
+
+// Tokens makes and verifies capability tokens.
+func (n *Node) Tokens() *capability.Tokens { return n.tokens }
 
 // Store is the node's store.
 func (n *Node) Store() Store { return n.store }

@@ -151,14 +151,17 @@ func (c *Client) request(ctx context.Context, call *toolkeep.Call) (context.Cont
 	if err != nil {
 		return ctx, nil, err
 	}
+	var more []string
+	if call.Token != "" {
+		more = append(more, "x-capability-token", string(call.Token))
+	}
 	if call.Traceparent != "" {
-		more := []string{"traceparent", call.Traceparent}
+		more = append(more, "traceparent", call.Traceparent)
 		if call.Tracestate != "" {
 			more = append(more, "tracestate", call.Tracestate)
 		}
-		return c.outgoing(ctx, more...), msg, nil
 	}
-	return c.outgoing(ctx), msg, nil
+	return c.outgoing(ctx, more...), msg, nil
 }
 
 // Explain returns as JSON what the call would do, without making it.

@@ -3,9 +3,11 @@ package toolkeeptest
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access"
+	"github.com/toolkeep/toolkeep/access/capability"
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/face/facetest"
 	"github.com/toolkeep/toolkeep/node"
@@ -23,6 +25,14 @@ func ForFaces(t testing.TB) (k *Toolkeep, tools *facetest.Tools, keys map[string
 	keys = map[string]string{"stranger": "tk_stranger"}
 	for _, role := range []string{"admin", "agent", "auditor"} {
 		keys[role] = k.Key("default", role, role)
+	}
+	tools.Mint = func(t testing.TB, tool string) string {
+		text, _, err := k.Node.Tokens().Mint(context.Background(), capability.Claims{Expires: time.Now().Add(time.Hour),
+			Grant: toolkeep.Grant{Tenant: "default", Agent: "agent", Tools: []string{tool}}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
 	}
 	return k, tools, keys
 }

@@ -206,6 +206,28 @@ func (t *Tokens) makeKey(ctx context.Context, by string, more ...toolkeep.Change
 	return fail(errors.New("another node removed it"))
 }
 
+// Reseal seals a key of the store under the newest sealing key, if stale says that it is not;
+// done says that body is another.
+func Reseal(s Sealer, stale func([]byte) bool, d toolkeep.Document) (body []byte, done bool, err error) {
+	var b keyBody
+	if err := json.Unmarshal(d.Body, &b); err != nil {
+		return nil, false, err
+	}
+	if !stale(b.Sealed) {
+		return nil, false, nil
+	}
+	plain, err := s.Open(b.Sealed, sealContext(d.ID))
+	if err != nil {
+		return nil, false, err
+	}
+	defer clear(plain)
+	if b.Sealed, err = s.Seal(plain, sealContext(d.ID)); err != nil {
+		return nil, false, err
+	}
+	body, err = json.Marshal(b)
+	return body, err == nil, err
+}
+
 func sealContext(id string) []byte { return []byte(KeyKind + ":" + id) }
 
 // signer returns the key that signs, which is made if there is none.

@@ -344,6 +344,30 @@ func TestRotation(t *testing.T) {
 	}
 }
 
+// TestReseal: a key is sealed again and still signs.
+func TestReseal(t *testing.T) {
+	clk, s, seal := newClock(), newStore(), must[*secret.Sealer](t)(secret.NewSealer())
+	v := newTokens(t, Config{Sealer: seal}, s, clk)
+	old, _ := mint(t, v, wish(clk), nil)
+	docs, _, _ := s.Documents(t.Context(), KeyKind)
+	if _, done, err := Reseal(seal, func([]byte) bool { return false }, docs[0]); done || err != nil {
+		t.Error(done, err)
+	}
+	body, done, err := Reseal(seal, func([]byte) bool { return true }, docs[0])
+	if !done || err != nil || bytes.Equal(body, docs[0].Body) {
+		t.Fatal(done, err)
+	}
+	docs[0].Body = body
+	if err := s.Apply(t.Context(), toolkeep.PutDocument{Document: docs[0], Expect: toolkeep.AnyRevision}); err != nil {
+		t.Fatal(err)
+	}
+	later := newTokens(t, Config{Sealer: seal}, s, clk)
+	mint(t, later, wish(clk), nil)
+	if err := check(later, old); err != nil || len(later.own) != 1 {
+		t.Error(err, len(later.own))
+	}
+}
+
 func TestRevocationListIsBounded(t *testing.T) {
 	clk := newClock()
 	v := newTokens(t, Config{}, newStore(), clk)

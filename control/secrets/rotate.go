@@ -7,6 +7,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access"
+	"github.com/toolkeep/toolkeep/access/capability"
 	"github.com/toolkeep/toolkeep/overlay"
 	"github.com/toolkeep/toolkeep/secret"
 	"github.com/toolkeep/toolkeep/upstream"
@@ -36,6 +37,7 @@ func sealedKinds(s *Sealer, now func() time.Time) []sealedKind {
 		{secret.DocumentKind, func(it toolkeep.Document) ([]byte, bool, error) { return secret.Reseal(s, s.Stale, it) }},
 		{overlay.DocumentKind, func(it toolkeep.Document) ([]byte, bool, error) { return overlay.Reseal(s, s.Stale, it) }},
 		{oauth.TokenKind, func(it toolkeep.Document) ([]byte, bool, error) { return oauth.Reseal(s, s.Stale, it, now()) }},
+		{capability.KeyKind, func(it toolkeep.Document) ([]byte, bool, error) { return capability.Reseal(s, s.Stale, it) }},
 		{upstream.DocumentKind, func(it toolkeep.Document) ([]byte, bool, error) { return upstream.Reseal(s, s.Stale, it) }},
 	}
 }

@@ -104,7 +104,7 @@ func (s *Secrets) serving(p *toolkeep.Principal) func(ref string) bool {
 	}
 	named := map[string]bool{}
 	for t := range s.tools(p) {
-		if !s.c.Access.Authorise(p, t, &toolkeep.Call{}).Allowed {
+		if !s.c.Access.Authorise(p, t, nil).Allowed {
 			continue
 		}
 		for ref := range references(t.Manifest) {
@@ -314,7 +314,7 @@ func (s *Secrets) ToolAuth(ctx context.Context, p *toolkeep.Principal, t *toolke
 	if !needed {
 		return nil
 	}
-	if a.Scope != secret.User && !handles(p) && !s.c.Access.Authorise(p, t, &toolkeep.Call{}).Allowed {
+	if a.Scope != secret.User && !handles(p) && !s.c.Access.Authorise(p, t, nil).Allowed {
 		a.Scope, a.Store, a.Expires = "", "", time.Time{}
 	}
 	return &a

@@ -65,7 +65,10 @@ type Executor struct {
 // function executes one tool. It returns a JSON tree.
 type function func(ctx context.Context, x *toolkeep.Execution) (any, *toolkeep.Error)
 
-var _ toolkeep.Executor = (*Executor)(nil)
+var (
+	_ toolkeep.Executor = (*Executor)(nil)
+	_ toolkeep.Reacher  = (*Executor)(nil)
+)
 
 // New returns an Executor.
 func New(c Config) *Executor {
@@ -98,6 +101,16 @@ func New(c Config) *Executor {
 
 // Kind is "builtin".
 func (e *Executor) Kind() string { return "builtin" }
+
+// Reach implements toolkeep.Reacher: functions compute, but for the notes, which are files.
+func (e *Executor) Reach(t *toolkeep.Tool) (toolkeep.Reach, error) {
+	var r bindings.Reader
+	o, ok := r.Read(t.Manifest)
+	if !ok {
+		return toolkeep.Reach{}, bindings.Error(r.Faults)
+	}
+	return toolkeep.Reach{OtherFiles: strings.HasPrefix(o.Text("name", false), "note.")}, nil
+}
 
 // Check requires a binding with the name of a function and no other member.
 func (e *Executor) Check(m *toolkeep.Manifest) []toolkeep.Fault {

@@ -49,7 +49,10 @@ type Executor struct {
 	bindings bindings.Kept[binding]
 }
 
-var _ toolkeep.Executor = (*Executor)(nil)
+var (
+	_ toolkeep.Executor = (*Executor)(nil)
+	_ toolkeep.Reacher  = (*Executor)(nil)
+)
 
 // New returns an Executor, or an error that names the invalid folder.
 func New(c Config) (*Executor, error) {
@@ -66,6 +69,9 @@ func New(c Config) (*Executor, error) {
 // Kind is "file".
 func (e *Executor) Kind() string { return kind }
 
+// Reach implements toolkeep.Reacher: calls use files alone, and resolver checks each path.
+func (e *Executor) Reach(*toolkeep.Tool) (toolkeep.Reach, error) { return toolkeep.Reach{}, nil }
+
 // Check requires an operation, folders for it, and arguments that are in the schema.
 func (e *Executor) Check(m *toolkeep.Manifest) []toolkeep.Fault {
 	_, faults := parse(m)
@@ -75,7 +81,7 @@ func (e *Executor) Check(m *toolkeep.Manifest) []toolkeep.Fault {
 // Execute runs the operation.
 //
 // Errors: E3302 a required argument is missing; E3203 the path is outside of what the
-// tool may use, is not a regular file, or the system denies it to the server; E3310 an
+// tool or the call's capability token may use, is not a regular file, or the system denies it to the server; E3310 an
 // argument has the wrong type, or only the file system can reject it, such as a file
 // that does not exist; E3504 text was requested and the content is not text; E3710 the
 // result is over MaxBytes (default 100 MiB); E3922 no space is left; E3902 ctx was

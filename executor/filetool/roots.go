@@ -197,7 +197,15 @@ func (e *Executor) resolver(x *toolkeep.Execution, b *binding) (*resolver, *tool
 	if err != nil {
 		return nil, err
 	}
-	return &resolver{folders: meet(open, asked), from: from, asked: written}, nil
+	folders := meet(open, asked)
+	if x.Grant != nil && x.Grant.Files != nil {
+		limits := make([]Root, 0, len(x.Grant.Files.Paths))
+		for _, p := range x.Grant.Files.Paths {
+			limits = append(limits, Root{Path: path.Clean(p), Write: x.Grant.Files.Write()})
+		}
+		folders = meet(folders, limits)
+	}
+	return &resolver{folders: folders, from: from, asked: written}, nil
 }
 
 // absolute makes a manifest's path absolute.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -55,6 +56,17 @@ func (e *Executor) UpstreamOf(_ *toolkeep.Principal, t *toolkeep.Tool) string {
 		return ""
 	}
 	return redact.Host(b.host)
+}
+
+// Reach implements toolkeep.Reacher: a tool calls its target.
+func (e *Executor) Reach(t *toolkeep.Tool) (toolkeep.Reach, error) {
+	b, err := e.bindings.Of(t, parse)
+	if err != nil {
+		return toolkeep.Reach{}, err
+	}
+	_, port, _ := net.SplitHostPort(b.target) // parse has read it
+	n, _ := strconv.Atoi(port)
+	return toolkeep.Reach{Hosts: []toolkeep.HostPort{{Host: b.host, Port: n}}}, nil
 }
 
 // New returns an Executor.

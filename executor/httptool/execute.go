@@ -5,8 +5,10 @@ import (
 	"context"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
@@ -41,6 +43,7 @@ type Executor struct {
 var (
 	_ toolkeep.Executor      = (*Executor)(nil)
 	_ toolkeep.UpstreamNamer = (*Executor)(nil)
+	_ toolkeep.Reacher       = (*Executor)(nil)
 )
 
 // UpstreamOf implements toolkeep.UpstreamNamer: the upstream of a tool is its host.
@@ -50,6 +53,22 @@ func (e *Executor) UpstreamOf(_ *toolkeep.Principal, t *toolkeep.Tool) string {
 		return ""
 	}
 	return redact.Host((&url.URL{Host: b.host}).Hostname())
+}
+
+// Reach implements toolkeep.Reacher: a tool's calls begin at its host. Where redirects and
+// pages lead is checked when they are followed.
+func (e *Executor) Reach(t *toolkeep.Tool) (toolkeep.Reach, error) {
+	b, err := e.bindings.Of(t, parse)
+	if err != nil {
+		return toolkeep.Reach{}, err
+	}
+	host, port := hostPort(&url.URL{Scheme: b.scheme, Host: b.host})
+	return toolkeep.Reach{Hosts: []toolkeep.HostPort{{Host: host, Port: port}}}, nil
+}
+
+func hostPort(u *url.URL) (string, int) {
+	port, _ := strconv.Atoi(egress.Port(u))
+	return u.Hostname(), port
 }
 
 // New returns an Executor.
@@ -141,6 +160,11 @@ func (a *attempt) run(ctx context.Context, r *request) (*toolkeep.Output, *toolk
 // returns the request that was answered. first says that nothing was sent before.
 func (a *attempt) exchange(r *request, first bool) (*http.Response, *request, *toolkeep.Error) {
 	for hop := 0; ; hop++ {
+		if host, port := hostPort(r.url); !a.x.Grant.AllowsHost(host, port) {
+			e := toolkeep.NewError(toolkeep.NetworkDenied, "the capability token's network_permissions do not allow %s, to which the tool's upstream leads", net.JoinHostPort(host, strconv.Itoa(port)))
+			e.NothingSent = first && hop == 0
+			return nil, nil, e
+		}
 		req, terr := a.http(a.ctx, r)
 		if terr != nil {
 			return nil, nil, terr

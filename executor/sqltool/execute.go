@@ -123,6 +123,18 @@ func (e *Executor) UpstreamOf(_ *toolkeep.Principal, t *toolkeep.Tool) string {
 	return b.conn.upstream()
 }
 
+// Reach implements toolkeep.Reacher: a tool uses its database.
+func (e *Executor) Reach(t *toolkeep.Tool) (toolkeep.Reach, error) {
+	b, err := e.bindings.Of(t, parse)
+	if err != nil {
+		return toolkeep.Reach{}, err
+	}
+	if c := &b.conn; c.host != "" {
+		return toolkeep.Reach{Hosts: []toolkeep.HostPort{{Host: c.host, Port: c.port}}}, nil
+	}
+	return toolkeep.Reach{Socket: b.conn.socket != "", OtherFiles: b.conn.file != ""}, nil
+}
+
 // New returns an Executor.
 func New(c Config) *Executor {
 	c.fill()

@@ -8,6 +8,7 @@ package facetest
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,7 +24,7 @@ type Ask struct {
 	Broken    bool   // the arguments are not valid JSON, in whatever way the face allows
 	Key       string // idempotency key
 	Agent     string // the agent the caller claims to be
-	Token     string // capability token
+	Token     string // capability token; "@" and a tool's id is one that allows the tool to the agent
 	Signature string // request signature
 	Timeout   time.Duration
 	Async     bool
@@ -120,6 +121,9 @@ func (h Harness) calls(t *testing.T) {
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) {
+			if tool, mint := strings.CutPrefix(c.ask.Token, "@"); mint {
+				c.ask.Token = h.Tools.Mint(t, tool)
+			}
 			got := h.Face.Call(t, c.ask)
 			if c.ask.Broken {
 				got.Faults = nil // a face may add locations

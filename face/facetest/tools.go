@@ -16,7 +16,9 @@ import (
 // Tools is the executor behind the transcripts' tools. It takes the kind code, which no real
 // executor has.
 type Tools struct {
-	mu      sync.Mutex
+	mu sync.Mutex
+	// Mint makes a capability token that allows a tool to the subject agent.
+	Mint    func(t testing.TB, tool string) string
 	runs    map[string]int
 	started map[string]chan struct{}
 	opened  map[string]chan struct{}

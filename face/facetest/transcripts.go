@@ -31,6 +31,9 @@ func transcripts() []transcript {
 		{"a wrong key", with(hello, func(a *Ask) { a.As = "stranger" }), refused(toolkeep.Unauthenticated)},
 		{"another agent", with(hello, func(a *Ask) { a.Agent = "somebody" }), refused(toolkeep.PermissionDenied)},
 		{"a token that cannot be checked", with(hello, func(a *Ask) { a.Token = "e30.e30.e30" }), refused(toolkeep.TokenInvalid)},
+		{"a token that allows the call", with(hello, func(a *Ask) { a.Token = "@face.echo" }), success(`{"text":"hello"}`)},
+		{"a token for another tool", with(hello, func(a *Ask) { a.Token = "@face.bare" }), refused(toolkeep.TokenScopeMismatch)},
+		{"another's token", with(hello, func(a *Ask) { a.As, a.Token = "admin", "@face.echo" }), refused(toolkeep.TokenScopeMismatch)},
 		{"a signature that cannot be checked", with(hello, func(a *Ask) { a.Signature = strings.Repeat("ab", 32) }), refused(toolkeep.SignatureInvalid)},
 
 		{"an unknown tool", agent("face.nowhere", `{}`), refused(toolkeep.ToolNotFound)},

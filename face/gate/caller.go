@@ -59,22 +59,29 @@ func (g *Gate) AuthenticateHTTP(r *http.Request) (*toolkeep.Principal, error) {
 	return g.Authenticate(r.Context(), HTTP(r.Header), Address(r.RemoteAddr))
 }
 
-// Check is for requests that are no calls: it refuses proofs that cannot be
-// checked and a user that the principal may not act for. E3201, E3209, E3404.
-func (g *Gate) Check(h Headers, p *toolkeep.Principal) (err error) {
+// check refuses proofs that cannot be checked and a user that the principal may not act
+// for, and returns the principal narrowed by its capability token.
+func (g *Gate) check(h Headers, p *toolkeep.Principal) (*toolkeep.Principal, error) {
+	narrowed, err := p, error(nil)
 	if e := g.proofs(h); e != nil {
 		err = e
-	} else if user := h.first(h.names.user); user != "" && user != p.Subject && user != p.OnBehalf {
-		err = Need(p, toolkeep.PermActAs)
+	} else if narrowed, err = g.withToken(h, p); err == nil {
+		if user := h.first(h.names.user); user != "" && user != p.Subject && user != p.OnBehalf {
+			err = Need(narrowed, toolkeep.PermActAs)
+		}
 	}
 	g.Note(p, err)
-	return err
+	return narrowed, err
 }
 
-// Acting does what Check does, and returns the principal with the person that the headers
-// name. Errors: Check's; E3311 and E3330 for a name that no record can hold.
+// Acting is for requests that are no calls. It returns the principal with the person that the
+// headers name, which it must be allowed to act for. A capability token must be valid and the
+// principal's own; it covers calls of tools, so the request has none of the principal's
+// permissions besides. Errors: E3201, E3404; E3207 to E3210 and E3215; E3311 and E3330 for a
+// name that no record can hold.
 func (g *Gate) Acting(h Headers, p *toolkeep.Principal) (*toolkeep.Principal, error) {
-	if err := g.Check(h, p); err != nil {
+	p, err := g.check(h, p)
+	if err != nil {
 		return nil, err
 	}
 	user := h.first(h.names.user)
@@ -97,12 +104,16 @@ type Trail interface {
 	NoteRefused(p *toolkeep.Principal, permission string)
 }
 
+// refusals are the codes of refused authorisations.
+var refusals = []toolkeep.Code{toolkeep.PermissionDenied, toolkeep.SignatureInvalid, toolkeep.TokenInvalid, toolkeep.TokenClaimsMissing,
+	toolkeep.TokenRevoked, toolkeep.TokenExpired, toolkeep.TokenScopeMismatch}
+
 // Note tells the Auth's trail if err refuses an authorisation. A call's refusal, which
 // names its record, was told by the pipeline.
 func (g *Gate) Note(p *toolkeep.Principal, err error) {
 	t, ok := g.auth.(Trail)
 	if e := toolkeep.AsError(err); ok && e != nil && e.InvocationID == "" &&
-		(e.Code == toolkeep.PermissionDenied || e.Code == toolkeep.TokenInvalid || e.Code == toolkeep.SignatureInvalid) {
+		slices.Contains(refusals, e.Code) {
 		permission, _ := e.Details["permission"].(string)
 		t.NoteRefused(p, permission)
 	}

@@ -233,7 +233,10 @@ func TestHeaders(t *testing.T) {
 		{name: "an empty key", headers: []string{"idempotency-key", ""}, fault: toolkeep.MalformedRequest},
 		{name: "a key twice", headers: []string{"idempotency-key", "i", "idempotency-key", "i"}, call: toolkeep.Call{Key: "i"}},
 		{name: "two idempotency keys", headers: []string{"idempotency-key", "i", "idempotency-key", "j"}, call: toolkeep.Call{Key: "i"}, fault: toolkeep.InvalidParameters},
-		{name: "a token", headers: []string{"x-capability-token", ""}, fault: toolkeep.TokenInvalid, check: toolkeep.TokenInvalid},
+		{name: "an empty token", headers: []string{"x-capability-token", ""}, fault: toolkeep.TokenInvalid, check: toolkeep.TokenInvalid},
+		{name: "a token", headers: []string{"x-capability-token", "t"}, call: toolkeep.Call{Token: "t"}, check: toolkeep.TokenInvalid}, // the fake Auth verifies none
+		{name: "a token twice", headers: []string{"x-capability-token", "t", "x-capability-token", "t"}, call: toolkeep.Call{Token: "t"}, check: toolkeep.TokenInvalid},
+		{name: "two tokens", headers: []string{"x-capability-token", "t", "x-capability-token", "u"}, call: toolkeep.Call{Token: "t"}, fault: toolkeep.InvalidParameters, check: toolkeep.InvalidParameters},
 		{name: "a signature", headers: []string{"x-request-signature", "ab"}, fault: toolkeep.SignatureInvalid, check: toolkeep.SignatureInvalid},
 		{name: "a timestamp", headers: []string{"x-request-timestamp", "1"}, fault: toolkeep.SignatureInvalid, check: toolkeep.SignatureInvalid},
 	} {
@@ -260,10 +263,10 @@ func TestHeaders(t *testing.T) {
 				if f := c.Fault; (f == nil) != (x.fault == "") || f != nil && f.Code != x.fault {
 					t.Errorf("fault %v, want %s", f, x.fault)
 				}
-				if c.Session != x.call.Session || c.User != x.call.User || c.Key != x.call.Key || c.Traceparent != x.call.Traceparent || c.Tracestate != x.call.Tracestate {
+				if c.Session != x.call.Session || c.User != x.call.User || c.Key != x.call.Key || c.Traceparent != x.call.Traceparent || c.Tracestate != x.call.Tracestate || c.Token != x.call.Token {
 					t.Errorf("%+v", c)
 				}
-				if err := g.Check(headers, p); (err == nil) != (x.check == "") || err != nil && toolkeep.AsError(err).Code != x.check {
+				if _, err := g.Acting(headers, p); (err == nil) != (x.check == "") || err != nil && toolkeep.AsError(err).Code != x.check {
 					t.Errorf("check %v, want %s", err, x.check)
 				}
 			})
@@ -461,8 +464,11 @@ func TestRefusalsAreNoted(t *testing.T) {
 		t.Errorf("asked %q", asked)
 	}
 	p := &toolkeep.Principal{Subject: "ann"}
-	_ = g.Check(HTTP(http.Header{"X-User-Id": {"bob"}}), p)
-	_ = g.Check(HTTP(http.Header{"X-Capability-Token": {"x"}}), p)
+	for _, h := range []http.Header{{"X-User-Id": {"bob"}}, {"X-Capability-Token": {"x"}}} {
+		if _, err := g.Acting(HTTP(h), p); err == nil {
+			t.Error("it was let in")
+		}
+	}
 	g.Note(p, Need(p, toolkeep.PermKeys))
 	refused := toolkeep.NewError(toolkeep.PermissionDenied, "no")
 	refused.InvocationID = "i"

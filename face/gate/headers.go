@@ -66,6 +66,7 @@ func (g *Gate) Call(h Headers, c *toolkeep.Call) {
 	if c.Traceparent = Traceparent(h.first(h.names.traceparent)); c.Traceparent != "" {
 		c.Tracestate = Tracestate(h.values[h.names.tracestate]...)
 	}
+	h.tokens(c)
 	if err := g.proofs(h); err != nil {
 		fault(c, err)
 	}

@@ -120,7 +120,19 @@ func TestWhatACallCarries(t *testing.T) {
 			t.Errorf("%s: %s", meta, a.body)
 		}
 	}
-	for header, code := range map[string]string{"X-Capability-Token: e30": "E3209", "X-Request-Signature: ab": "E3404"} {
+	s.post("/mcp", callEcho, "X-Capability-Token: a.b.c")
+	if got.Token != "a.b.c" {
+		t.Errorf("the token of the header is %q", string(got.Token))
+	}
+	s.post("/mcp", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"demo__echo","_meta":{"toolkeep/capability-token":"d.e.f"}}}`)
+	if got.Token != "d.e.f" {
+		t.Errorf("the token of _meta is %q", string(got.Token))
+	}
+	differ := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"demo__echo","_meta":{"toolkeep/capability-token":"d.e.f"}}}`
+	if a := s.post("/mcp", differ, "X-Capability-Token: a.b.c"); a.result(t, "structuredContent", "code") != `"E3301"` {
+		t.Errorf("two tokens that differ: %s", a.body)
+	}
+	for header, code := range map[string]string{"X-Request-Signature: ab": "E3404"} {
 		if a := s.post("/mcp", callEcho, header); a.result(t, "structuredContent", "code") != `"`+code+`"` {
 			t.Errorf("%s: %s", header, a.body)
 		}

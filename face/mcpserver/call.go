@@ -25,6 +25,7 @@ const (
 	metaAsync    = "toolkeep/async"            // true: answer at once with an invocation id
 	metaVersion  = "toolkeep/version"          // exact version or range of the tool
 	metaTimeout  = "toolkeep/timeout-ms"       // of the whole call
+	metaToken    = "toolkeep/capability-token" // as the header X-Capability-Token
 	metaPriority = "toolkeep/priority"         // low, normal, high
 	metaApproval = "toolkeep/require-approval" // true: ask a person first
 	metaNoCache  = "toolkeep/skip-cache"
@@ -35,7 +36,7 @@ const (
 	metaPrefix   = "toolkeep/"
 )
 
-var callKeys = []string{metaKey, metaAsync, metaVersion, metaTimeout, metaPriority, metaApproval, metaNoCache, metaAgent, metaPlan, metaTask, metaParent}
+var callKeys = []string{metaKey, metaAsync, metaVersion, metaTimeout, metaPriority, metaToken, metaApproval, metaNoCache, metaAgent, metaPlan, metaTask, metaParent}
 
 const maxTimeout = 7 * 24 * time.Hour
 
@@ -183,6 +184,11 @@ func readCallMeta(c *toolkeep.Call, name string, v []byte) {
 		text(&c.Key)
 		if header != "" && c.Key != header {
 			fault(c, toolkeep.NewError(toolkeep.InvalidParameters, "the header Idempotency-Key and _meta[%q] mean the same and have different values; send one of them", name))
+		}
+	case metaToken:
+		var token string
+		if text(&token); c.Fault == nil {
+			gate.TakeToken(c, `_meta["`+name+`"]`, token)
 		}
 	case metaVersion:
 		text(&c.Range)

@@ -46,7 +46,6 @@ type envelope struct {
 	call   *toolkeep.Call
 	dryRun bool
 
-	gate *gate.Gate
 	dec  *jsontext.Decoder
 	body []byte
 	// Which field set a value, to name both of a contradiction.
@@ -139,7 +138,7 @@ func (a *API) decodeCall(body []byte, c *toolkeep.Call) (dryRun bool) {
 	d := decoders.Get().(*pooledDecoder)
 	d.read(body)
 	e := &d.envelope
-	*e = envelope{call: c, gate: a.gate, body: body, dec: &d.Decoder, set: 3}
+	*e = envelope{call: c, body: body, dec: &d.Decoder, set: 3}
 	e.setters[0], e.setters[1] = setter{&c.Key, "the header Idempotency-Key"}, setter{&c.Session, "the header X-Session-ID"}
 	e.setters[2] = setter{&c.User, "the header X-User-ID"}
 	if utf8.Valid(body) {
@@ -383,9 +382,9 @@ func (e *envelope) contradicts(to *string, name string) {
 }
 
 func (e *envelope) token(name string) bool {
-	_, ok, goOn := e.text(name)
+	v, ok, goOn := e.text(name)
 	if ok {
-		e.fault(e.gate.Token())
+		gate.TakeToken(e.call, name, v)
 	}
 	return goOn
 }

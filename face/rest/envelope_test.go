@@ -105,9 +105,8 @@ func TestDecodeCallFaults(t *testing.T) {
 		{"resume", `{"tool_id":"a.b","checkpoint_config":{"resume_from_checkpoint_id":"c"}}`, nil, toolkeep.MalformedRequest, "not in this build"},
 		{"interval", `{"tool_id":"a.b","checkpoint_config":{"checkpoint_interval_seconds":60}}`, nil, toolkeep.MalformedRequest, "not in this build"},
 		{"env", `{"tool_id":"a.b","context":{"env":{"A":"b"}}}`, nil, toolkeep.MalformedRequest, "not in this build"},
-		{"token", `{"tool_id":"a.b","capability_token":"x.y.z"}`, nil, toolkeep.TokenInvalid, "not configured"},
-		{"token header", `{"tool_id":"a.b"}`, token, toolkeep.TokenInvalid, "not configured"},
-		{"token before others", `{"tool_id":`, token, toolkeep.TokenInvalid, "not configured"},
+		{"an empty token header", `{"tool_id":"a.b"}`, http.Header{"X-Capability-Token": {""}}, toolkeep.TokenInvalid, "the header X-Capability-Token is empty"},
+		{"token and header", `{"tool_id":"a.b","capability_token":"x.y.z"}`, token, toolkeep.InvalidParameters, "two capability tokens that differ, one of them in capability_token"},
 		{"signature", `{"tool_id":"a.b"}`, http.Header{"X-Request-Signature": {"x"}}, toolkeep.SignatureInvalid, "not configured"},
 	} {
 		t.Run(x.name, func(t *testing.T) {

@@ -65,6 +65,9 @@ func TestProofsThatCannotBeCheckedAreRefused(t *testing.T) {
 		for _, path := range []string{"/api/v1/invocations", "/api/v1/invocations/i", "/api/v1/blobs/b"} {
 			problem(t, s.do(t, "GET", path, "", header), code)
 		}
+		if code == toolkeep.TokenInvalid { // the pipeline verifies that of a call
+			continue
+		}
 		p := problem(t, s.do(t, "POST", "/api/v1/tools/invoke", `{"tool_id":"demo.hash"}`, header), code)
 		if p.InvocationID != "refused-1" {
 			t.Error("the refused call was not handed to the pipeline")

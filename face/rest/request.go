@@ -22,7 +22,7 @@ type InvokeRequest struct {
 	TaskID             string            `json:"task_id,omitempty" maxLength:"4096" doc:"recorded only"`
 	Context            *ExecutionContext `json:"context,omitempty"`
 	ParentInvocationID string            `json:"parent_invocation_id,omitempty" maxLength:"4096"`
-	CapabilityToken    string            `json:"capability_token,omitempty" maxLength:"0" doc:"not in this build: a token that was sent is refused with E3209"`
+	CapabilityToken    string            `json:"capability_token,omitempty" maxLength:"16384" doc:"a capability token, which narrows what this call may do; the same as the header X-Capability-Token"`
 }
 
 // ResourceLimits is BC-2's; of it this build has the timeout.

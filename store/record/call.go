@@ -45,7 +45,11 @@ func callFlags(v *toolkeep.Invocation) (f uint64) {
 func AppendCall(b []byte, v *toolkeep.Invocation, parts Parts) ([]byte, error) {
 	b = append(b, codecVersion)
 	if parts.Waiting {
-		b = appendBytes(b, appendWaiting(nil, v))
+		waiting, err := appendWaiting(nil, v)
+		if err != nil {
+			return nil, err
+		}
+		b = appendBytes(b, waiting)
 	} else {
 		b = append(b, 0)
 	}
@@ -121,7 +125,7 @@ func appendExtras(b []byte, v *toolkeep.Invocation) ([]byte, error) {
 	return b, nil
 }
 
-func appendWaiting(b []byte, v *toolkeep.Invocation) []byte {
+func appendWaiting(b []byte, v *toolkeep.Invocation) ([]byte, error) {
 	b = appendStrings(b, v.Roles)
 	b = appendStrings(b, v.Scope)
 	b = appendInt(b, int64(v.Timeout))
@@ -134,7 +138,12 @@ func appendWaiting(b []byte, v *toolkeep.Invocation) []byte {
 	b = appendString(b, v.CancelWhy)
 	b = appendBytes(b, AppendProgress(nil, v.Progress))
 	b = appendString(b, v.Workspace)
-	return appendString(b, v.Approved)
+	b = appendString(b, v.Approved)
+	if v.Grant == nil {
+		return append(b, 0), nil
+	}
+	grant, err := Marshal(v.Grant)
+	return appendBytes(b, grant), err
 }
 
 // AppendProgress encodes progress.
@@ -255,4 +264,10 @@ func decodeWaiting(d *decoder, v *toolkeep.Invocation) {
 	v.Progress = p
 	v.Workspace = d.string()
 	v.Approved = d.string() // as the workspace, absent in rows of older programs
+	if grant := d.span(); d.err == nil && len(grant) != 0 {
+		v.Grant = new(toolkeep.Grant)
+		if Unmarshal(grant, v.Grant) != nil {
+			d.fail()
+		}
+	}
 }

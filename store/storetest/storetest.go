@@ -293,6 +293,9 @@ func fill(v reflect.Value, name string, n *int) {
 		for i := range 2 {
 			fill(v.Index(i), name, n)
 		}
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem(), name, n)
 	case reflect.Struct:
 		for i := range v.NumField() {
 			fill(v.Field(i), v.Type().Field(i).Name, n)
@@ -306,7 +309,7 @@ func fill(v reflect.Value, name string, n *int) {
 func WaitingOnly() []string {
 	return []string{
 		"SealedArgs", "Roles", "Scope", "Timeout", "SkipCache", "CacheTTL", "Traceparent",
-		"LeaseOwner", "LeaseUntil", "Requeued", "CancelBy", "CancelWhy", "Progress", "Workspace", "Approved",
+		"LeaseOwner", "LeaseUntil", "Requeued", "CancelBy", "CancelWhy", "Progress", "Workspace", "Approved", "Grant",
 	}
 }
 

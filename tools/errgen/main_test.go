@@ -10,7 +10,6 @@ import (
 var unbuilt = map[string]string{
 	"approvals":                        "E3014 E3212 E3213",
 	"attribute policies":               "E3202",
-	"capability tokens":                "E3204 E3207 E3208 E3210 E3211 E3215",
 	"signed requests":                  "E3405 E3406",
 	"sanitising rules":                 "E3722",
 	"budgets":                          "E3820",

@@ -1,0 +1,181 @@
+package invoke_test
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/access"
+	"github.com/toolkeep/toolkeep/invoke"
+)
+
+// tokenAccess lets a call with the token "good" pass with a grant, and hears of every call.
+type tokenAccess struct {
+	*fakeAccess
+	grant   *toolkeep.Grant
+	revoked atomic.Bool
+	heard   []toolkeep.Call
+}
+
+func (a *tokenAccess) Authorise(p *toolkeep.Principal, t *toolkeep.Tool, c *toolkeep.Call) access.Decision {
+	d := a.fakeAccess.Authorise(p, t, c)
+	a.heard = append(a.heard, *c)
+	d.Checks = append([]access.Check{{Name: access.CheckToken, Allowed: true}}, d.Checks...)
+	switch {
+	case a.revoked.Load():
+		return access.Decision{Code: toolkeep.TokenRevoked, Reason: "revoked", Checks: []access.Check{{Name: access.CheckToken, Reason: "revoked"}}}
+	case c.Token == "good":
+		d.Grant = a.grant
+	default:
+		d.Grant = c.Grant
+	}
+	return d
+}
+
+// reacher is the fake executor with what its tools reach.
+type reacher struct {
+	*fakeExecutor
+	reach toolkeep.Reach
+}
+
+func (r *reacher) Reach(*toolkeep.Tool) (toolkeep.Reach, error) { return r.reach, nil }
+
+func TestTokensPermissions(t *testing.T) {
+	network := func(hosts ...string) *toolkeep.Grant {
+		return &toolkeep.Grant{ID: "j", Network: &toolkeep.NetworkGrant{Hosts: hosts, Ports: []int{443}}}
+	}
+	files := &toolkeep.Grant{ID: "j", Files: &toolkeep.FileGrant{Paths: []string{"/a"}}}
+	secrets := func(names ...string) *toolkeep.Grant {
+		return &toolkeep.Grant{ID: "j", Secrets: &toolkeep.CredentialGrant{Secrets: names}}
+	}
+	at := func(hosts ...toolkeep.HostPort) *toolkeep.Reach { return &toolkeep.Reach{Hosts: hosts} }
+	for name, c := range map[string]struct {
+		grant *toolkeep.Grant
+		reach *toolkeep.Reach // nil: the executor does not know
+		auth  string
+		code  toolkeep.Code
+	}{
+		"not narrowed":                  {&toolkeep.Grant{ID: "j"}, nil, "", ""},
+		"its host":                      {network("*.example.com"), at(toolkeep.HostPort{Host: "api.example.com", Port: 443}), "", ""},
+		"another port":                  {network("*.example.com"), at(toolkeep.HostPort{Host: "api.example.com", Port: 80}), "", toolkeep.NetworkDenied},
+		"another host":                  {network("example.com"), at(toolkeep.HostPort{Host: "api.example.com", Port: 443}), "", toolkeep.NetworkDenied},
+		"one of two hosts":              {network("a"), at(toolkeep.HostPort{Host: "a", Port: 443}, toolkeep.HostPort{Host: "b", Port: 443}), "", toolkeep.NetworkDenied},
+		"no host is allowed":            {network(), at(toolkeep.HostPort{Host: "a", Port: 443}), "", toolkeep.NetworkDenied},
+		"no host is reached":            {network(), at(), "", ""},
+		"a socket, network":             {network("a"), &toolkeep.Reach{Socket: true}, "", toolkeep.NetworkDenied},
+		"a socket, files":               {files, &toolkeep.Reach{Socket: true}, "", toolkeep.FilesystemDenied},
+		"a database file":               {files, &toolkeep.Reach{OtherFiles: true}, "", toolkeep.FilesystemDenied},
+		"files that the executor knows": {files, at(), "", ""},
+		"unknown, network":              {network("a"), nil, "", toolkeep.NetworkDenied},
+		"unknown, files":                {files, nil, "", toolkeep.FilesystemDenied},
+		"unknown, secrets":              {secrets("a"), nil, "", toolkeep.CredentialDenied},
+		"no secret":                     {secrets(), at(), "", ""},
+		"its secret by name":            {secrets("key"), at(), "secret://key", toolkeep.SecretNotFound}, // the fake store has none
+		"its secret by reference":       {secrets("secret://key"), at(), "secret://key", toolkeep.SecretNotFound},
+		"another secret":                {secrets("key2"), at(), "secret://key", toolkeep.CredentialDenied},
+		"a name is the store's":         {secrets("key"), at(), "env://key", toolkeep.CredentialDenied},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHarness(t)
+			acc := &tokenAccess{fakeAccess: h.access, grant: c.grant}
+			var got *toolkeep.Grant
+			h.executor.do = func(_ context.Context, x *toolkeep.Execution) (*toolkeep.Output, error) {
+				got = x.Grant
+				return &toolkeep.Output{Value: "done", HasValue: true}, nil
+			}
+			h.close()
+			h.open(func(conf *invoke.Config) {
+				conf.Access = acc
+				if c.reach != nil {
+					conf.Executors = map[string]toolkeep.Executor{"builtin": &reacher{h.executor, *c.reach}}
+				}
+			})
+			h.tool("plain", func(m *toolkeep.Manifest) {
+				if c.auth != "" {
+					m.Auth = []toolkeep.AuthSpec{{Type: "bearer", Secret: c.auth}}
+				}
+				m.Cache = &toolkeep.CacheSpec{Policy: "ttl", TTLSeconds: 60}
+			})
+			if c.auth == "" { // a result of a call without a token is in the cache
+				if _, err := h.call(&toolkeep.Call{Tool: "std.plain"}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			x, err := h.pipeline.Explain(context.Background(), alice, &toolkeep.Call{Tool: "std.plain", Token: "good"})
+			if err != nil || c.auth == "" && x.(*invoke.Explanation).Execute != (c.code == "") {
+				t.Errorf("explain says %+v (%v)", x, err)
+			}
+			res, refused := h.call(&toolkeep.Call{Tool: "std.plain", Token: "good"})
+			if c.code != "" {
+				wantCode(t, refused, c.code)
+				if got != nil {
+					t.Error("it was executed")
+				}
+				return
+			}
+			if refused != nil || res.Cached && c.grant.Permissions() {
+				t.Fatalf("%+v %v", res, refused)
+			}
+			if !res.Cached && got != c.grant {
+				t.Errorf("the executor got %+v", got)
+			}
+		})
+	}
+}
+
+// TestWaitingCallStaysNarrowed: the row keeps what the token allows, never its text, and what
+// was revoked meanwhile is refused.
+func TestWaitingCallStaysNarrowed(t *testing.T) {
+	for _, revoked := range []bool{false, true} {
+		h := newHarness(t)
+		acc := &tokenAccess{fakeAccess: h.access, grant: &toolkeep.Grant{ID: "jti-1", Tenant: "acme", Tools: []string{"std.plain"}, Operations: []string{}}}
+		h.close()
+		h.open(func(conf *invoke.Config) { conf.Access = acc })
+		h.tool("plain")
+		res, refused := h.call(&toolkeep.Call{Tool: "std.plain", Async: true, Token: "good"})
+		if refused != nil {
+			t.Fatal(refused)
+		}
+		if g := h.row(res.InvocationID).Grant; g == nil || g.ID != "jti-1" || g.Operations == nil || g.Files != nil {
+			t.Fatalf("the row has %+v", g)
+		}
+		acc.revoked.Store(revoked)
+		h.work()
+		last := acc.heard[len(acc.heard)-1]
+		if last.Token != "" || last.Grant == nil || last.Grant.ID != "jti-1" {
+			t.Errorf("the worker's call has %+v", last.Grant)
+		}
+		row := h.row(res.InvocationID)
+		if want := map[bool]toolkeep.CallState{false: toolkeep.CallSucceeded, true: toolkeep.CallRefused}[revoked]; row.State != want {
+			t.Errorf("revoked %v: %s %s", revoked, row.State, row.Message)
+		}
+	}
+}
+
+// TestChildrenAreNarrowed: a tool that calls a tool passes its token's narrowing on, and cannot
+// bring another.
+func TestChildrenAreNarrowed(t *testing.T) {
+	h := newHarness(t)
+	acc := &tokenAccess{fakeAccess: h.access, grant: &toolkeep.Grant{ID: "jti-1"}}
+	h.executor.do = func(ctx context.Context, x *toolkeep.Execution) (*toolkeep.Output, error) {
+		if strings.HasSuffix(x.Tool.ID, "outer") {
+			_, err := x.Child.Invoke(ctx, nil, &toolkeep.Call{Tool: "std.inner", Token: "other", Grant: &toolkeep.Grant{ID: "own"}})
+			if err != nil {
+				return nil, err
+			}
+		}
+		return &toolkeep.Output{Value: "done", HasValue: true}, nil
+	}
+	h.close()
+	h.open(func(conf *invoke.Config) { conf.Access = acc })
+	h.tool("outer")
+	h.tool("inner")
+	if _, err := h.call(&toolkeep.Call{Tool: "std.outer", Token: "good"}); err != nil {
+		t.Fatal(err)
+	}
+	if last := acc.heard[len(acc.heard)-1]; last.Tool != "std.inner" || last.Token != "" || last.Grant == nil || last.Grant.ID != "jti-1" {
+		t.Errorf("%+v", last)
+	}
+}
