@@ -55,7 +55,7 @@ const (
 	CredentialDenied Code = "E3205"
 	// PolicyEngineUnavailable (refusal): the policy engine cannot answer; the call is denied
 	PolicyEngineUnavailable Code = "E3206"
-	// TokenClaimsMissing (refusal): capability token lacks tool_id or agent_did or exp
+	// TokenClaimsMissing (refusal): capability token lacks tool_id or agent_did or exp or tenant_id or iat
 	TokenClaimsMissing Code = "E3207"
 	// TokenRevoked (refusal): capability token is on the revocation list
 	TokenRevoked Code = "E3208"
@@ -71,7 +71,7 @@ const (
 	ApprovalExpired Code = "E3213"
 	// Unauthenticated (refusal): no valid identity on the request
 	Unauthenticated Code = "E3214"
-	// TokenScopeMismatch (refusal): capability token is for another tool or version or agent or tenant or operation
+	// TokenScopeMismatch (refusal): capability token is for another tool or version or agent or tenant or operation or server
 	TokenScopeMismatch Code = "E3215"
 	// ApprovalUnavailable (refusal): the call needs a person and no approval service can be reached or is configured; details.reason is ESCALATION_ERROR
 	ApprovalUnavailable Code = "E3216"
@@ -270,7 +270,7 @@ var codeTable = [...]CodeInfo{
 	{Code: NetworkDenied, Name: "network_denied", BC2: "permission_denied", BC6: "UNAUTHORIZED", Class: "POLICY_DENIED", Kind: "refusal", Retryable: false, HTTP: 403, GRPC: "PERMISSION_DENIED", When: "a host or port is outside what token and policy and parent sandbox allow"},
 	{Code: CredentialDenied, Name: "credential_denied", BC2: "permission_denied", BC6: "UNAUTHORIZED", Class: "POLICY_DENIED", Kind: "refusal", Retryable: false, HTTP: 403, GRPC: "PERMISSION_DENIED", When: "a secret is outside what token and policy allow"},
 	{Code: PolicyEngineUnavailable, Name: "policy_engine_unavailable", BC2: "permission_denied", BC6: "UNAUTHORIZED", Class: "POLICY_DENIED", Kind: "refusal", Retryable: true, HTTP: 503, GRPC: "UNAVAILABLE", When: "the policy engine cannot answer; the call is denied"},
-	{Code: TokenClaimsMissing, Name: "token_claims_missing", BC2: "permission_denied", BC6: "UNAUTHORIZED", Class: "AUTH_REQUIRED", Kind: "refusal", Retryable: false, HTTP: 401, GRPC: "UNAUTHENTICATED", When: "capability token lacks tool_id or agent_did or exp"},
+	{Code: TokenClaimsMissing, Name: "token_claims_missing", BC2: "permission_denied", BC6: "UNAUTHORIZED", Class: "AUTH_REQUIRED", Kind: "refusal", Retryable: false, HTTP: 401, GRPC: "UNAUTHENTICATED", When: "capability token lacks tool_id or agent_did or exp or tenant_id or iat"},
 	{Code: TokenRevoked, Name: "token_revoked", BC2: "permission_denied", BC6: "UNAUTHORIZED", Class: "AUTH_REQUIRED", Kind: "refusal", Retryable: false, HTTP: 401, GRPC: "UNAUTHENTICATED", When: "capability token is on the revocation list"},
 	{Code: TokenInvalid, Name: "token_invalid", BC2: "permission_denied", BC6: "UNAUTHORIZED", Class: "AUTH_REQUIRED", Kind: "refusal", Retryable: false, HTTP: 401, GRPC: "UNAUTHENTICATED", When: "capability token signature or issuer or algorithm is wrong"},
 	{Code: TokenExpired, Name: "token_expired", BC2: "permission_denied", BC6: "UNAUTHORIZED", Class: "AUTH_REQUIRED", Kind: "refusal", Retryable: false, HTTP: 401, GRPC: "UNAUTHENTICATED", When: "capability token is past exp or before nbf"},
@@ -278,7 +278,7 @@ var codeTable = [...]CodeInfo{
 	{Code: ApprovalDenied, Name: "approval_denied", BC2: "permission_denied", BC6: "UNAUTHORIZED", Class: "POLICY_DENIED", Kind: "refusal", Retryable: false, HTTP: 403, GRPC: "PERMISSION_DENIED", When: "a person refused the call; details.reason is ESCALATION_DENIED"},
 	{Code: ApprovalExpired, Name: "approval_expired", BC2: "permission_denied", BC6: "UNAUTHORIZED", Class: "POLICY_DENIED", Kind: "refusal", Retryable: false, HTTP: 403, GRPC: "PERMISSION_DENIED", When: "no decision was made within the approval policy's last deadline"},
 	{Code: Unauthenticated, Name: "unauthenticated", BC2: "permission_denied", BC6: "UNAUTHORIZED", Class: "AUTH_REQUIRED", Kind: "refusal", Retryable: false, HTTP: 401, GRPC: "UNAUTHENTICATED", When: "no valid identity on the request"},
-	{Code: TokenScopeMismatch, Name: "token_scope_mismatch", BC2: "permission_denied", BC6: "UNAUTHORIZED", Class: "POLICY_DENIED", Kind: "refusal", Retryable: false, HTTP: 403, GRPC: "PERMISSION_DENIED", When: "capability token is for another tool or version or agent or tenant or operation"},
+	{Code: TokenScopeMismatch, Name: "token_scope_mismatch", BC2: "permission_denied", BC6: "UNAUTHORIZED", Class: "POLICY_DENIED", Kind: "refusal", Retryable: false, HTTP: 403, GRPC: "PERMISSION_DENIED", When: "capability token is for another tool or version or agent or tenant or operation or server"},
 	{Code: ApprovalUnavailable, Name: "approval_unavailable", BC2: "permission_denied", BC6: "UNAUTHORIZED", Class: "POLICY_DENIED", Kind: "refusal", Retryable: true, HTTP: 503, GRPC: "UNAVAILABLE", When: "the call needs a person and no approval service can be reached or is configured; details.reason is ESCALATION_ERROR"},
 	{Code: InvalidParameters, Name: "invalid_parameters", BC2: "invalid_parameters", BC6: "VALIDATION_ERROR", Class: "VALIDATION_ERROR", Kind: "refusal", Retryable: false, HTTP: 400, GRPC: "INVALID_ARGUMENT", When: "a parameter has the wrong type after coercion"},
 	{Code: MissingParameter, Name: "missing_parameter", BC2: "invalid_parameters", BC6: "VALIDATION_ERROR", Class: "VALIDATION_ERROR", Kind: "refusal", Retryable: false, HTTP: 400, GRPC: "INVALID_ARGUMENT", When: "a required parameter is absent"},

@@ -57,6 +57,7 @@ const (
 	// other users.
 	PermSecretsAdmin = "secrets:admin"
 	PermKeys         = "keys:admin"       // create, list, revoke API keys
+	PermTokens       = "tokens:admin"     // make, revoke capability tokens
 	PermInvocations  = "invocations:read" // see the calls of every principal of the tenant
 	PermCancel       = "invocations:cancel"
 	PermServers      = "servers:admin"  // add, change, accept and remove MCP servers, which may run programs on the host

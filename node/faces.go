@@ -11,6 +11,7 @@ import (
 	"github.com/toolkeep/toolkeep/control/imports"
 	"github.com/toolkeep/toolkeep/control/policies"
 	"github.com/toolkeep/toolkeep/control/secrets"
+	"github.com/toolkeep/toolkeep/control/tokens"
 	"github.com/toolkeep/toolkeep/datadir"
 	"github.com/toolkeep/toolkeep/egress"
 	"github.com/toolkeep/toolkeep/face/gate"
@@ -96,6 +97,7 @@ func (n *Node) buildFaces(context.Context) error {
 	}
 	n.faces.api = rest.New(rest.Config{
 		Policy:  attributes,
+		Tokens:  tokens.New(tokens.Config{Tokens: n.tokens, Store: n.store, Clock: n.options.Clock}),
 		Servers: n.servers, Nodes: n.members, Contexts: n.contexts, Secrets: keeping,
 		Mounts: mounts, Gate: n.faces.gate, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Imports: n.faces.imports, Visible: n.access.Visible,
 		Retrievals: n.usage, Learning: n.usage,

@@ -231,6 +231,9 @@ func (r *reader) ports(m map[string]any) []int {
 	return out
 }
 
+// CheckID says what is wrong with a token's id.
+func CheckID(id string) error { return checkText(id) }
+
 func checkText(s string) error {
 	if s == "" || len(s) > MaxText || !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl) || strings.TrimSpace(s) != s {
 		return fmt.Errorf("must be text of 1 to %d bytes, without control characters and outer spaces", MaxText)
