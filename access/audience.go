@@ -66,11 +66,11 @@ func (g *generation) audience(p *toolkeep.Principal) string {
 			write(h, fmt.Sprint(len(list)))
 			for i := range list {
 				r := &list[i]
-				write(h, r.tools...)
-				write(h, r.tags...)
-				write(h, r.categories...)
-				write(h, r.effects...)
-				write(h, fmt.Sprint(r.lowRisk, r.highRisk, r.actions))
+				write(h, r.Tools...)
+				write(h, r.Tags...)
+				write(h, r.Categories...)
+				write(h, r.SideEffects...)
+				write(h, fmt.Sprint(int(r.MinRisk), int(r.MaxRisk), r.actions))
 			}
 		}
 	}

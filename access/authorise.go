@@ -56,7 +56,7 @@ func sameTenant(p *toolkeep.Principal, t *toolkeep.Tool) bool {
 }
 
 func inScope(p *toolkeep.Principal, t *toolkeep.Tool) bool {
-	return len(p.Scope) == 0 || matchesAny(p.Scope, t.ID)
+	return len(p.Scope) == 0 || toolkeep.MatchesAny(p.Scope, t.ID)
 }
 
 // authorise runs every check.
@@ -168,13 +168,13 @@ func riskCheck(t *toolkeep.Tool) Check {
 // NeedsApproval reports whether a person must approve the call, and why: the manifest
 // requires it, the tool's risk is high, or the caller asked for it. c may be nil.
 func NeedsApproval(t *toolkeep.Tool, c *toolkeep.Call) (bool, string) {
-	risk, known := riskOf(t.Manifest.Risk)
+	risk, known := toolkeep.RiskOf(t.Manifest.Risk)
 	switch {
 	case t.Manifest.RequiresApproval:
 		return true, "the tool's manifest requires approval"
 	case !known:
 		return true, "the tool's risk is not known"
-	case risk >= riskHigh:
+	case risk >= toolkeep.RiskHigh:
 		return true, "the tool's risk is high"
 	case c != nil && c.RequireApproval:
 		return true, "the caller asked for approval"

@@ -151,7 +151,7 @@ func mayGive(p *toolkeep.Principal, roles, scope []string) error {
 	for _, s := range scope {
 		// A pattern is certainly within another if both are equal, or if it is a plain
 		// id that matches.
-		within := slices.Contains(p.Scope, s) || (!strings.ContainsAny(s, `*?[\`) && matchesAny(p.Scope, s))
+		within := slices.Contains(p.Scope, s) || (!strings.ContainsAny(s, `*?[\`) && toolkeep.MatchesAny(p.Scope, s))
 		if !within {
 			return refused("the scope %q is not within the caller's own, [%s]; repeat one of its patterns or name tool ids that match", s, strings.Join(p.Scope, ", "))
 		}

@@ -92,12 +92,9 @@ type compiled struct {
 }
 
 type rule struct {
-	label             string // "role weather-reader, allow rule 1"
-	tools             []string
-	tags, categories  []string
-	effects           []string
-	lowRisk, highRisk int
-	actions           action
+	label string // "role weather-reader, allow rule 1"
+	toolkeep.Selector
+	actions action
 }
 
 var (
@@ -182,8 +179,8 @@ func compileRule(r Rule, at string, deny bool) (rule, []toolkeep.Fault) {
 	fault := func(field, keyword, message string) {
 		faults = append(faults, toolkeep.Fault{Pointer: at + field, Rule: keyword, Message: message})
 	}
-	out := rule{tools: slices.Clone(r.Tools), tags: slices.Clone(r.Tags), categories: slices.Clone(r.Categories),
-		effects: slices.Clone(r.SideEffects), lowRisk: 0, highRisk: riskHigh, actions: see | invoke}
+	out := rule{Selector: toolkeep.Selector{Tools: slices.Clone(r.Tools), Tags: slices.Clone(r.Tags), Categories: slices.Clone(r.Categories),
+		SideEffects: slices.Clone(r.SideEffects), MaxRisk: toolkeep.RiskHigh}, actions: see | invoke}
 	if len(r.Tools)+len(r.Tags)+len(r.Categories)+len(r.SideEffects) == 0 && r.MaxRisk == "" && r.MinRisk == "" {
 		fault("", "minProperties", `the rule selects nothing; write tools: ["*"] to mean every tool`)
 	}
@@ -197,11 +194,11 @@ func compileRule(r Rule, at string, deny bool) (rule, []toolkeep.Fault) {
 			fault(fmt.Sprintf("/side_effects/%d", i), "enum", "must be none, reads or writes")
 		}
 	}
-	risk := func(field, value string, wrongSide bool, advice string, to *int) {
+	risk := func(field, value string, wrongSide bool, advice string, to *toolkeep.Risk) {
 		if value == "" {
 			return
 		}
-		n, ok := riskOf(value)
+		n, ok := toolkeep.RiskOf(value)
 		switch {
 		case wrongSide:
 			fault(field, "side", advice)
@@ -210,8 +207,8 @@ func compileRule(r Rule, at string, deny bool) (rule, []toolkeep.Fault) {
 		}
 		*to = n
 	}
-	risk("/max_risk", r.MaxRisk, deny, "max_risk is for allow rules; a deny rule has min_risk", &out.highRisk)
-	risk("/min_risk", r.MinRisk, !deny, "min_risk is for deny rules; an allow rule has max_risk", &out.lowRisk)
+	risk("/max_risk", r.MaxRisk, deny, "max_risk is for allow rules; a deny rule has min_risk", &out.MaxRisk)
+	risk("/min_risk", r.MinRisk, !deny, "min_risk is for deny rules; an allow rule has max_risk", &out.MinRisk)
 	if len(r.Actions) > 0 {
 		out.actions = 0
 	}
@@ -231,58 +228,8 @@ func compileRule(r Rule, at string, deny bool) (rule, []toolkeep.Fault) {
 	return out, faults
 }
 
-const riskHigh = 2
-
-// riskOf orders risks. "" is the manifest schema's default, low; an unknown value
-// counts as high.
-func riskOf(s string) (int, bool) {
-	switch s {
-	case "", "low":
-		return 0, true
-	case "medium":
-		return 1, true
-	case "high":
-		return riskHigh, true
-	}
-	return riskHigh, false
-}
-
-// effectsOf returns the tool's side effects; an unknown value counts as writes.
-func effectsOf(m *toolkeep.Manifest) string {
-	if m.SideEffects == "none" || m.SideEffects == "reads" {
-		return m.SideEffects
-	}
-	return "writes"
-}
-
 // fits reports whether the rule selects the tool for the action.
-func (r *rule) fits(t *toolkeep.Tool, do action) bool {
-	if r.actions&do == 0 {
-		return false
-	}
-	m := t.Manifest
-	if risk, _ := riskOf(m.Risk); risk < r.lowRisk || risk > r.highRisk {
-		return false
-	}
-	return (len(r.tools) == 0 || matchesAny(r.tools, t.ID)) &&
-		(len(r.effects) == 0 || slices.Contains(r.effects, effectsOf(m))) &&
-		(len(r.categories) == 0 || slices.Contains(r.categories, m.Category)) &&
-		(len(r.tags) == 0 || slices.ContainsFunc(m.Tags, func(tag string) bool { return slices.Contains(r.tags, tag) }))
-}
-
-// matchesAny reports whether the id matches one of the patterns. A malformed pattern
-// matches nothing.
-func matchesAny(patterns []string, id string) bool {
-	for _, p := range patterns {
-		if p == "*" || p == id {
-			return true
-		}
-		if ok, err := path.Match(p, id); ok && err == nil {
-			return true
-		}
-	}
-	return false
-}
+func (r *rule) fits(t *toolkeep.Tool, do action) bool { return r.actions&do != 0 && r.Fits(t) }
 
 // permissions merges the permissions of roles, sorted and without duplicates.
 func (rs ruleset) permissions(roles []string) []string {
@@ -325,7 +272,7 @@ func (rs ruleset) evaluate(roles []string, t *toolkeep.Tool, do action) (bool, s
 		risk = "low"
 	}
 	reason := fmt.Sprintf("no role of [%s] allows %s %s (side effects %s, risk %s, category %s, tags [%s]); it needs a role with an allow rule for it",
-		strings.Join(roles, ", "), do, t.ID, effectsOf(t.Manifest), risk, t.Manifest.Category, strings.Join(t.Manifest.Tags, ", "))
+		strings.Join(roles, ", "), do, t.ID, t.Manifest.Effects(), risk, t.Manifest.Category, strings.Join(t.Manifest.Tags, ", "))
 	if len(unknown) > 0 {
 		reason += fmt.Sprintf("; not defined here: [%s]", strings.Join(unknown, ", "))
 	}
