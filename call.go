@@ -25,10 +25,13 @@ type Call struct {
 	// it, so that it is recorded like any other.
 	Fault *Error
 
-	Key             string        // idempotency key; "" is none
-	Timeout         time.Duration // 0 means the tool's own
-	Async           bool
-	Priority        Priority // "" is normal
+	Key      string        // idempotency key; "" is none
+	Timeout  time.Duration // 0 means the tool's own
+	Async    bool
+	Priority Priority // "" is normal
+	// ApprovalWait is how long the caller waits for a person's decision, at most; 0 means as long as
+	// the server lets it. Then it gets a Result in state pending_approval.
+	ApprovalWait    time.Duration
 	RequireApproval bool
 	SkipCache       bool
 	CacheTTL        time.Duration // 0 means the tool's own; at most MaxCacheTTL

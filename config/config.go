@@ -23,35 +23,36 @@ import (
 // bytes with a unit, default, development and production are the defaults, min, max and
 // choices the bounds, secret masks the value.
 type Config struct {
-	Data     string `key:"data" default:"data" help:"directory of all that the server keeps; one process at a time"`
-	Service  Service
-	Node     Node
-	HTTP     HTTP
-	MCP      MCP
-	GRPC     GRPC
-	Metrics  Metrics
-	TLS      TLS
-	Access   Access
-	Policy   Policy
-	OAuth    OAuth
-	Tokens   Tokens
-	Log      Log
-	Limits   Limits
-	Calls    Calls
-	Tools    Tools
-	Cache    Cache
-	Catalog  Catalog
-	Store    Store
-	Secrets  Secrets
-	Search   Search
-	Redis    Redis
-	Egress   Egress
-	Files    Files
-	Context  Context
-	Vault    Vault
-	SQL      SQL
-	Examples Examples
-	Drain    Drain
+	Data      string `key:"data" default:"data" help:"directory of all that the server keeps; one process at a time"`
+	Service   Service
+	Node      Node
+	HTTP      HTTP
+	MCP       MCP
+	GRPC      GRPC
+	Metrics   Metrics
+	TLS       TLS
+	Access    Access
+	Policy    Policy
+	OAuth     OAuth
+	Tokens    Tokens
+	Log       Log
+	Limits    Limits
+	Calls     Calls
+	Approvals Approvals
+	Tools     Tools
+	Cache     Cache
+	Catalog   Catalog
+	Store     Store
+	Secrets   Secrets
+	Search    Search
+	Redis     Redis
+	Egress    Egress
+	Files     Files
+	Context   Context
+	Vault     Vault
+	SQL       SQL
+	Examples  Examples
+	Drain     Drain
 
 	// Notes lists settings that were set and have no effect in this build, a sentence
 	// each.
@@ -223,6 +224,17 @@ type Calls struct {
 	MaxResult      int64         `key:"calls.max_result" kind:"size" default:"100MB" min:"1KiB" max:"4GiB" help:"largest raw result of a tool; past it the call fails (E3710)"`
 	RecordWait     time.Duration `key:"calls.record_wait" default:"50ms" min:"1ms" max:"5s" help:"how long a reading call waits for the store; then its record goes to the spool file, from there to the store, and further reading calls do not wait until the store answers again; more where the store answers slowly as a rule"`
 	ResultMemory   int64         `key:"calls.result_memory" kind:"size" default:"0" max:"1TiB" help:"memory that all results take together while they are read and checked; a call over it waits, and is refused with E3811 if its time ends before it was sent. A result takes about three times its bytes. 0 is a quarter of the memory that the process may use (GOMEMLIMIT, the cgroup or the machine)"`
+}
+
+// Approvals configures calls that wait for a person.
+type Approvals struct {
+	RulesFile       string        `key:"approvals.rules_file" help:"YAML file with rules that say who approves which calls, and which calls need it besides those of high risk (docs/approvals.md); without one, those with the permission approvals:decide approve"`
+	Wait            time.Duration `key:"approvals.wait" default:"300s" min:"1s" max:"300s" help:"how long a synchronous caller waits for a person's decision; then its answer is pending_approval, and the call goes on waiting"`
+	Escalate        time.Duration `key:"approvals.escalate_after" default:"1h" min:"1s" max:"30d" help:"when a call without a decision is escalated for the first time, where no rule says otherwise"`
+	EscalateAgain   time.Duration `key:"approvals.escalate_again_after" default:"4h" min:"1s" max:"30d" help:"when it is escalated for the second time"`
+	Expire          time.Duration `key:"approvals.expire_after" default:"24h" min:"1s" max:"30d" help:"when it is refused (E3213); times of escalation after this one are left out"`
+	MaxPending      int           `key:"approvals.max_pending" default:"10000" min:"1" max:"1000000" help:"calls of one tenant that may wait for a person; further ones are refused (E3216)"`
+	MaxPendingAgent int           `key:"approvals.max_pending_per_agent" default:"100" min:"1" max:"1000000" help:"calls of one agent that may wait for a person; further ones are refused (E3216)"`
 }
 
 // Tools has what holds for tools whose manifests leave it out.

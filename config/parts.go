@@ -10,10 +10,12 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/access/capability"
+	"github.com/toolkeep/toolkeep/approval"
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/datadir"
 	"github.com/toolkeep/toolkeep/discover"
@@ -287,4 +289,9 @@ func (h HTTP) Public(at string) string {
 		return strings.TrimRight(h.PublicURL, "/")
 	}
 	return at
+}
+
+// Rules reads the approval rules.
+func (a Approvals) Rules() (*approval.Rules, error) {
+	return approval.ReadRules(a.RulesFile, approval.Defaults{Escalate: []time.Duration{a.Escalate, a.EscalateAgain}, Expires: a.Expire})
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access"
+	"github.com/toolkeep/toolkeep/approval"
 	"github.com/toolkeep/toolkeep/limit"
 	"github.com/toolkeep/toolkeep/overlay"
 	"github.com/toolkeep/toolkeep/redact"
@@ -67,6 +68,11 @@ type checked struct {
 	overlay *overlay.Context // what the agent adds to the tool, nil for nothing
 	slots   *limit.Slots     // nil before they are taken and after they are released
 	cache   caching
+
+	owed      *approval.Need // nil for none, and before need
+	needKnown bool
+	standing  *approval.Grant // the standing approval that lets the call pass
+	parks     bool            // in a dry run: a person would be asked
 }
 
 // caching is how the call uses the result cache.
@@ -82,6 +88,7 @@ func (c *caching) on() bool { return c.rule.Policy != "" }
 type record struct {
 	row       toolkeep.Invocation
 	stored    bool // the row is in the store
+	parked    bool // the row waited for a person: a worker makes its record
 	next      next
 	stepBegan time.Time
 	steps     Steps

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/approval"
 )
 
 // Get returns one call that the principal may see: its own, or any of the tenant with
@@ -83,16 +84,22 @@ func (p *Pipeline) Cancel(ctx context.Context, pr *toolkeep.Principal, id, why s
 			}
 			return true, "Cancellation in progress", nil
 		}
+		var closing []toolkeep.Change
+		if row.State == toolkeep.CallPendingApproval && p.Approvals != nil {
+			if closing, err = p.Approvals.Close(ctx, row.Ref(), approval.Ended, p.Clock()); err != nil {
+				return false, "", recordUnavailable(err)
+			}
+		}
 		from := row.State
 		end := *row
 		end.State, end.EndedAt, end.CancelBy, end.CancelWhy = toolkeep.CallCancelled, p.Clock(), pr.Subject, p.cleanedReason(ctx, pr, row, why)
 		e := toolkeep.NewError(toolkeep.Cancelled, "the call was cancelled before it ran")
 		end.Code, end.Message, end.Key = e.Code, e.Message, "" // nothing was sent: the key is free
-		err = p.apply(ctx,
+		err = p.apply(ctx, append([]toolkeep.Change{
 			toolkeep.RequestCancel{Call: row.Ref(), By: pr.Subject, Why: end.CancelWhy},
-			toolkeep.MoveCall{Invocation: &end, From: []toolkeep.CallState{from}, FreeKey: true})
+			toolkeep.MoveCall{Invocation: &end, From: []toolkeep.CallState{from}, FreeKey: true}}, closing...)...)
 		if errors.Is(err, toolkeep.ErrStale) {
-			continue // a worker took it meanwhile
+			continue // a worker took it meanwhile, or a person decided
 		}
 		if err != nil {
 			return false, "", recordUnavailable(err)

@@ -23,7 +23,7 @@ func (p *Pipeline) claim(ctx context.Context, a *activeCall) (*toolkeep.Result, 
 	}
 	a.row.State, a.row.Sent, a.row.StartedAt = toolkeep.CallRunning, a.row.Writes, p.Clock()
 	a.row.LeaseOwner, a.row.LeaseUntil = p.Node, p.storeNow().Add(p.Lease)
-	return p.insert(ctx, a)
+	return p.insert(ctx, a, nil)
 }
 
 // claimSending records, before a worker sends a write, that it may have been sent.
@@ -52,17 +52,26 @@ func (p *Pipeline) claimWaiting(ctx context.Context, a *activeCall) (*toolkeep.R
 	if a.call.Timeout > 0 {
 		wait = min(wait, a.call.Timeout)
 	}
-	a.row.State = toolkeep.CallQueued
+	return p.insert(ctx, a, func() ([]toolkeep.Change, error) {
+		err := p.prepareWaiting(a, toolkeep.CallQueued, wait)
+		return []toolkeep.Change{toolkeep.Enqueue{Call: a.row.Ref(), Priority: a.row.Priority}}, err
+	})
+}
+
+// prepareWaiting makes the row that of a call which waits: its caller and its arguments, sealed,
+// stay with it.
+func (p *Pipeline) prepareWaiting(a *activeCall, state toolkeep.CallState, wait time.Duration) error {
+	a.row.State = state
 	a.row.StartedAt = time.Time{}
 	a.row.Deadline = p.Clock().Add(wait)
 	a.row.ExpiresAt = a.row.Deadline.Add(p.ResultLife)
 	a.row.Roles, a.row.Scope, a.row.Workspace = a.principal.Roles, a.principal.Scope, a.principal.Workspace
 	sealed, err := p.Sealer.Seal(a.call.Arguments, sealContext(&a.row))
 	if err != nil {
-		return nil, recordUnavailable(err)
+		return recordUnavailable(err)
 	}
 	a.row.SealedArgs = sealed
-	return p.insert(ctx, a, toolkeep.Enqueue{Call: a.row.Ref(), Priority: a.row.Priority})
+	return nil
 }
 
 // sealContext binds sealed arguments to their call.
@@ -75,24 +84,30 @@ const (
 	claimPause = 5 * time.Millisecond
 )
 
-// insert claims the row. A key that another call took meanwhile is answered as if admit
-// had found it.
-func (p *Pipeline) insert(ctx context.Context, a *activeCall, more ...toolkeep.Change) (*toolkeep.Result, error) {
-	for freed := 0; ; {
+// insert claims the row; a call that waits is answered. A key that another call took meanwhile is
+// answered as if admit had found it. prepare, if set, completes the row for its id, to which sealed
+// arguments are bound, and returns what is committed with it.
+func (p *Pipeline) insert(ctx context.Context, a *activeCall, prepare func() ([]toolkeep.Change, error)) (*toolkeep.Result, error) {
+	var with []toolkeep.Change
+	for freed, prepared := 0, prepare == nil; ; {
+		if !prepared {
+			var err error
+			if with, err = prepare(); err != nil {
+				return nil, err
+			}
+			prepared = true
+		}
 		row := copyRow(&a.row)
-		err := p.apply(ctx, append([]toolkeep.Change{toolkeep.ClaimCall{Invocation: row}}, more...)...)
+		err := p.apply(ctx, append([]toolkeep.Change{toolkeep.ClaimCall{Invocation: row}}, with...)...)
 		switch {
 		case err == nil:
 			a.stored = true
-			if row.State == toolkeep.CallQueued {
+			if row.State != toolkeep.CallRunning {
 				return p.Result(row), nil
 			}
 			return nil, nil
 		case errors.Is(err, toolkeep.ErrIDTaken):
-			a.row.ID = newID()
-			if a.call.Async { // the sealed arguments are bound to the id
-				return p.claimWaiting(ctx, a)
-			}
+			a.row.ID, prepared = newID(), prepare == nil
 		case errors.Is(err, toolkeep.ErrKeyTaken):
 			a.kept, err = p.Invocations.ByKey(ctx, a.row.Tenant, a.row.Subject, a.row.Key)
 			if freed++; errors.Is(err, toolkeep.ErrNotFound) && freed < claimTries {

@@ -3,6 +3,7 @@ package invoke
 import (
 	"context"
 	"strings"
+	"time"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/secret"
@@ -21,7 +22,7 @@ type Explanation struct {
 // StepVerdict is the outcome of one step.
 type StepVerdict struct {
 	Step    string         `json:"step"`
-	Verdict string         `json:"verdict"` // pass, refuse, unknown, not_run
+	Verdict string         `json:"verdict"` // pass, wait (for a person), refuse, unknown, not_run
 	Code    toolkeep.Code  `json:"code,omitempty"`
 	Name    string         `json:"name,omitempty"`
 	Reason  string         `json:"reason,omitempty"`
@@ -63,6 +64,9 @@ func (a *activeCall) verdict(s Step, res *toolkeep.Result, err error) bool {
 	v := &a.explained.Steps[s]
 	if err == nil {
 		*v = StepVerdict{Step: s.String(), Verdict: "pass", Reason: a.passReason(s)}
+		if s == StepApprove && a.parks {
+			v.Verdict = "wait"
+		}
 	} else {
 		e := toolkeep.AsError(err)
 		*v = StepVerdict{Step: s.String(), Verdict: "refuse", Code: e.Code, Name: e.Code.Info().Name, Reason: e.Message, Details: e.Details}
@@ -99,6 +103,14 @@ func (a *activeCall) passReason(s Step) string {
 			return "a cached result would be returned"
 		}
 		return "no cached result"
+	case StepApprove:
+		switch {
+		case a.standing != nil:
+			return "a standing approval of " + a.standing.By + " covers the call until " + a.standing.Until.UTC().Format(time.RFC3339)
+		case a.parks:
+			return a.owed.Reason()
+		}
+		return "the call needs no person's approval"
 	case StepClaim:
 		switch {
 		case a.call.Async:

@@ -48,17 +48,24 @@ func keyConflict(kept *toolkeep.Invocation) *toolkeep.Error {
 
 // await follows a call until it or ctx ends, and returns its latest row.
 func (p *Pipeline) await(ctx context.Context, ref toolkeep.CallRef) (*toolkeep.Invocation, error) {
+	return p.awaitState(ctx, ref, nil, toolkeep.CallState.Ended)
+}
+
+// awaitState follows a call until its state is one that is waited for, ctx ends or leave is closed.
+func (p *Pipeline) awaitState(ctx context.Context, ref toolkeep.CallRef, leave <-chan struct{}, reached func(toolkeep.CallState) bool) (*toolkeep.Invocation, error) {
 	w := p.watchers.join(ref)
 	defer w.leave()
 	for {
 		row, err := p.Invocations.Get(context.WithoutCancel(ctx), ref)
-		if err != nil || row.State.Ended() {
+		if err != nil || reached(row.State) {
 			return row, err
 		}
 		w.saw(row)
 		select {
 		case <-w.changed:
 		case <-ctx.Done():
+			return row, nil
+		case <-leave:
 			return row, nil
 		}
 	}

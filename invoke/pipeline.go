@@ -37,12 +37,15 @@ type Config struct {
 	Observer    Observer  // optional
 	Overlays    Overlays  // overlays of agents; nil: none
 	Knowledge   Knowledge // nil where no other process changes anything
+	Approvals   Approvals // nil: calls that owe an approval are refused
 
 	Node       string        // name of this process in leases; required
 	SyncLimit  time.Duration // longest synchronous call; default 30 s
 	WaitLimit  time.Duration // longest a waiting call may wait and run; default 24 h
 	ResultLife time.Duration // answer of a waiting call; default 24 h
-	Lease      time.Duration // of a running call that has a row, renewed at a third; default 10 s
+	// ApprovalWait is how long a synchronous caller waits for a person, at most; default 300 s.
+	ApprovalWait time.Duration
+	Lease        time.Duration // of a running call that has a row, renewed at a third; default 10 s
 	// RecordWait is how long a reading call waits for the store; default 50 ms. Then its
 	// record goes to the spool, and the store counts as away until it commits and reads again.
 	RecordWait time.Duration
@@ -94,6 +97,7 @@ type Pipeline struct {
 	draining     atomic.Bool
 	interrupted  atomic.Bool     // Interrupt was called
 	underway     atomic.Int64    // synchronous calls that began before Drain
+	drain        chan struct{}   // closed by Drain
 	idle         chan struct{}   // signals that underway fell to zero while draining
 	contact      contact         // of the sweep
 	interest     chan struct{}   // signals that there may be marks to ask for; nil with Alone
@@ -116,6 +120,7 @@ func New(c Config) (*Pipeline, error) {
 	setDefault(&c.SyncLimit, 30*time.Second)
 	setDefault(&c.WaitLimit, 24*time.Hour)
 	setDefault(&c.ResultLife, 24*time.Hour)
+	setDefault(&c.ApprovalWait, 300*time.Second)
 	setDefault(&c.Lease, 10*time.Second)
 	setDefault(&c.RecordWait, 50*time.Millisecond)
 	setDefault(&c.HardBytes, 100_000_000)
@@ -126,7 +131,7 @@ func New(c Config) (*Pipeline, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	p := &Pipeline{Config: c, sequence: newSequence(100_000), idle: make(chan struct{}, 1), memory: memory{limit: c.ResultMemory},
+	p := &Pipeline{Config: c, sequence: newSequence(100_000), drain: make(chan struct{}), idle: make(chan struct{}, 1), memory: memory{limit: c.ResultMemory},
 		spool: newSpool(c.SpoolPath)}
 	if !c.Alone {
 		p.interest = make(chan struct{}, 1)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access"
+	"github.com/toolkeep/toolkeep/approval"
 	"github.com/toolkeep/toolkeep/limit"
 	"github.com/toolkeep/toolkeep/overlay"
 	"github.com/toolkeep/toolkeep/resultcache"
@@ -90,6 +91,21 @@ type Overlays interface {
 	// E3801.
 	Take(p *toolkeep.Principal, t *toolkeep.Tool, c *overlay.Context) error
 	Peek(p *toolkeep.Principal, t *toolkeep.Tool, c *overlay.Context) error
+}
+
+// Approvals says which calls wait for a person, and holds what they wait for; *approval.Book does.
+type Approvals interface {
+	// Of returns the approval that a call owes, nil for none. why says what asks for it besides the
+	// rules, "" for nothing.
+	Of(p *toolkeep.Principal, t *toolkeep.Tool, why string) *approval.Need
+	// Standing returns the standing approval that covers the call, nil for none.
+	Standing(v *toolkeep.Invocation, n *approval.Need) *approval.Grant
+	// Room is E3216 if too many calls of the agent or its tenant wait already.
+	Room(tenant, subject string) error
+	// Ask returns the request of a call, and what begins it.
+	Ask(n *approval.Need, v *toolkeep.Invocation) (*approval.Request, []toolkeep.Change)
+	// Close returns what ends the request of a call without a decision.
+	Close(ctx context.Context, ref toolkeep.CallRef, as approval.State, at time.Time) ([]toolkeep.Change, error)
 }
 
 // Sealer encrypts the arguments of waiting calls at rest.

@@ -17,7 +17,7 @@ func (p *Pipeline) recall(ctx context.Context, a *activeCall) (*toolkeep.Result,
 	if rule == nil || rule.Policy == "" || rule.Policy == "none" || t.Writes() || a.call.SkipCache {
 		return nil, nil
 	}
-	if owes, _ := owesApproval(a); owes {
+	if a.row.Approved != "" || p.need(a) != nil {
 		return nil, nil
 	}
 	if a.call.Grant.Permissions() { // what a call reached that was not narrowed is not known here

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/approval"
 	"github.com/toolkeep/toolkeep/canon"
 )
 
@@ -19,7 +20,7 @@ func (p *Pipeline) end(ctx context.Context, a *activeCall, res *toolkeep.Result,
 		return nil, nil
 	}
 	e := toolkeep.AsError(err)
-	if res != nil && (res.Replayed || res.State == toolkeep.CallQueued) {
+	if a.parked || res != nil && (res.Replayed || res.State == toolkeep.CallQueued) {
 		return p.answerRecorded(a, res, e)
 	}
 	switch {
@@ -63,9 +64,16 @@ func failure(res *toolkeep.Result, e *toolkeep.Error) *toolkeep.Error {
 	return e
 }
 
-// answerRecorded answers a call whose record exists: a stored answer, or a newly queued
-// waiting call.
+// answerRecorded answers a call whose record exists: a stored answer, a newly queued waiting
+// call, or one that waited for a person.
 func (p *Pipeline) answerRecorded(a *activeCall, res *toolkeep.Result, e *toolkeep.Error) (*toolkeep.Result, error) {
+	if a.parked {
+		if e != nil {
+			e.InvocationID = a.row.ID
+			return nil, e
+		}
+		return res, nil
+	}
 	res.Warnings = append(res.Warnings, a.warnings...)
 	a.row.State, a.row.Replayed = res.State, res.Replayed
 	a.row.EndedAt = p.Clock()
@@ -201,7 +209,7 @@ func (p *Pipeline) write(ctx context.Context, a *activeCall, failure *toolkeep.E
 			p.keepForLater(a, nil) // the store has just failed or is behind; asking it again takes time
 			return nil
 		}
-		if pending, err := p.record(ctx, append([]toolkeep.Change{toolkeep.RecordCall{Invocation: copyRow(&a.row)}}, accesses(&a.row)...)...); err != nil {
+		if pending, err := p.record(ctx, append([]toolkeep.Change{toolkeep.RecordCall{Invocation: copyRow(&a.row)}}, a.events()...)...); err != nil {
 			if err != errAway {
 				p.Log.Error("a call's record could not be written", "invocation_id", a.row.ID, "error", err)
 			}
@@ -216,7 +224,7 @@ func (p *Pipeline) write(ctx context.Context, a *activeCall, failure *toolkeep.E
 		move.FreeKey = true
 		move.Invocation.Key = ""
 	}
-	pending, err := p.applyEnd(ctx, append([]toolkeep.Change{move}, accesses(&a.row)...)...)
+	pending, err := p.applyEnd(ctx, append([]toolkeep.Change{move}, a.events()...)...)
 	switch {
 	case err == nil:
 	case !errors.Is(err, toolkeep.ErrStale):
@@ -300,6 +308,15 @@ func (a *activeCall) fill(res *toolkeep.Result) {
 	if res.Error != nil {
 		res.Error.InvocationID = row.ID
 	}
+}
+
+// events are what is committed with the end of a call.
+func (a *activeCall) events() []toolkeep.Change {
+	all := accesses(&a.row)
+	if a.standing != nil {
+		all = append(all, approval.StandingEvent(a.standing, &a.row, a.row.EndedAt))
+	}
+	return all
 }
 
 const eventSecretAccessed = "ai.agent.tool.secret.accessed"

@@ -27,7 +27,11 @@ func (p *Pipeline) Start(ctx context.Context) error {
 }
 
 // Drain refuses new calls with E3912; those under way go on.
-func (p *Pipeline) Drain() { p.draining.Store(true) }
+func (p *Pipeline) Drain() {
+	if !p.draining.Swap(true) {
+		close(p.drain)
+	}
+}
 
 // Idle waits until the synchronous calls that began before Drain, or ctx, have ended.
 // Call Drain first.

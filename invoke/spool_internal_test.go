@@ -123,7 +123,7 @@ func TestSpoolMovesEachRecordOnce(t *testing.T) {
 // is no race with the wait.
 func TestNothingStartsAfterStop(t *testing.T) {
 	store := &countingStore{got: map[string]int{}}
-	p := &Pipeline{Config: Config{Store: store, Invocations: store, Node: "n", Clock: time.Now, Log: slog.New(slog.DiscardHandler)}, spool: newSpool("")}
+	p := &Pipeline{Config: Config{Store: store, Invocations: store, Node: "n", Clock: time.Now, Log: slog.New(slog.DiscardHandler)}, spool: newSpool(""), drain: make(chan struct{})}
 	p.run, p.stop = context.WithCancel(t.Context())
 	var calls sync.WaitGroup
 	for range 50 {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/approval"
 )
 
 // sweepBatch bounds the rows of one query of the sweep.
@@ -193,11 +194,23 @@ func (p *Pipeline) overdue(ctx context.Context) error {
 		return err
 	}
 	for _, row := range rows {
-		if err := p.finish(ctx, row, toolkeep.CallFailed, tooLate()); err != nil {
+		if err := p.overdueEnd(ctx, row); err != nil && !errors.Is(err, toolkeep.ErrStale) {
 			return err
 		}
 	}
 	return nil
+}
+
+// overdueEnd ends a call whose deadline has passed while it waited: for a worker, or for a person.
+func (p *Pipeline) overdueEnd(ctx context.Context, row *toolkeep.Invocation) error {
+	if row.State != toolkeep.CallPendingApproval || p.Approvals == nil {
+		return p.finishWith(ctx, row, toolkeep.CallFailed, tooLate())
+	}
+	closing, err := p.Approvals.Close(ctx, row.Ref(), approval.Expired, p.Clock())
+	if err != nil {
+		return err
+	}
+	return p.finishWith(ctx, row, toolkeep.CallRefused, approval.Expiry(row.Deadline), closing...)
 }
 
 // expire erases answers that were not fetched in time.

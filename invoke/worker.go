@@ -71,9 +71,7 @@ func (p *Pipeline) runLeased(ctx context.Context, row *toolkeep.Invocation) erro
 		cancel(causeCancelled)
 	}
 	a := &activeCall{
-		asked: asked{mode: modeWorker, call: callOf(row), began: p.Clock(), composition: &composition{},
-			principal: &toolkeep.Principal{Subject: row.Subject, Tenant: row.Tenant, Roles: row.Roles, Scope: row.Scope,
-				KeyID: row.KeyID, OnBehalf: row.OnBehalf, Workspace: row.Workspace}},
+		asked:  asked{mode: modeWorker, call: callOf(row), began: p.Clock(), composition: &composition{}, principal: callerOf(row)},
 		record: record{row: *row, stored: true},
 	}
 	report := &reporter{p: p, ref: ref, of: a}
@@ -92,10 +90,21 @@ func (p *Pipeline) runLeased(ctx context.Context, row *toolkeep.Invocation) erro
 	return p.requeue(ctx, &a.row, p.Node, after)
 }
 
-// callOf is the call that a row stores.
+// callerOf is the principal that a row stores.
+func callerOf(v *toolkeep.Invocation) *toolkeep.Principal {
+	return &toolkeep.Principal{Subject: v.Subject, Tenant: v.Tenant, Roles: v.Roles, Scope: v.Scope,
+		KeyID: v.KeyID, OnBehalf: v.OnBehalf, Workspace: v.Workspace}
+}
+
+// callOf is the call that a row stores: of the version that was approved, else of what its range
+// resolves to now.
 func callOf(v *toolkeep.Invocation) *toolkeep.Call {
+	version := v.Range
+	if v.Approved != "" {
+		version = v.Version
+	}
 	return &toolkeep.Call{
-		ID: v.ID, Tool: v.ToolID, Range: v.Range, Key: v.Key, Timeout: v.Timeout, Async: true, Priority: v.Priority,
+		ID: v.ID, Tool: v.ToolID, Range: version, Key: v.Key, Timeout: v.Timeout, Async: true, Priority: v.Priority,
 		SkipCache: v.SkipCache, CacheTTL: v.CacheTTL, Session: v.Session, Plan: v.Plan, Task: v.Task,
 		Parent: v.Parent, Ordinal: v.Ordinal, Traceparent: v.Traceparent, Face: v.Face, Grant: v.Grant,
 	}
@@ -153,9 +162,18 @@ func (p *Pipeline) requeue(ctx context.Context, row *toolkeep.Invocation, owner 
 	return err
 }
 
-// finish ends a row that no worker runs. If nothing was sent and it may be repeated,
-// its key is freed, as at the end of a run.
+// finish ends a row that no worker runs, unless it is in another state meanwhile.
 func (p *Pipeline) finish(ctx context.Context, row *toolkeep.Invocation, to toolkeep.CallState, e *toolkeep.Error) error {
+	if err := p.finishWith(ctx, row, to, e); !errors.Is(err, toolkeep.ErrStale) {
+		return err
+	}
+	return nil
+}
+
+// finishWith ends a row that no worker runs, together with other changes. If nothing was sent and
+// it may be repeated, its key is freed, as at the end of a run. ErrStale if it is in another state
+// meanwhile.
+func (p *Pipeline) finishWith(ctx context.Context, row *toolkeep.Invocation, to toolkeep.CallState, e *toolkeep.Error, with ...toolkeep.Change) error {
 	from, owner := row.State, row.LeaseOwner
 	row.State, row.EndedAt = to, p.Clock()
 	if row.Async {
@@ -167,10 +185,8 @@ func (p *Pipeline) finish(ctx context.Context, row *toolkeep.Invocation, to tool
 	if free {
 		end.Key = ""
 	}
-	err := p.apply(ctx, toolkeep.MoveCall{Invocation: &end, From: []toolkeep.CallState{from}, Owner: owner, FreeKey: free})
-	if errors.Is(err, toolkeep.ErrStale) {
-		return nil
-	}
+	move := toolkeep.MoveCall{Invocation: &end, From: []toolkeep.CallState{from}, Owner: owner, FreeKey: free}
+	err := p.apply(ctx, append([]toolkeep.Change{move}, with...)...)
 	if err == nil && p.Observer != nil {
 		p.Observer.Called(&end, nil, e, nil)
 	}

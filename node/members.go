@@ -16,6 +16,7 @@ import (
 // Works that one node does for all of its store.
 const (
 	workSweep     = "calls.sweep"     // lapsed leases, passed deadlines, results that were not fetched
+	workApprovals = "approvals.sweep" // approvals that others are asked for, and those that were decided
 	workRetention = "store.retention" // rows past their time
 	workVectors   = "vectors.sweep"   // vectors that no node uses (pgvector)
 	// usage.Work is another one.
@@ -43,7 +44,7 @@ func (n *Node) leads(work string) func() bool {
 
 // startLeading asks for these works. River elects a leader for the queue's own upkeep itself.
 func (n *Node) startLeading(context.Context) error {
-	works := []string{workSweep, workRetention, n.workBlobs()}
+	works := []string{workSweep, workApprovals, workRetention, n.workBlobs()}
 	if n.config.Search.Vectors == "pgvector" {
 		works = append(works, workVectors)
 	}

@@ -24,9 +24,11 @@ import (
 	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/access/capability"
 	"github.com/toolkeep/toolkeep/access/policy"
+	"github.com/toolkeep/toolkeep/approval"
 	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/config"
+	"github.com/toolkeep/toolkeep/control/approvals"
 	"github.com/toolkeep/toolkeep/control/nodes"
 	"github.com/toolkeep/toolkeep/control/search"
 	"github.com/toolkeep/toolkeep/control/secrets"
@@ -123,6 +125,8 @@ type Node struct {
 	sealer        *secrets.Sealer
 	tokens        *capability.Tokens
 	keeping       secretKeeping
+	approvals     *approval.Book
+	approving     *approvals.Approvals
 	pipeline      *invoke.Pipeline
 	contexts      *overlay.Provider
 	pool          *egress.Pool // of what reaches MCP servers and the services of settings
@@ -204,7 +208,9 @@ func (n *Node) parts(opening context.Context) []part {
 		{"telemetry", n.buildTelemetry, nil},
 		{"shared limits", n.shareLimits, func() { n.limits.StopCounter() }},
 		{"overlays", n.buildContexts, func() { n.contexts.Stop() }},
+		{"approvals", n.buildApprovals, nil},
 		{"calls", n.buildPipeline, func() { n.pipeline.Stop() }},
+		{"decisions", n.buildDecisions, nil},
 		{"faces", n.buildFaces, n.closeFaces},
 		{name: built},
 		{"builtin tools", func(ctx context.Context) error { return builtin.Publish(ctx, n.catalog) }, nil},
@@ -215,6 +221,9 @@ func (n *Node) parts(opening context.Context) []part {
 		{"followers", n.startFollowing, func() { n.following.Stop() }},
 		{"feed of results", n.followResults, nil},
 		{"feed of overlays", func(ctx context.Context) error { return n.following.Start(ctx, "context", "contexts", n.contexts) }, nil},
+		{"feed of approvals", func(ctx context.Context) error {
+			return n.following.Start(ctx, "approvals", "approvals", n.approvals)
+		}, nil},
 		{"feed of search", func(ctx context.Context) error { return n.following.Start(ctx, "search", "flushes", n.searchControl) }, nil},
 		{"feed of secrets", func(ctx context.Context) error {
 			return n.following.Start(ctx, "secret_manager", "secrets", n.keeping.local)
@@ -355,13 +364,13 @@ func (n *Node) buildPipeline(context.Context) (err error) {
 	schemas := schema.NewCache(0)
 	var knowledge invoke.Knowledge
 	if c.Store.DSN != "" {
-		n.freshness = toolkeep.NewFreshness(n.store, c.Store.MaxStaleness, n.access, n.catalog, n.contexts)
+		n.freshness = toolkeep.NewFreshness(n.store, c.Store.MaxStaleness, n.access, n.catalog, n.contexts, n.approvals)
 		n.health.Add(telemetry.Component{Name: "feed", Required: true, Check: n.freshness.Health})
 		knowledge = n.freshness
 	}
 	n.pipeline, err = invoke.New(invoke.Config{
 		Catalog: n.fresh, Access: n.access, Limits: n.limits, Results: n.recall, Secrets: n.secrets, Sealer: n.sealer, Blobs: n.blobs,
-		Store: n.store, Invocations: n.store.Invocations(), Marks: n.store.CallMarks(), Executors: n.kinds, Schemas: schemas, Overlays: n.contexts, Knowledge: knowledge,
+		Store: n.store, Invocations: n.store.Invocations(), Marks: n.store.CallMarks(), Executors: n.kinds, Schemas: schemas, Overlays: n.contexts, Knowledge: knowledge, Approvals: n.approvals, ApprovalWait: c.Approvals.Wait,
 		Inspector: inspect.New(inspect.Config{HardBytes: c.Calls.MaxResult, Schemas: schemas, CoerceTo: c.Tools.Targets()}), Redact: n.redact,
 		Observer: &telemetry.Observer{Metrics: n.metrics, Log: n.log},
 		Node:     n.members.Owner(), Earlier: n.members.Earlier(), Leads: n.leads(workSweep), SyncLimit: c.Calls.SyncLimit, WaitLimit: c.Calls.WaitLimit, ResultLife: c.Calls.ResultLifetime,

@@ -130,6 +130,7 @@ func (n *Node) queueConfig() job.Config {
 	return job.Config{Runner: runner{n}, Workers: n.config.Calls.Workers, PollInterval: n.config.Calls.Poll, Log: n.logger("queue"), NodeID: n.members.Owner(), Earlier: n.members.Earlier,
 		Periodic: []job.Periodic{
 			{Name: "sweep", Every: time.Second, Run: func(ctx context.Context) error { return n.pipeline.Sweep(ctx) }},
+			{Name: "approvals", Every: 5 * time.Second, Run: n.sweepApprovals},
 			{Name: "blobs", Every: time.Hour, Run: n.sweepBlobs},
 		}}
 }

@@ -430,8 +430,15 @@ func (a *app) doExplain(ctx context.Context, cl *client, body map[string]any) er
 	}
 	err = a.show(raw, func(w io.Writer) error {
 		verdict := "would be refused"
-		if x.Execute {
+		refused, waits := false, false
+		for _, s := range x.Steps {
+			refused, waits = refused || s.Verdict == "refuse" || s.Verdict == "unknown", waits || s.Verdict == "wait"
+		}
+		switch {
+		case x.Execute:
 			verdict = "would be executed"
+		case waits && !refused:
+			verdict = "would wait for a person"
 		}
 		fmt.Fprintf(w, "%s %s\n", joinRef(x.Tool, x.Version), verdict)
 		return table(w, "STEP|VERDICT|CODE|REASON", func(row func(...any)) {

@@ -82,6 +82,7 @@ func Run(t *testing.T, start func(t *testing.T) Harness) {
 	t.Run("the key's answer is given again", h.replay)
 	t.Run("a cached result", h.cached)
 	t.Run("a waiting call", h.waiting)
+	t.Run("a call that waits for a person", h.approving)
 	t.Run("cancelling", h.cancelling)
 	t.Run("who may look and cancel", h.strangers)
 	t.Run("contexts and feedback", h.retrieval)
@@ -244,6 +245,20 @@ func (h Harness) waiting(t *testing.T) {
 	failure := failed(toolkeep.UpstreamServerError, "error")
 	failure.ID = a.ID
 	check(t, h.Follow(t, "agent", a.ID), failure)
+}
+
+// approving: a call that owes an approval waits; see control/approvals for what is decided then.
+func (h Harness) approving(t *testing.T) {
+	a := h.one(t, Ask{As: "agent", Tool: "face.echo", Arguments: `{"text":"waits"}`, Approval: true, Async: true}, "pending_approval")
+	if got := h.Face.Get(t, "agent", a.ID); got.State != "pending_approval" || got.Refused || got.ID != a.ID {
+		t.Errorf("got %+v", got)
+	}
+	if done, no := h.Face.Cancel(t, "agent", a.ID); !done || no.Refused {
+		t.Errorf("%t %+v", done, no)
+	}
+	if got := h.Follow(t, "agent", a.ID); got.State != "cancelled" || got.Code != toolkeep.Cancelled {
+		t.Errorf("got %+v", got)
+	}
 }
 
 func (h Harness) cancelling(t *testing.T) {

@@ -43,7 +43,6 @@ func transcripts() []transcript {
 		{"a range that nothing satisfies", with(hello, func(a *Ask) { a.Version = "^7" }), refused(toolkeep.VersionConflict)},
 		{"a blocked version", agent("face.blocked", `{}`), refused(toolkeep.ToolBlocked)},
 		{"no tool", agent("", `{}`), refused(toolkeep.MalformedRequest)},
-		{"a call that owes an approval", with(hello, func(a *Ask) { a.Approval = true }), refused(toolkeep.ApprovalUnavailable)},
 
 		{"a missing parameter", agent("face.strict", `{}`), refused(toolkeep.MissingParameter, faults(Fault{"", "required"}))},
 		{"a wrong type", agent("face.strict", `{"text":5}`), refused(toolkeep.InvalidParameters, faults(Fault{"/text", "type"}))},

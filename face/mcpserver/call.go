@@ -127,7 +127,7 @@ func (x *exchange) names() iter.Seq[string] {
 // newCall fills in a call except for its tool. Errors go into the call's Fault, so that the
 // pipeline refuses and records it.
 func (x *exchange) newCall(arguments, meta []byte) *toolkeep.Call {
-	c := &toolkeep.Call{Face: "mcp", Connected: true, Arguments: arguments}
+	c := &toolkeep.Call{Face: "mcp", Connected: true, ApprovalWait: approvalWait, Arguments: arguments}
 	switch {
 	case len(arguments) == 0 || arguments[0] == '{':
 	case arguments[0] == 'n':

@@ -151,6 +151,9 @@ const (
 	principalListens = 100             // open subscriptions/listen streams per principal
 	upstreamWait     = 3 * time.Second // for one upstream's definitions when listing all
 	invocationMax    = time.Minute     // longest wait of get_invocation
+	// approvalWait is how long a tools/call waits for a person: many clients give up after a minute,
+	// and cancel the call.
+	approvalWait = 50 * time.Second
 )
 
 func (l Limits) withDefaults() Limits {

@@ -119,9 +119,10 @@ type Config struct {
 	Policy     policies.Engine // nil: roles decide alone
 	Tokens     Tokens          // capability tokens; nil: no routes
 	// Set finds a set of tools by its name, as a choice; nil means that there are none.
-	Set      func(p *toolkeep.Principal, name string) (includes func(*toolkeep.Tool) bool, ok bool)
-	Contexts Contexts
-	Secrets  Secrets
+	Set       func(p *toolkeep.Principal, name string) (includes func(*toolkeep.Tool) bool, ok bool)
+	Contexts  Contexts
+	Secrets   Secrets
+	Approvals Approvals
 	// Invalidate drops the cached results that a tenant has of a tool, "" of all, and
 	// tells how many.
 	Invalidate func(tenant, toolID string) int

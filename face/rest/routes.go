@@ -139,6 +139,7 @@ func (a *API) operations() {
 	a.serverRoutes()
 	a.contextRoutes()
 	a.secretRoutes()
+	a.approvalRoutes()
 	a.tokenRoutes()
 	if a.c.Keys != nil {
 		register(a, op("GET", "/api/v1/keys", "listKeys", tagAdmin, "List API keys"), toolkeep.PermKeys, a.listKeys)

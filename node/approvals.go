@@ -1,0 +1,36 @@
+package node
+
+import (
+	"context"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/approval"
+	"github.com/toolkeep/toolkeep/control/approvals"
+)
+
+// buildApprovals makes the book of calls that wait for a person.
+func (n *Node) buildApprovals(context.Context) error {
+	c := n.config.Approvals
+	rules, err := c.Rules()
+	if err != nil {
+		return err
+	}
+	n.approvals, err = approval.New(approval.Config{Store: n.store, Rules: rules, MaxPending: c.MaxPending, MaxPendingAgent: c.MaxPendingAgent,
+		Clock: n.options.Clock, Log: n.logger("approvals")})
+	return err
+}
+
+// buildDecisions makes what people decide about those calls.
+func (n *Node) buildDecisions(context.Context) error {
+	n.approving = approvals.New(approvals.Config{Book: n.approvals, Calls: n.pipeline, Store: n.store, Clock: n.options.Clock, Log: n.logger("approvals"),
+		Clean: func(p *toolkeep.Principal, text string) string { return n.redact.For(p).Clean(text) }})
+	return nil
+}
+
+// sweepApprovals looks after them on the node that leads it.
+func (n *Node) sweepApprovals(ctx context.Context) error {
+	if !n.members.Leads(workApprovals) {
+		return nil
+	}
+	return n.approving.Sweep(ctx)
+}
