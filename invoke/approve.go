@@ -256,7 +256,10 @@ func (p *Pipeline) Release(ctx context.Context, row *toolkeep.Invocation, edited
 	row.Deadline = p.Clock().Add(wait)
 	row.ExpiresAt = row.Deadline.Add(p.ResultLife)
 	move := toolkeep.MoveCall{Invocation: row, From: []toolkeep.CallState{toolkeep.CallPendingApproval}}
-	return p.apply(ctx, append([]toolkeep.Change{move, toolkeep.Enqueue{Call: row.Ref(), Priority: row.Priority}}, with...)...)
+	p.hook("release", row.ID)
+	err := p.apply(ctx, append([]toolkeep.Change{move, toolkeep.Enqueue{Call: row.Ref(), Priority: row.Priority}}, with...)...)
+	p.hook("released", row.ID)
+	return err
 }
 
 // Keep replaces the arguments of a call that goes on waiting for more approvals; see Release.

@@ -78,7 +78,8 @@ type Config struct {
 	// Hook is called at the start of each step with its name and the call's id, and
 	// at these points between them: "answered" when the record is committed and the
 	// caller is about to get the answer; in a worker "lease" before the row is
-	// leased, "leased" after, and "ended" when its end is committed. Crash tests use
+	// leased, "leased" after, and "ended" when its end is committed; "release" before and
+	// "released" after an approval is committed. Crash tests use
 	// it; nil in production.
 	Hook func(step, id string)
 }

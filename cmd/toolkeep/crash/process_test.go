@@ -33,6 +33,7 @@ const waitLimit = 2 * time.Minute
 func TestProcess(t *testing.T) {
 	l := newLab(t)
 	t.Run("killed at each step", l.killedAtEachStep)
+	t.Run("killed around an approval", l.killedAroundAnApproval)
 	t.Run("killed before the admin key is stored", l.killedAtFirstStart)
 	t.Run("killed under load", l.killedUnderLoad)
 	t.Run("killed while publishing", l.killedWhilePublishing)
@@ -278,7 +279,7 @@ func (s *process) count(path string) int {
 // ask is one call over REST.
 type ask struct {
 	id, tool, key, args string
-	async               bool
+	async, approval     bool
 }
 
 func (a ask) body() string {
@@ -288,6 +289,9 @@ func (a ask) body() string {
 	}
 	if a.async {
 		options["async_mode"] = true
+	}
+	if a.approval {
+		options["require_approval"] = true
 	}
 	raw, err := json.Marshal(map[string]any{"tool_id": a.tool, "invocation_id": a.id, "parameters": json.RawMessage(a.args), "execution_options": options})
 	if err != nil {
