@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -503,5 +504,83 @@ func TestQueuedCallThatOwesAnApproval(t *testing.T) {
 	d.work()
 	if v := d.row(res.InvocationID); v.State != toolkeep.CallSucceeded || v.Version != "1.0.1" {
 		t.Errorf("it is %+v", v)
+	}
+}
+
+// person is the caller's own, in front of its client.
+type person struct {
+	answer string // "" is none
+	caps   string
+	asked  atomic.Int64
+	saw    string
+}
+
+func (*person) Progress(toolkeep.Progress) {}
+
+func (p *person) Capabilities() []byte { return []byte(p.caps) }
+
+func (p *person) Ask(_ context.Context, method string, params []byte) ([]byte, error) {
+	p.asked.Add(1)
+	p.saw = method + " " + string(params)
+	if p.answer == "" {
+		return nil, errors.New("the form was not shown")
+	}
+	return []byte(p.answer), nil
+}
+
+// TestCallerConfirms: where a rule lets it, the caller's own person decides in its client, and only
+// by an answer.
+func TestCallerConfirms(t *testing.T) {
+	const accepts = `{"action":"accept","content":{"approve":true}}`
+	for _, c := range []struct {
+		name, rules, caps, answer string
+		asked                     int64
+		want                      toolkeep.CallState
+		code                      toolkeep.Code
+	}{
+		{"accepted", "confirm: caller", `{"elicitation":{}}`, accepts, 1, toolkeep.CallSucceeded, ""},
+		{"not ticked", "confirm: caller", `{"elicitation":{}}`, `{"action":"accept","content":{"approve":false}}`, 1, "", toolkeep.ApprovalDenied},
+		{"declined", "confirm: caller", `{"elicitation":{}}`, `{"action":"decline"}`, 1, "", toolkeep.ApprovalDenied},
+		{"closed", "confirm: caller", `{"elicitation":{}}`, `{"action":"cancel"}`, 1, toolkeep.CallPendingApproval, ""},
+		{"no answer", "confirm: caller", `{"elicitation":{}}`, ``, 1, toolkeep.CallPendingApproval, ""},
+		{"not JSON", "confirm: caller", `{"elicitation":{}}`, `yes`, 1, toolkeep.CallPendingApproval, ""},
+		{"a text", "confirm: caller", `{"elicitation":{}}`, `{"action":"accept","content":{"approve":"true"}}`, 1, toolkeep.CallPendingApproval, ""},
+		{"a client without forms", "confirm: caller", `{}`, accepts, 0, toolkeep.CallPendingApproval, ""},
+		{"no such rule", "approvals: 1", `{"elicitation":{}}`, accepts, 0, toolkeep.CallPendingApproval, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := newDesk(t, `{rules: [{tools: ["*"], `+c.rules+`}]}`)
+			stop, worked := make(chan struct{}), make(chan struct{})
+			go func() { // the queue's worker, which sees what is committed
+				defer close(worked)
+				for {
+					if _, n, _ := d.store.Invocations().List(t.Context(), toolkeep.InvocationFilter{Tenant: "acme", State: toolkeep.CallQueued, Limit: 1}); n > 0 {
+						d.work()
+					}
+					select {
+					case <-stop:
+						return
+					case <-time.After(time.Millisecond):
+					}
+				}
+			}()
+			p := &person{caps: c.caps, answer: c.answer}
+			call := &toolkeep.Call{Tool: "std.risky", Arguments: []byte(`{"n":7}`), Caller: p}
+			if c.want == toolkeep.CallPendingApproval {
+				call.ApprovalWait = time.Millisecond
+			}
+			res, err := d.call(call)
+			close(stop)
+			<-worked
+			switch {
+			case c.want != "" && (err != nil || res.State != c.want):
+				t.Errorf("got %+v, %v; want %s", res, err, c.want)
+			case c.want == "" && (err == nil || err.Code != c.code):
+				t.Errorf("got %+v, %v; want %s", res, err, c.code)
+			}
+			if p.asked.Load() != c.asked || c.asked > 0 && (!strings.HasPrefix(p.saw, "elicitation/create ") || !strings.Contains(p.saw, `std.risky@1.0.0`) || !strings.Contains(p.saw, `{\"n\":7}`)) {
+				t.Errorf("asked %d times: %s", p.asked.Load(), p.saw)
+			}
+		})
 	}
 }
