@@ -37,7 +37,7 @@ TESTP ?= 4
 # The compiler, the linker and tests under the race detector use a fifth less of the processor if they collect garbage
 # less often. Tests that start toolkeep as a process, or measure its heap, set GOGC back.
 SELDOM := GOGC=400
-GOTEST = $(SELDOM) $(GO) test -vet=off -p $(TESTP)
+GOTEST = GOGC=200 $(GO) test -vet=off -p $(TESTP)
 # Code of others that only computes; SQLite, for example, is C translated to Go. It starts no goroutine and synchronises by
 # mutexes and pools, which stay instrumented; none of it uses atomics or sync.Map for what others read, which would be
 # reported. Instrumenting it too takes twice the processor in tests that use it much.

@@ -61,6 +61,6 @@ const (
 	PermInvocations  = "invocations:read" // see the calls of every principal of the tenant
 	PermCancel       = "invocations:cancel"
 	PermApprove      = "approvals:decide" // approve and deny the calls of others that wait for a person
-	PermServers      = "servers:admin"  // add, change, accept and remove MCP servers, which may run programs on the host
-	PermOperate      = "system:operate" // cache invalidation, reindex, log level
+	PermServers      = "servers:admin"    // add, change, accept and remove MCP servers, which may run programs on the host
+	PermOperate      = "system:operate"   // cache invalidation, reindex, log level
 )

@@ -154,7 +154,7 @@ func (q *Request) IsOwn(p *toolkeep.Principal) bool {
 
 // Decide adds a decision of the principal, which made it for the digest. A denial decides the
 // request; so does the last approval that is needed. E3201 for who is not asked or asks itself,
-// E3963 for a request that was decided and a person who approved already.
+// E3014 for a request that was decided, E3963 for a person who approved already.
 func (q *Request) Decide(p *toolkeep.Principal, d Decision) error {
 	switch {
 	case q.State != Pending:
@@ -223,7 +223,7 @@ func (q *Request) NotAsked() *toolkeep.Error {
 
 // Over is the error for a request that was decided.
 func Over(q *Request) *toolkeep.Error {
-	e := toolkeep.NewError(toolkeep.StateConflict, "the approval was decided already: it is %s", q.State).With("state", string(q.State))
+	e := toolkeep.NewError(toolkeep.AlreadyDecided, "the approval was decided already: it is %s", q.State).With("state", string(q.State))
 	if n := len(q.Decisions); n > 0 && (q.State == Approved || q.State == Denied) {
 		last := q.Decisions[n-1]
 		e.Message = "the approval was decided already: " + last.By + " " + verb(last.Approve) + " it at " + last.At.UTC().Format(time.RFC3339)

@@ -147,7 +147,7 @@ func TestApprovedCallRunsOnce(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	_, late := d.decide(chief, id, approvals.Verdict{})
-	wantCode(t, late, toolkeep.StateConflict)
+	wantCode(t, late, toolkeep.AlreadyDecided)
 	d.work()
 	d.work()
 	if n := d.executor.calls.Load(); n != 1 {
@@ -442,7 +442,7 @@ func TestOneOfManyDecisions(t *testing.T) {
 				defer mu.Unlock()
 				if err == nil {
 					states[a.State]++
-				} else if toolkeep.AsError(err).Code != toolkeep.StateConflict {
+				} else if toolkeep.AsError(err).Code != toolkeep.AlreadyDecided {
 					t.Error(err)
 				}
 			})

@@ -194,8 +194,8 @@ const tries = 10
 
 // Decide decides. What was decided is committed together with what it does to the call, once.
 // E3013 for a request that is not known, E3201 for who is not asked or asks itself, E3301 to E3330
-// for arguments that do not fit, E3963 for a request that was decided before, or has changed,
-// E3965.
+// for arguments that do not fit, E3014 for a request that was decided before, E3963 for one that
+// has changed, E3965.
 func (a *Approvals) Decide(ctx context.Context, p *toolkeep.Principal, id string, v Verdict) (Approval, error) {
 	if len(v.Reason) > MaxReason {
 		return Approval{}, toolkeep.NewError(toolkeep.RequestTooLarge, "the reason has %d bytes; at most %d are allowed", len(v.Reason), MaxReason)
