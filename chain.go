@@ -43,6 +43,10 @@ type Chains interface {
 	// at most (1 to 1,000), and how far it came. With tenant set they are that tenant's; content
 	// asks for what the hashes cover, without which Kind, At, Ref and Data are empty.
 	Links(ctx context.Context, q LinkQuery) (list []Link, read int64, err error)
+	// Newest returns a tenant's entries with content, the newest first, and for each the cursor that
+	// goes on after it. next goes on after the page, also after one with fewer entries than were
+	// asked for, and is "" at the end. ErrNotFound: the cursor is none.
+	Newest(ctx context.Context, q NewestQuery) (list []Link, cursors []string, next string, err error)
 	// Entry reads the entry of a link with content. It is nil for a kind that is none.
 	Entry(l Link) (*Entry, error)
 	// KeepsFrom returns the time from which on the journal is whole: of what is older, retention
@@ -58,6 +62,14 @@ type LinkQuery struct {
 	Tenant      string // unless All
 	Content     bool
 	Limit       int
+}
+
+// NewestQuery asks for a tenant's entries.
+type NewestQuery struct {
+	Tenant       string
+	Since, Until time.Time // zero: all; Until is not included
+	Before       string    // cursor, "" to begin
+	Limit        int       // 1 to 1,000
 }
 
 // Hasher computes hashes of a chain. It is for one goroutine.

@@ -157,3 +157,13 @@ func AsError(err error) *Error {
 
 // IsCode reports whether err is an *Error with the code; an error of another type is InternalError.
 func IsCode(err error, code Code) bool { return err != nil && AsError(err).Code == code }
+
+// Away reports whether a refusal is not the caller's fault: a dependency of the
+// decision, the secret or the record did not respond.
+func (c Code) Away() bool {
+	switch c {
+	case PolicyEngineUnavailable, SecretRetrievalFailed, RecordUnavailable:
+		return true
+	}
+	return false
+}

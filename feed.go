@@ -40,8 +40,7 @@ type Entry struct {
 type JournalPosition map[int64]int64
 
 // Journal delivers what happened in calls: each call once, when it ended, and every appended
-// event. An answer that expires later is not another end; a reader that comes after that may
-// find the call expired, and not how it ended. Entries have an order for
+// event, as it was then. An answer that expires later is not another end. Entries have an order for
 // each writer, which is one run of one process, and none across writers: so no commit of a
 // call waits for another node's, and no node reads what others wrote unless it asks.
 type Journal interface {

@@ -102,3 +102,29 @@ func (v *Invocation) Lapsed(idempotent bool) CallState {
 
 // Ref returns the call's reference.
 func (v *Invocation) Ref() CallRef { return CallRef{Tenant: v.Tenant, ID: v.ID} }
+
+// EventType returns the type of the call's newest event; see contracts/wire.md.
+func (v *Invocation) EventType() string {
+	switch v.State {
+	case CallSucceeded:
+		if v.Cached {
+			return "ai.agent.tool.cache_hit"
+		}
+		return "ai.agent.tool.succeeded"
+	case CallCancelled:
+		return "ai.agent.tool.cancelled"
+	case CallPendingApproval:
+		return "ai.agent.tool.approval.requested"
+	case CallAccepted, CallQueued, CallRunning, CallInputRequired:
+		return "ai.agent.tool.invoked"
+	}
+	switch info := v.Code.Info(); {
+	case v.Code == RateLimitExceeded || v.Code == ConcurrencyLimitExceeded:
+		return "ai.agent.tool.rate_limit_exceeded"
+	case info.BC6 == "UNAUTHORIZED" && v.State == CallRefused && !v.Code.Away():
+		return "ai.agent.tool.authorization_denied"
+	case info.BC6 == "TIMEOUT":
+		return "ai.agent.tool.timeout"
+	}
+	return "ai.agent.tool.failed"
+}

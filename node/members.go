@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/audit"
 	"github.com/toolkeep/toolkeep/control/nodes"
 	"github.com/toolkeep/toolkeep/control/servers"
 	"github.com/toolkeep/toolkeep/datadir"
@@ -19,7 +20,7 @@ const (
 	workApprovals = "approvals.sweep" // approvals that others are asked for, and those that were decided
 	workRetention = "store.retention" // rows past their time
 	workVectors   = "vectors.sweep"   // vectors that no node uses (pgvector)
-	// usage.Work is another one.
+	// usage.Work and audit.Work are others.
 )
 
 // workBlobs is the removal of old blobs, in the folder that this node has.
@@ -51,6 +52,13 @@ func (n *Node) startLeading(context.Context) error {
 	for _, work := range works {
 		n.members.Lead(work, nil)
 	}
+	n.members.Lead(audit.Work, membership.Every(audit.Every, n.logger("audit"), n.audit.Checkpoint))
+	return nil
+}
+
+// buildAudit makes what signs and verifies the journal. Its stop comes after that of all that records.
+func (n *Node) buildAudit(context.Context) error {
+	n.audit = audit.New(audit.Config{Store: n.store, Sealer: n.sealer, Clock: n.options.Clock, Log: n.logger("audit")})
 	return nil
 }
 

@@ -25,6 +25,7 @@ import (
 	"github.com/toolkeep/toolkeep/access/capability"
 	"github.com/toolkeep/toolkeep/access/policy"
 	"github.com/toolkeep/toolkeep/approval"
+	"github.com/toolkeep/toolkeep/audit"
 	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/config"
@@ -124,6 +125,7 @@ type Node struct {
 	secrets       *secret.Resolver
 	sealer        *secrets.Sealer
 	tokens        *capability.Tokens
+	audit         *audit.Audit
 	keeping       secretKeeping
 	approvals     *approval.Book
 	approving     *approvals.Approvals
@@ -184,6 +186,7 @@ func (n *Node) parts(opening context.Context) []part {
 		{"queue", func(context.Context) error { return n.queue.Migrate(opening) }, nil},
 		{"vault", n.buildVault, n.closeVault},
 		{"sealer", n.buildSealer, nil},
+		{"audit", n.buildAudit, func() { n.audit.Stop() }},
 		{"limits", n.buildLimits, nil},
 		{"connections", n.buildPool, func() { n.pool.Close() }},
 		{"policy", n.buildPolicy, n.stopPolicy},

@@ -25,6 +25,7 @@ type Store interface {
 	toolkeep.Watcher
 	toolkeep.Members
 	toolkeep.Journal
+	toolkeep.Chains
 	Invocations() toolkeep.Invocations
 	CallMarks() toolkeep.CallMarks
 	Versions(ctx context.Context) ([]toolkeep.Version, int64, error)

@@ -50,48 +50,12 @@ func callLevel(v *toolkeep.Invocation) slog.Level {
 	case toolkeep.CallExpired:
 		return slog.LevelWarn
 	case toolkeep.CallRefused:
-		if v.Code.Info().BC6 == "UNAUTHORIZED" || away(v.Code) {
+		if v.Code.Info().BC6 == "UNAUTHORIZED" || v.Code.Away() {
 			return slog.LevelError
 		}
 		return slog.LevelWarn
 	}
 	return slog.LevelInfo
-}
-
-// away reports whether a refusal is not the caller's fault: a dependency of the
-// decision, the secret or the record did not respond.
-func away(c toolkeep.Code) bool {
-	switch c {
-	case toolkeep.PolicyEngineUnavailable, toolkeep.SecretRetrievalFailed, toolkeep.RecordUnavailable:
-		return true
-	}
-	return false
-}
-
-// callEvent names the line after the call's event.
-func callEvent(v *toolkeep.Invocation) string {
-	switch v.State {
-	case toolkeep.CallSucceeded:
-		if v.Cached {
-			return "ai.agent.tool.cache_hit"
-		}
-		return "ai.agent.tool.succeeded"
-	case toolkeep.CallCancelled:
-		return "ai.agent.tool.cancelled"
-	case toolkeep.CallPendingApproval:
-		return "ai.agent.tool.approval.requested"
-	case toolkeep.CallAccepted, toolkeep.CallQueued, toolkeep.CallRunning, toolkeep.CallInputRequired:
-		return "ai.agent.tool.invoked"
-	}
-	switch info := v.Code.Info(); {
-	case v.Code == toolkeep.RateLimitExceeded || v.Code == toolkeep.ConcurrencyLimitExceeded:
-		return "ai.agent.tool.rate_limit_exceeded"
-	case info.BC6 == "UNAUTHORIZED" && v.State == toolkeep.CallRefused && !away(v.Code):
-		return "ai.agent.tool.authorization_denied"
-	case info.BC6 == "TIMEOUT":
-		return "ai.agent.tool.timeout"
-	}
-	return "ai.agent.tool.failed"
 }
 
 func (l *Log) appendJSON(b []byte, lv slog.Level, v *toolkeep.Invocation, t *toolkeep.Tool, e *toolkeep.Error, durations []time.Duration) []byte {
@@ -100,7 +64,7 @@ func (l *Log) appendJSON(b []byte, lv slog.Level, v *toolkeep.Invocation, t *too
 	b = append(b, `","level":"`...)
 	b = append(b, lv.String()...)
 	b = append(b, `","component":"`+CallComponent+`","event":"`...)
-	b = append(b, callEvent(v)...)
+	b = append(b, v.EventType()...)
 	b = append(b, '"')
 	if id := traceID(v.Traceparent); id != "" {
 		b = field(b, "trace_id", id)
@@ -249,7 +213,7 @@ func (l *Log) appendText(b []byte, lv slog.Level, v *toolkeep.Invocation, e *too
 	b = l.stamp(v).AppendFormat(b, stampFormat)
 	b = append(append(b, " level="...), lv.String()...)
 	b = append(b, " component="+CallComponent+" event="...)
-	b = append(b, callEvent(v)...)
+	b = append(b, v.EventType()...)
 	for _, f := range [...][2]string{{"invocation_id", v.ID}, {"tool_id", v.ToolID}, {"tool_version", v.Version},
 		{"agent_id", v.Subject}, {"tenant_id", v.Tenant}, {"status", v.State.BC2(v.Code)}, {"code", string(v.Code)},
 		{"message", v.Message}, {"cause", l.cause(e)}} {

@@ -210,7 +210,7 @@ func (m *Metrics) countError(v *toolkeep.Invocation, e *toolkeep.Error) {
 	switch {
 	case v.Code == toolkeep.RateLimitExceeded || v.Code == toolkeep.ConcurrencyLimitExceeded:
 		m.limited.WithLabelValues(limitType(v.Code, e)).Inc()
-	case info.BC6 == "UNAUTHORIZED" && info.Kind == toolkeep.KindRefusal && !away(v.Code):
+	case info.BC6 == "UNAUTHORIZED" && info.Kind == toolkeep.KindRefusal && !v.Code.Away():
 		m.AuthFailed(v.Code)
 	case info.BC6 == "TIMEOUT":
 		m.timeouts.Inc()

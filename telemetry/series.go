@@ -51,7 +51,7 @@ var statuses = [...]string{"pending", "pending_approval", "running", "success", 
 // as permission_denied it would point the operator at a caller who did nothing.
 func statusOf(v *toolkeep.Invocation) int {
 	s := v.State.BC2(v.Code)
-	if away(v.Code) {
+	if v.Code.Away() {
 		s = "error"
 	}
 	for i := range statuses {

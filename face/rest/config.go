@@ -118,6 +118,7 @@ type Config struct {
 	Nodes      nodes.Members   // the nodes of the store
 	Policy     policies.Engine // nil: roles decide alone
 	Tokens     Tokens          // capability tokens; nil: no routes
+	Audit      Audit           // nil: no journal is read
 	// Set finds a set of tools by its name, as a choice; nil means that there are none.
 	Set       func(p *toolkeep.Principal, name string) (includes func(*toolkeep.Tool) bool, ok bool)
 	Contexts  Contexts

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -95,4 +98,63 @@ func (s *Store) Entry(l toolkeep.Link) (*toolkeep.Entry, error) {
 		return nil, damage{fmt.Errorf("postgres: %w", err)}
 	}
 	return e, nil
+}
+
+const (
+	// Times are nanoseconds; a call's is when it was created, by which calls are found.
+	sqlNewest = `(SELECT writer, entry, 8 AS kind, 0::bigint AS at, tenant, id, hash, coalesce(ended, data) AS data, created AS key FROM invocations
+			WHERE tenant = $1 AND created >= $2 AND (created, id) < ($3, $4) AND created <= $3 AND entry IS NOT NULL ORDER BY created DESC, id DESC LIMIT $5)
+		UNION ALL (SELECT writer, entry, 10, at, tenant, id, hash, data, at * 1000 FROM events
+			WHERE tenant = $1 AND at >= $2 / 1000 AND (at * 1000, id) < ($3, $4) AND at <= $3 / 1000 ORDER BY at DESC, id DESC LIMIT $5)
+		ORDER BY key DESC, id DESC LIMIT $5`
+)
+
+// Newest returns a tenant's entries, the newest first; see toolkeep.Chains. A cursor is a time in nanoseconds and an id.
+func (s *Store) Newest(ctx context.Context, q toolkeep.NewestQuery) (list []toolkeep.Link, cursors []string, next string, err error) {
+	if q.Limit < 1 || q.Limit > maxEntries {
+		return nil, nil, "", errors.New("postgres: entries are read in parts of 1 to 1,000")
+	}
+	var since, until int64 = 0, math.MaxInt64
+	id := ""
+	if !q.Since.IsZero() {
+		since = record.Nanos(q.Since)
+	}
+	if !q.Until.IsZero() {
+		until = record.Nanos(q.Until)
+	}
+	if q.Before != "" {
+		at, rest, ok := strings.Cut(q.Before, ".")
+		n, err := strconv.ParseInt(at, 10, 64)
+		if !ok || err != nil {
+			return nil, nil, "", toolkeep.ErrNotFound
+		}
+		if n < until {
+			until, id = n, rest
+		}
+	}
+	err = s.read(ctx, func(ctx context.Context) error {
+		list, cursors = nil, nil
+		rows, err := s.pool.Query(ctx, sqlNewest, text(q.Tenant), since, until, text(id), q.Limit)
+		if err != nil {
+			return err
+		}
+		var r record.Row
+		var writer, key int64
+		var hash []byte
+		_, err = pgx.ForEachRow(rows, []any{&writer, &r.Seq, &r.Kind, &r.At, &r.Tenant, &r.Ref, &hash, &r.Data, &key}, func() error {
+			row := r
+			row.Tenant, row.Ref = plainText(r.Tenant), plainText(r.Ref)
+			list = append(list, record.Chained(row, writer, hash))
+			cursors = append(cursors, strconv.FormatInt(key, 10)+"."+row.Ref)
+			return nil
+		})
+		return err
+	})
+	if err != nil {
+		return nil, nil, "", err
+	}
+	if len(list) == q.Limit {
+		next = cursors[q.Limit-1]
+	}
+	return list, cursors, next, nil
 }

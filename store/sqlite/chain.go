@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
@@ -127,4 +128,94 @@ func (s *Store) Entry(l toolkeep.Link) (*toolkeep.Entry, error) {
 		return nil, fmt.Errorf("sqlite: %w", err)
 	}
 	return e, nil
+}
+
+// newestWindow is how many numbers one Newest looks at: entries of other tenants lie between.
+const newestWindow = 20_000
+
+// Newest returns a tenant's entries, the newest first; see toolkeep.Chains. A cursor is a number.
+func (s *Store) Newest(ctx context.Context, q toolkeep.NewestQuery) (list []toolkeep.Link, cursors []string, next string, err error) {
+	if q.Limit < 1 || q.Limit > maxEntries {
+		return nil, nil, "", errors.New("sqlite: entries are read in parts of 1 to 1,000")
+	}
+	head, closed := s.entries.Head()
+	if closed {
+		return nil, nil, "", toolkeep.ErrClosed
+	}
+	before := head + 1
+	if q.Before != "" {
+		n, err := strconv.ParseInt(q.Before, 10, 64)
+		if err != nil || n < 1 {
+			return nil, nil, "", toolkeep.ErrNotFound
+		}
+		before = min(n, before)
+	}
+	low := max(before-newestWindow, 0)
+	query, args := `SELECT `+linkColumns+linkTables+` WHERE j.seq < ? AND j.seq >= ? AND j.tenant = ?`, []any{before, low, q.Tenant}
+	if !q.Until.IsZero() {
+		query, args = query+` AND j.at < ?`, append(args, record.Micros(q.Until))
+	}
+	if !q.Since.IsZero() {
+		query, args = query+` AND j.at >= ?`, append(args, record.Micros(q.Since))
+	}
+	if list, err = s.links(ctx, query+` ORDER BY j.seq DESC LIMIT ?`, append(args, q.Limit)...); err != nil {
+		return nil, nil, "", s.orClosed(err)
+	}
+	runs, err := s.runs(ctx)
+	if err != nil {
+		return nil, nil, "", s.orClosed(err)
+	}
+	for i := range list {
+		list[i].Writer = runOf(runs, list[i].Seq)
+		cursors = append(cursors, strconv.FormatInt(list[i].Seq, 10))
+	}
+	if len(list) == q.Limit {
+		return list, cursors, cursors[q.Limit-1], nil
+	}
+	// Numbers and times have the same order.
+	var older bool
+	err = s.read.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM journal WHERE seq < ? AND seq >= 1 AND at >= ?)`, low, sinceMicros(q.Since)).Scan(&older)
+	if err != nil {
+		return nil, nil, "", s.orClosed(err)
+	}
+	if low > 1 && older {
+		next = strconv.FormatInt(low, 10)
+	}
+	return list, cursors, next, nil
+}
+
+func sinceMicros(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return record.Micros(t)
+}
+
+type run struct{ id, first int64 }
+
+// runs returns all runs, the oldest first.
+func (s *Store) runs(ctx context.Context) (list []run, err error) {
+	rows, err := s.read.QueryContext(ctx, `SELECT id, first FROM runs ORDER BY id`)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var r run
+		if err := rows.Scan(&r.id, &r.first); err != nil {
+			return nil, err
+		}
+		list = append(list, r)
+	}
+	return list, rows.Err()
+}
+
+// runOf returns the run that wrote an entry, 0 for one from before the chain.
+func runOf(list []run, seq int64) (id int64) {
+	for _, r := range list {
+		if r.first <= seq {
+			id = r.id
+		}
+	}
+	return id
 }

@@ -1,0 +1,32 @@
+package audit_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/toolkeep/toolkeep/audit"
+)
+
+func TestOCSF(t *testing.T) {
+	line, err := audit.OCSF([]byte(`{"specversion":"1.0","id":"i","type":"ai.agent.tool.authorization_denied","time":"2026-03-01T12:00:00.5Z","tenantid":"t","chainnumber":7,
+		"data":{"agent_did":"a","tool_id":"ns.tool","tool_version":"1.0.0","decision":"refused","error_code":"E3201","message":"no","face":"rest"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got map[string]any
+	if err := json.Unmarshal(line, &got); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]any{"class_uid": 6003.0, "category_uid": 6.0, "type_uid": 600399.0, "time": 1772366400500.0, "status_id": 2.0, "status_code": "E3201", "severity_id": 1.0} {
+		if got[name] != want {
+			t.Errorf("%s is %v, want %v", name, got[name], want)
+		}
+	}
+	actor := got["actor"].(map[string]any)["user"].(map[string]any)
+	if actor["uid"] != "a" || got["api"].(map[string]any)["operation"] != "ns.tool" || got["metadata"].(map[string]any)["tenant_uid"] != "t" {
+		t.Errorf("got %s", line)
+	}
+	if _, err := audit.OCSF([]byte(`[`)); err == nil {
+		t.Error("what is no entry was accepted")
+	}
+}

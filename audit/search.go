@@ -1,0 +1,91 @@
+package audit
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+func hexOf(b []byte) string { return hex.EncodeToString(b) }
+
+// MaxPage is the most entries of one page.
+const MaxPage = 200
+
+// Bounds of one search: what it looks at, whatever it finds.
+const (
+	searchRows = 5000
+	searchPart = 200
+)
+
+// Filter selects entries. Zero fields do not filter.
+type Filter struct {
+	Tenant   string // required
+	Since    time.Time
+	Until    time.Time
+	Agent    string
+	Tool     string
+	Type     string // whole, or the end after ai.agent.tool. or ai.agent.
+	Decision string
+	ID       string
+	Before   string // cursor
+	Limit    int    // 1 to MaxPage
+}
+
+func (f *Filter) fits(e *Entry) bool {
+	switch {
+	case f.ID != "" && e.ID != f.ID,
+		f.Agent != "" && e.agent() != f.Agent,
+		f.Tool != "" && e.who.Tool != f.Tool,
+		f.Decision != "" && e.Decision() != f.Decision:
+		return false
+	case f.Type == "" || e.Type == f.Type:
+		return true
+	}
+	return strings.TrimPrefix(strings.TrimPrefix(e.Type, "ai.agent."), "tool.") == f.Type
+}
+
+// Find returns a page of a tenant's entries, newest first, and the cursor of the next one, "" at the end. It looks at
+// 5,000 entries at most, so that a page may have fewer than Limit, or none, and go on.
+//
+// Errors: E3201 a limit or a cursor that is none, E3965 the store cannot be read.
+func (a *Audit) Find(ctx context.Context, f Filter) (list []*Entry, next string, err error) {
+	if f.Limit < 1 || f.Limit > MaxPage {
+		return nil, "", toolkeep.NewError(toolkeep.InvalidParameters, "a page has 1 to %d entries", MaxPage)
+	}
+	next = f.Before
+	for looked := 0; looked < searchRows && len(list) < f.Limit; {
+		links, cursors, after, err := a.c.Store.Newest(ctx, toolkeep.NewestQuery{Tenant: f.Tenant, Since: f.Since, Until: f.Until, Before: next, Limit: searchPart})
+		if errors.Is(err, toolkeep.ErrNotFound) {
+			return nil, "", toolkeep.NewError(toolkeep.InvalidParameters, "the cursor is not one of this server's; leave it out to begin")
+		}
+		if err != nil {
+			return nil, "", toolkeep.NewError(toolkeep.RecordUnavailable, "the journal cannot be read now").Because(err)
+		}
+		next = after
+		looked += searchPart
+		for i := range links {
+			e, err := a.c.Store.Entry(links[i])
+			if err != nil || e == nil { // verify tells of it
+				continue
+			}
+			entry, err := newEntry(&links[i], e)
+			if err != nil {
+				return nil, "", err
+			}
+			if f.fits(entry) {
+				if list = append(list, entry); len(list) == f.Limit {
+					next = cursors[i]
+					break
+				}
+			}
+		}
+		if next == "" {
+			break
+		}
+	}
+	return list, next, nil
+}
