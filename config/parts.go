@@ -15,6 +15,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/access/capability"
+	"github.com/toolkeep/toolkeep/access/policy"
 	"github.com/toolkeep/toolkeep/approval"
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/datadir"
@@ -294,4 +295,16 @@ func (h HTTP) Public(at string) string {
 // Rules reads the approval rules.
 func (a Approvals) Rules() (*approval.Rules, error) {
 	return approval.ReadRules(a.RulesFile, approval.Defaults{Escalate: []time.Duration{a.Escalate, a.EscalateAgain}, Expires: a.Expire})
+}
+
+// Engine is what makes the policy's engine, remote where no path is set.
+func (s Policy) Engine() policy.Config {
+	c := policy.Config{Path: s.Path, Timeout: s.Timeout, KeepFor: s.CacheTTL, Poll: s.Poll}
+	if s.CacheTTL == 0 {
+		c.KeepFor = -1
+	}
+	if s.Path == "" {
+		c.Remote, c.Timeout = &policy.Remote{OPA: s.OPAURL, ABAC: s.ABACURL}, s.RemoteTimeout
+	}
+	return c
 }
