@@ -86,6 +86,8 @@ type Invocation struct {
 	// Grant is what the capability token that admitted the call allows, nil without one. It
 	// narrows the call whenever it goes on.
 	Grant *Grant
+	// Actor is who sent the call as Subject, "" if that is the same.
+	Actor string
 	// Approved is the digest of the version and the arguments that were approved, "" for none:
 	// nothing else runs under the approval.
 	Approved string

@@ -16,6 +16,9 @@ type Principal struct {
 	// Permissions are named rights besides tools, such as act-as, from the roles.
 	Permissions []string
 	OnBehalf    string // the person an agent acts for, "" if none
+	// Narrowed means that the request is no call and carries a capability token, which is for calls
+	// alone: the principal sees what its roles show and decides nothing.
+	Narrowed bool
 	// Workspace is the part of the tenant that the credential belongs to, "" if none.
 	// Its secrets take precedence over the tenant's (Agent 5.2).
 	Workspace string

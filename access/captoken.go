@@ -86,7 +86,7 @@ func (a *Access) WithToken(p *toolkeep.Principal, text toolkeep.CapabilityToken)
 		return nil, toolkeep.NewError(toolkeep.TokenScopeMismatch, "the capability token is for another agent or tenant than the caller's")
 	}
 	own := *p
-	own.Permissions = nil
+	own.Permissions, own.Narrowed = nil, true
 	return &own, nil
 }
 

@@ -330,14 +330,26 @@ func (b *Book) Get(ctx context.Context, ref toolkeep.CallRef) (*Request, error) 
 }
 
 // Close returns the changes by which the request of a call ends without a decision, none if there
-// is no pending one.
+// is no pending one. A request that was only asked and cancelled is not kept: its events are. One
+// that cannot be read keeps no call from ending.
 func (b *Book) Close(ctx context.Context, ref toolkeep.CallRef, as State, at time.Time) ([]toolkeep.Change, error) {
-	q, err := b.Get(ctx, ref)
-	if errors.Is(err, toolkeep.ErrNotFound) || err == nil && q.State != Pending {
+	d, err := b.c.Store.Document(ctx, RequestKind, ref.Tenant, ref.ID)
+	if errors.Is(err, toolkeep.ErrNotFound) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
+	}
+	drop := []toolkeep.Change{toolkeep.DeleteDocument{Kind: RequestKind, Tenant: ref.Tenant, ID: ref.ID, Expect: d.Revision}}
+	q, err := decodeRequest(d)
+	switch {
+	case err != nil:
+		b.c.Log.Error("an approval request that cannot be read is dropped, since its call ends", "tenant", ref.Tenant, "invocation_id", ref.ID, "error", err)
+		return drop, nil
+	case q.State != Pending:
+		return nil, nil
+	case as == Ended && len(q.Decisions) == 0:
+		return drop, nil
 	}
 	q.State, q.DecidedAt = as, at
 	changes := []toolkeep.Change{q.Put("")}

@@ -37,6 +37,7 @@ type Request struct {
 	Tenant    string     `json:"tenant"`
 	Subject   string     `json:"subject"`
 	OnBehalf  string     `json:"on_behalf,omitempty"`
+	Actor     string     `json:"actor,omitempty"` // who sent the call as Subject
 	KeyID     string     `json:"key_id,omitempty"`
 	Session   string     `json:"session,omitempty"`
 	ToolID    string     `json:"tool_id"`
@@ -54,8 +55,10 @@ type Request struct {
 	State     State      `json:"state"`
 	DecidedAt time.Time  `json:"decided_at,omitzero"`
 	Decisions []Decision `json:"decisions,omitempty"`
-	// Asked are the arguments that the caller sent, sealed as its call's, once a person has edited them.
-	Asked []byte `json:"asked,omitempty"`
+	// Asked are the arguments that the caller sent, and Edited those that a person put in their place,
+	// both sealed as the call's; nil for none.
+	Asked  []byte `json:"asked,omitempty"`
+	Edited []byte `json:"edited,omitempty"`
 
 	Revision int64 `json:"-"` // of the document
 }
@@ -110,7 +113,7 @@ func DigestOf(v *toolkeep.Invocation) string {
 // newRequest is the request of a call that is about to be parked.
 func newRequest(n *Need, v *toolkeep.Invocation) *Request {
 	return &Request{
-		ID: v.ID, Tenant: v.Tenant, Subject: v.Subject, OnBehalf: v.OnBehalf, KeyID: v.KeyID, Session: v.Session,
+		ID: v.ID, Tenant: v.Tenant, Subject: v.Subject, OnBehalf: v.OnBehalf, Actor: v.Actor, KeyID: v.KeyID, Session: v.Session,
 		ToolID: v.ToolID, Version: v.Version, Tool: v.Digest, Digest: DigestOf(v), Why: n.Why, Rule: n.Rule,
 		Needed: n.Count, Confirm: n.Confirm, Levels: n.Levels, CreatedAt: v.CreatedAt, ExpiresAt: v.Deadline, State: Pending,
 	}
@@ -133,9 +136,10 @@ func (q *Request) Roles() []string {
 	return slices.Compact(roles)
 }
 
-// Asks reports whether the principal is one whom the request asks.
+// Asks reports whether the principal is one whom the request asks: of the tenant, with the tool in
+// its scope, by one of the roles or the permission.
 func (q *Request) Asks(p *toolkeep.Principal) bool {
-	if p.Tenant != q.Tenant {
+	if p.Tenant != q.Tenant || p.Narrowed || len(p.Scope) > 0 && !toolkeep.MatchesAny(p.Scope, q.ToolID) {
 		return false
 	}
 	roles := q.Roles()
@@ -145,11 +149,15 @@ func (q *Request) Asks(p *toolkeep.Principal) bool {
 	return slices.ContainsFunc(p.Roles, func(r string) bool { return slices.Contains(roles, r) })
 }
 
-// IsOwn reports whether the principal is the agent or the person that asks, or acts for one of them.
+// IsOwn reports whether the principal is one of those who ask, or acts for one of them: the agent,
+// the person that it acts for, who sent the call as the agent, and who has the same key.
 func (q *Request) IsOwn(p *toolkeep.Principal) bool {
-	return p.Subject == q.Subject || p.Subject == q.OnBehalf ||
-		p.OnBehalf != "" && (p.OnBehalf == q.OnBehalf || p.OnBehalf == q.Subject) ||
-		p.KeyID != "" && p.KeyID == q.KeyID
+	for _, asks := range [...]string{q.Subject, q.OnBehalf, q.Actor} {
+		if asks != "" && (p.Subject == asks || p.OnBehalf == asks) {
+			return true
+		}
+	}
+	return p.KeyID != "" && p.KeyID == q.KeyID
 }
 
 // Decide adds a decision of the principal, which made it for the digest. A denial decides the
@@ -159,6 +167,8 @@ func (q *Request) Decide(p *toolkeep.Principal, d Decision) error {
 	switch {
 	case q.State != Pending:
 		return Over(q)
+	case !d.At.Before(q.ExpiresAt):
+		return toolkeep.NewError(toolkeep.AlreadyDecided, "the time to decide about the call ended at %s", q.ExpiresAt.UTC().Format(time.RFC3339)).With("state", string(Expired))
 	case q.IsOwn(p):
 		return toolkeep.NewError(toolkeep.PermissionDenied, "you cannot decide about a call of your own; another person decides it").With("reason", "RBAC_DENIED")
 	case !q.Asks(p):
@@ -167,7 +177,9 @@ func (q *Request) Decide(p *toolkeep.Principal, d Decision) error {
 		return toolkeep.NewError(toolkeep.StateConflict, "the request has %d decisions; deny it, and have the call sent again", MaxDecisions)
 	}
 	d.By, d.OnBehalf, d.KeyID = p.Subject, p.OnBehalf, p.KeyID
-	same := func(e Decision) bool { return e.By == d.By || d.KeyID != "" && e.KeyID == d.KeyID }
+	same := func(e Decision) bool {
+		return e.person() == d.person() || e.By == d.By || d.KeyID != "" && e.KeyID == d.KeyID
+	}
 	if d.Approve && slices.ContainsFunc(q.approvals(d.Digest), same) {
 		return toolkeep.NewError(toolkeep.StateConflict, "you have approved this already; %d of %d persons have", len(q.approvals(d.Digest)), q.Needed)
 	}
@@ -186,13 +198,18 @@ func (q *Request) Decide(p *toolkeep.Principal, d Decision) error {
 	return nil
 }
 
-// Confirmed is the decision of the caller's own person in its client.
-func (q *Request) Confirmed(p *toolkeep.Principal, approve bool, at time.Time) {
+// Confirmed is the decision of the caller's own person in its client; false if the time for it is
+// over.
+func (q *Request) Confirmed(p *toolkeep.Principal, approve bool, at time.Time) bool {
+	if !at.Before(q.ExpiresAt) {
+		return false
+	}
 	q.Decisions = append(q.Decisions, Decision{By: p.Person(), At: at, Approve: approve, Digest: q.Digest, Reason: "confirmed in the caller's client"})
 	q.State, q.DecidedAt = Approved, at
 	if !approve {
 		q.State = Denied
 	}
+	return true
 }
 
 // MaxDecisions bounds the decisions of a request.
@@ -229,6 +246,14 @@ func Over(q *Request) *toolkeep.Error {
 		e.Message = "the approval was decided already: " + last.By + " " + verb(last.Approve) + " it at " + last.At.UTC().Format(time.RFC3339)
 	}
 	return e
+}
+
+// person is whose decision it is.
+func (d *Decision) person() string {
+	if d.OnBehalf != "" {
+		return d.OnBehalf
+	}
+	return d.By
 }
 
 // Verdict is approved or denied.

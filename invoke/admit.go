@@ -44,6 +44,9 @@ func (p *Pipeline) admit(ctx context.Context, a *activeCall) (*toolkeep.Result, 
 		p.noteDenied(a)
 		return nil, err
 	}
+	if acting.Subject != a.principal.Subject {
+		a.row.Actor = a.principal.Subject
+	}
 	a.principal = acting
 	a.row.Subject, a.row.OnBehalf = acting.Subject, acting.OnBehalf
 	if err := p.takeRequest(ctx, a); err != nil {

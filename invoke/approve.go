@@ -44,9 +44,8 @@ func (p *Pipeline) approve(ctx context.Context, a *activeCall) (*toolkeep.Result
 	case a.mode == modeChild:
 		return nil, cannotAsk("%s needs a person's approval (%s), for which a tool that calls it cannot wait; call it by itself", a.tool.Ref(), need.Why)
 	}
-	if g := p.Approvals.Standing(&a.row, need); g != nil {
-		a.row.Approved, a.standing = approval.DigestOf(&a.row), g
-		return nil, nil
+	if a.standing = p.Approvals.Standing(&a.row, need); a.standing != nil {
+		return nil, nil // of a call that waits, a worker looks for it again
 	}
 	if a.mode == modeDryRun {
 		a.parks = true
@@ -95,12 +94,23 @@ func (p *Pipeline) park(ctx context.Context, a *activeCall) (*toolkeep.Result, e
 	if a.call.Async {
 		return res, nil
 	}
+	wait, cancel := context.WithTimeout(ctx, p.patience(a.call))
+	defer cancel()
 	if a.owed.Confirm {
-		if err := p.confirm(ctx, a, q); err != nil {
-			return nil, err
+		p.confirm(wait, a, q)
+	}
+	return p.awaitDecision(ctx, wait, a)
+}
+
+// patience is how long the caller of a parked call waits for a person.
+func (p *Pipeline) patience(c *toolkeep.Call) time.Duration {
+	patience := p.ApprovalWait
+	for _, shorter := range [...]time.Duration{c.Timeout, c.ApprovalWait} {
+		if shorter > 0 {
+			patience = min(patience, shorter)
 		}
 	}
-	return p.awaitDecision(ctx, a)
+	return patience
 }
 
 // parkAgain parks a waiting call that owes an approval only now: its tool or the rules have
@@ -124,27 +134,24 @@ func (p *Pipeline) parkAgain(ctx context.Context, a *activeCall) (*toolkeep.Resu
 	return p.Result(&row), nil
 }
 
-// awaitDecision waits for the decision, and after an approval for the end of the call. A caller
-// that leaves before it was told that its call waits does not know the call's id: unless it can
-// find the call by its key, the call is cancelled.
-func (p *Pipeline) awaitDecision(ctx context.Context, a *activeCall) (*toolkeep.Result, error) {
+// parkedState is that of a call that nothing was decided about.
+func parkedState(s toolkeep.CallState) bool { return s == toolkeep.CallPendingApproval }
+
+// awaitDecision waits for the decision, at most until wait ends, and after an approval for the end of
+// the call. A caller that leaves before it was told that its call waits does not know the call's id:
+// unless it can find the call by its key, the call is cancelled. While the store cannot be read the
+// caller is told what was last known: that its call waits, and where to ask.
+func (p *Pipeline) awaitDecision(ctx, wait context.Context, a *activeCall) (*toolkeep.Result, error) {
 	ref := a.row.Ref()
-	patience := p.ApprovalWait
-	for _, shorter := range [...]time.Duration{a.call.Timeout, a.call.ApprovalWait} {
-		if shorter > 0 {
-			patience = min(patience, shorter)
-		}
-	}
-	wait, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	row, err := p.awaitState(wait, ref, p.drain, func(s toolkeep.CallState) bool { return s != toolkeep.CallPendingApproval })
-	if err == nil && row.State != toolkeep.CallPendingApproval && !row.State.Ended() {
+	row, err := p.awaitState(wait, ref, p.drain, func(s toolkeep.CallState) bool { return !parkedState(s) })
+	if err == nil && !parkedState(row.State) && !row.State.Ended() {
 		run, cancel := p.bound(ctx, a)
 		defer cancel()
 		row, err = p.awaitState(run, ref, p.drain, toolkeep.CallState.Ended)
 	}
 	if err != nil {
-		return nil, recordUnavailable(err)
+		p.Log.Warn("what became of a call that waits for a person cannot be read now; its caller was told to ask", "invocation_id", ref.ID, "error", err)
+		return p.Result(&a.row), nil
 	}
 	if ctx.Err() != nil && row.Key == "" && !row.State.Ended() {
 		row = p.abandon(ctx, row)
@@ -170,35 +177,45 @@ func (p *Pipeline) abandon(ctx context.Context, row *toolkeep.Invocation) *toolk
 	return row
 }
 
-// confirm asks the caller's own person, where the rules let that one decide and the client can ask.
-// Without an answer the call goes on waiting for others.
-func (p *Pipeline) confirm(ctx context.Context, a *activeCall, q *approval.Request) error {
+// maxConfirmation is how many bytes of arguments a person is shown in its client; of more, others
+// decide, because people confirm only what they see.
+const maxConfirmation = 4096
+
+// confirm asks the caller's own person, where the rules let that one decide and the client can ask,
+// until ctx ends or others have decided. Without an answer the call goes on waiting for others.
+func (p *Pipeline) confirm(ctx context.Context, a *activeCall, q *approval.Request) {
 	asker, ok := a.call.Caller.(toolkeep.Asker)
-	if !ok || !elicits(asker) {
-		return nil
+	args := canon.Append(nil, a.args)
+	if !ok || !elicits(asker) || len(args) > maxConfirmation {
+		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, p.ApprovalWait)
-	defer cancel()
-	answer, err := asker.Ask(ctx, "elicitation/create", confirmation(a))
-	yes, decided := confirmed(answer)
-	if err != nil || !decided {
-		return nil
+	ctx, cancel := context.WithCancel(ctx)
+	decided := make(chan struct{})
+	go func() {
+		defer close(decided)
+		defer cancel()
+		_, _ = p.awaitState(ctx, a.row.Ref(), p.drain, func(s toolkeep.CallState) bool { return !parkedState(s) })
+	}()
+	answer, err := asker.Ask(ctx, "elicitation/create", confirmation(a, args))
+	cancel()
+	<-decided
+	yes, said := confirmed(answer)
+	if err != nil || !said {
+		return
 	}
 	q.Revision++ // it was committed with the call
-	q.Confirmed(a.principal, yes, p.Clock())
+	if !q.Confirmed(a.principal, yes, p.Clock()) {
+		return
+	}
 	changes := []toolkeep.Change{q.Put(a.principal.Person()), q.DecidedEvent(nil)}
 	if yes {
 		err = p.Release(ctx, copyRow(&a.row), nil, changes...)
 	} else {
 		err = p.Dismiss(ctx, copyRow(&a.row), q.Denial(), changes...)
 	}
-	if errors.Is(err, toolkeep.ErrStale) { // others decided meanwhile
-		return nil
+	if err != nil && !errors.Is(err, toolkeep.ErrStale) { // stale: others decided meanwhile
+		p.Log.Warn("what a person confirmed in the caller's client could not be written; the call goes on waiting", "invocation_id", a.row.ID, "error", err)
 	}
-	if err != nil {
-		return recordUnavailable(err)
-	}
-	return nil
 }
 
 // elicits reports whether the client shows forms to its person.
@@ -216,10 +233,9 @@ func elicits(asker toolkeep.Asker) bool {
 }
 
 // confirmation is the form that asks for it.
-func confirmation(a *activeCall) []byte {
+func confirmation(a *activeCall, args []byte) []byte {
 	return canon.Append(nil, map[string]any{
-		"message": "The agent wants to call " + a.tool.Ref() + ", which needs your approval: " + a.owed.Why + ". Arguments: " +
-			toolkeep.ClipBytes(string(canon.Append(nil, a.args)), 4096),
+		"message": "The agent wants to call " + a.tool.Ref() + ", which needs your approval: " + a.owed.Why + ". Arguments: " + string(args),
 		"requestedSchema": map[string]any{"type": "object", "required": []any{"approve"}, "properties": map[string]any{
 			"approve": map[string]any{"type": "boolean", "title": "Approve this call"},
 		}},

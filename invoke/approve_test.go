@@ -111,6 +111,19 @@ func (d *desk) parked(c *toolkeep.Call) string {
 	return res.InvocationID
 }
 
+// pending waits for the one call that waits, and returns its id.
+func (d *desk) pending() string {
+	d.t.Helper()
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		d.settle()
+		if list := d.control.List(boss, approval.Pending); len(list) == 1 {
+			return list[0].InvocationID
+		}
+	}
+	d.t.Fatal("no call waits for a person")
+	return ""
+}
+
 func (d *desk) decide(p *toolkeep.Principal, id string, v approvals.Verdict) (approvals.Approval, *toolkeep.Error) {
 	d.t.Helper()
 	a, err := d.control.Decide(d.t.Context(), p, id, v)
@@ -176,6 +189,11 @@ rules:
 	clone := &toolkeep.Principal{Subject: "lea2", Tenant: "acme", Roles: []string{"lead"}, KeyID: "kl"} // acts as another with the same key
 	own := *alice
 	own.Roles, own.Permissions = []string{"lead", "head"}, []string{"*"}
+	scoped := *lead
+	scoped.Scope = []string{"std.other"}
+	narrowed := *lead
+	narrowed.Narrowed = true // the request carries a capability token
+	portal := &toolkeep.Principal{Subject: "portal", OnBehalf: "lea", Tenant: "acme", Roles: []string{"lead"}, KeyID: "kp"}
 	delegate := &toolkeep.Principal{Subject: "bot", OnBehalf: "alice", Tenant: "acme", Roles: []string{"lead"}, KeyID: "kb"}
 
 	id := d.parked(&toolkeep.Call{Tool: "std.two"})
@@ -188,6 +206,8 @@ rules:
 		{"who acts for the caller", delegate, toolkeep.PermissionDenied},
 		{"who has the permission and no role of the rule", boss, toolkeep.ResourceNotFound},
 		{"a role of a later level", head, toolkeep.ResourceNotFound},
+		{"a key whose scope leaves the tool out", &scoped, toolkeep.ResourceNotFound},
+		{"a request with a capability token", &narrowed, toolkeep.ResourceNotFound},
 		{"another tenant", foreign, toolkeep.ResourceNotFound},
 	} {
 		for _, approve := range []bool{true, false} {
@@ -199,7 +219,7 @@ rules:
 	if got := d.approve(lead, id); got.State != "pending" || got.Have != 1 {
 		t.Errorf("after one of two: %+v", got)
 	}
-	for _, p := range []*toolkeep.Principal{lead, clone} {
+	for _, p := range []*toolkeep.Principal{lead, clone, portal} {
 		_, err := d.decide(p, id, approvals.Verdict{Approve: true})
 		wantCode(t, err, toolkeep.StateConflict)
 	}
@@ -297,12 +317,16 @@ func TestDeniedAndExpired(t *testing.T) {
 	id = d.parked(&toolkeep.Call{Tool: "std.risky"})
 	at := time.Now().Add(25 * time.Hour)
 	d.now = func() time.Time { return at }
+	_, early := d.decide(boss, id, approvals.Verdict{Approve: true}) // the sweep is late
+	wantCode(t, early, toolkeep.AlreadyDecided)
 	for range 2 { // the second finds nothing to do
 		if err := errors.Join(d.pipeline.Sweep(t.Context()), d.control.Sweep(t.Context())); err != nil {
 			t.Fatal(err)
 		}
 		d.settle()
 	}
+	_, late := d.decide(boss, id, approvals.Verdict{Approve: true})
+	wantCode(t, late, toolkeep.AlreadyDecided)
 	if v := d.row(id); v.State != toolkeep.CallRefused || v.Code != toolkeep.ApprovalExpired {
 		t.Errorf("%s %s", v.State, v.Code)
 	}
@@ -369,14 +393,7 @@ func TestStandingApproval(t *testing.T) {
 // else where to ask.
 func TestCallerWaits(t *testing.T) {
 	d := newDesk(t, "")
-	pending := func() string {
-		for {
-			d.settle()
-			if list := d.control.List(boss, approval.Pending); len(list) == 1 {
-				return list[0].InvocationID
-			}
-		}
-	}
+	pending := d.pending
 	type answer struct {
 		res *toolkeep.Result
 		err error
@@ -582,5 +599,193 @@ func TestCallerConfirms(t *testing.T) {
 				t.Errorf("asked %d times: %s", p.asked.Load(), p.saw)
 			}
 		})
+	}
+}
+
+// TestActorIsNotAnApprover: who sends a call as another decides about it as little as that one, with
+// whatever key.
+func TestActorIsNotAnApprover(t *testing.T) {
+	d := newDesk(t, "")
+	d.access.actAs = true
+	id := d.parked(&toolkeep.Call{Tool: "std.risky", Subject: "zoe"})
+	if v := d.row(id); v.Subject != "zoe" || v.Actor != "alice" {
+		t.Fatalf("the row says %s by %s", v.Subject, v.Actor)
+	}
+	for name, p := range map[string]*toolkeep.Principal{
+		"another key of the actor": {Subject: "alice", Tenant: "acme", Permissions: []string{"*"}, KeyID: "k9"},
+		"a token of the actor":     {Subject: "alice", Tenant: "acme", Permissions: []string{"*"}, Method: "oauth"},
+		"who acts for the actor":   {Subject: "bot", OnBehalf: "alice", Tenant: "acme", Permissions: []string{"*"}},
+		"the subject":              {Subject: "zoe", Tenant: "acme", Permissions: []string{"*"}},
+	} {
+		if _, err := d.decide(p, id, approvals.Verdict{Approve: true}); err == nil || err.Code != toolkeep.PermissionDenied {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	d.approve(boss, id)
+}
+
+// TestParkAndCancel: what is asked and cancelled is not kept, so that no caller fills the book.
+func TestParkAndCancel(t *testing.T) {
+	d := newDesk(t, "")
+	for range 20 {
+		id := d.parked(&toolkeep.Call{Tool: "std.risky"})
+		if _, _, err := d.pipeline.Cancel(t.Context(), alice, id, ""); err != nil {
+			t.Fatal(err)
+		}
+		d.settle()
+	}
+	if n := len(d.control.List(boss, "")); n != 0 {
+		t.Errorf("the book holds %d requests", n)
+	}
+	if all, _, err := d.store.Documents(t.Context(), approval.RequestKind); err != nil || len(all) != 0 {
+		t.Errorf("the store holds %d, %v", len(all), err)
+	}
+}
+
+// TestRevokedStandingApproval: a call that waits for a worker is not run by a standing approval that
+// was taken back meanwhile, and each that runs by one has its event.
+func TestRevokedStandingApproval(t *testing.T) {
+	d := newDesk(t, "")
+	standing := func() string {
+		id := d.parked(&toolkeep.Call{Tool: "std.risky"})
+		if _, err := d.decide(boss, id, approvals.Verdict{Approve: true, Remember: &approvals.Remember{For: approval.ForArguments, Until: time.Now().Add(time.Hour)}}); err != nil {
+			t.Fatal(err)
+		}
+		d.work()
+		return id
+	}
+	events := func() (n int) {
+		all, _, err := d.store.ReadJournal(t.Context(), toolkeep.JournalPosition{}, 1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range all {
+			if e.Event != nil && strings.Contains(string(e.Event.Data), `"standing_approval"`) {
+				n++
+			}
+		}
+		return n
+	}
+	id := standing()
+	for i, async := range []bool{false, true} {
+		res, err := d.call(&toolkeep.Call{Tool: "std.risky", Async: async})
+		d.work()
+		if err != nil || d.row(res.InvocationID).State != toolkeep.CallSucceeded || events() != i+1 {
+			t.Errorf("async %t: %+v, %v, %d events", async, res, err, events())
+		}
+	}
+	res, err := d.call(&toolkeep.Call{Tool: "std.risky", Async: true})
+	if err != nil || res.State != toolkeep.CallQueued {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	if err := d.control.Revoke(t.Context(), boss, id); err != nil {
+		t.Fatal(err)
+	}
+	d.settle()
+	d.work()
+	if v := d.row(res.InvocationID); v.State != toolkeep.CallPendingApproval || events() != 2 {
+		t.Errorf("it is %s, %d events", v.State, events())
+	}
+}
+
+// TestUnreadableRequest: one that cannot be read keeps no call from its end.
+func TestUnreadableRequest(t *testing.T) {
+	d := newDesk(t, "")
+	var ids []string
+	for range 3 {
+		ids = append(ids, d.parked(&toolkeep.Call{Tool: "std.risky"}))
+	}
+	for _, id := range ids[:2] {
+		bad := toolkeep.Document{Kind: approval.RequestKind, Tenant: "acme", ID: id, Body: []byte(`{"id":1}`)}
+		if err := d.store.Apply(t.Context(), toolkeep.PutDocument{Document: bad, Expect: toolkeep.AnyRevision}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, _, err := d.pipeline.Cancel(t.Context(), alice, ids[0], ""); err != nil {
+		t.Error(err)
+	}
+	at := time.Now().Add(25 * time.Hour)
+	d.now = func() time.Time { return at }
+	if err := d.pipeline.Sweep(t.Context()); err != nil {
+		t.Error(err)
+	}
+	for i, want := range []toolkeep.CallState{toolkeep.CallCancelled, toolkeep.CallRefused, toolkeep.CallRefused} {
+		if v := d.row(ids[i]); v.State != want {
+			t.Errorf("call %d is %s, want %s", i, v.State, want)
+		}
+	}
+}
+
+// failingReads are invocations that cannot be read for a while.
+type failingReads struct {
+	toolkeep.Invocations
+	fail atomic.Bool
+}
+
+func (f *failingReads) Get(ctx context.Context, ref toolkeep.CallRef) (*toolkeep.Invocation, error) {
+	if f.fail.Load() {
+		return nil, errors.New("the store is away")
+	}
+	return f.Invocations.Get(ctx, ref)
+}
+
+// TestStoreAwayWhileACallerWaits: a caller whose parked call cannot be read is not told that nothing
+// was executed, but that the call waits, and its id.
+func TestStoreAwayWhileACallerWaits(t *testing.T) {
+	var reads *failingReads
+	d := newDesk(t, "", func(c *invoke.Config) {
+		reads = &failingReads{Invocations: c.Invocations}
+		c.Invocations = reads
+	})
+	got := make(chan *toolkeep.Result, 1)
+	go func() {
+		res, err := d.pipeline.Invoke(t.Context(), alice, &toolkeep.Call{Tool: "std.risky"})
+		if err != nil {
+			t.Error(err)
+		}
+		got <- res
+	}()
+	id := d.pending()
+	reads.fail.Store(true)
+	d.pipeline.Notify(toolkeep.CallRef{Tenant: "acme", ID: id})
+	if res := <-got; res == nil || res.State != toolkeep.CallPendingApproval || res.InvocationID != id {
+		t.Errorf("got %+v", res)
+	}
+	reads.fail.Store(false)
+}
+
+// patient is a person who does not answer.
+type patient struct {
+	person
+	shown chan struct{}
+}
+
+func (p *patient) Ask(ctx context.Context, _ string, _ []byte) ([]byte, error) {
+	close(p.shown)
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// TestFormEndsWithTheDecision: what others decide ends the form, and arguments that a form does not
+// show whole are not confirmed by it.
+func TestFormEndsWithTheDecision(t *testing.T) {
+	d := newDesk(t, `{rules: [{tools: ["*"], confirm: caller}]}`)
+	p := &patient{person{caps: `{"elicitation":{}}`}, make(chan struct{})}
+	got := make(chan *toolkeep.Error, 1)
+	go func() {
+		_, err := d.pipeline.Invoke(t.Context(), alice, &toolkeep.Call{Tool: "std.risky", Caller: p})
+		got <- toolkeep.AsError(err)
+	}()
+	<-p.shown
+	if _, err := d.decide(boss, d.pending(), approvals.Verdict{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-got; err == nil || err.Code != toolkeep.ApprovalDenied {
+		t.Errorf("got %v", err)
+	}
+	long := &person{caps: `{"elicitation":{}}`, answer: `{"action":"accept","content":{"approve":true}}`}
+	res, err := d.call(&toolkeep.Call{Tool: "std.risky", Caller: long, ApprovalWait: time.Millisecond, Arguments: []byte(`{"s":"` + strings.Repeat("x", 5000) + `"}`)})
+	if err != nil || res.State != toolkeep.CallPendingApproval || long.asked.Load() != 0 {
+		t.Errorf("got %+v, %v; asked %d times", res, err, long.asked.Load())
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/approval"
 )
 
 // claim commits the row before anything is sent. Reading calls without a key have no
@@ -18,7 +19,7 @@ func (p *Pipeline) claim(ctx context.Context, a *activeCall) (*toolkeep.Result, 
 		return nil, p.claimSending(ctx, a)
 	case a.call.Async:
 		return p.claimWaiting(ctx, a)
-	case !a.row.Writes && a.row.Key == "":
+	case !a.row.Writes && a.row.Key == "" && a.standing == nil: // what lets a call pass is committed before it runs
 		return nil, nil
 	}
 	a.row.State, a.row.Sent, a.row.StartedAt = toolkeep.CallRunning, a.row.Writes, p.Clock()
@@ -28,19 +29,29 @@ func (p *Pipeline) claim(ctx context.Context, a *activeCall) (*toolkeep.Result, 
 
 // claimSending records, before a worker sends a write, that it may have been sent.
 func (p *Pipeline) claimSending(ctx context.Context, a *activeCall) error {
-	if !a.row.Writes || a.row.Sent {
+	if (!a.row.Writes || a.row.Sent) && a.standing == nil {
 		return nil
 	}
-	a.row.Sent, a.row.LeaseUntil = true, p.storeNow().Add(p.Lease)
-	err := p.apply(ctx, toolkeep.MoveCall{Invocation: copyRow(&a.row), From: []toolkeep.CallState{toolkeep.CallRunning}, Owner: p.Node})
+	sent := a.row.Sent
+	a.row.Sent, a.row.LeaseUntil = a.row.Writes, p.storeNow().Add(p.Lease)
+	err := p.apply(ctx, append([]toolkeep.Change{toolkeep.MoveCall{Invocation: copyRow(&a.row), From: []toolkeep.CallState{toolkeep.CallRunning}, Owner: p.Node}},
+		p.passedBy(a)...)...)
 	if err == nil {
 		return nil
 	}
-	a.row.Sent = false
+	a.row.Sent = sent
 	if errors.Is(err, toolkeep.ErrStale) {
 		return takenOver()
 	}
 	return recordUnavailable(err)
+}
+
+// passedBy is the event of the standing approval that lets a call pass, none without one.
+func (p *Pipeline) passedBy(a *activeCall) []toolkeep.Change {
+	if a.standing == nil {
+		return nil
+	}
+	return []toolkeep.Change{approval.StandingEvent(a.standing, &a.row, p.Clock())}
 }
 
 func takenOver() *toolkeep.Error {
@@ -98,7 +109,11 @@ func (p *Pipeline) insert(ctx context.Context, a *activeCall, prepare func() ([]
 			prepared = true
 		}
 		row := copyRow(&a.row)
-		err := p.apply(ctx, append([]toolkeep.Change{toolkeep.ClaimCall{Invocation: row}}, with...)...)
+		changes := append([]toolkeep.Change{toolkeep.ClaimCall{Invocation: row}}, with...)
+		if row.State == toolkeep.CallRunning {
+			changes = append(changes, p.passedBy(a)...)
+		}
+		err := p.apply(ctx, changes...)
 		switch {
 		case err == nil:
 			a.stored = true

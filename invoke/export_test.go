@@ -1,6 +1,10 @@
 package invoke
 
-import "context"
+import (
+	"context"
+
+	"github.com/toolkeep/toolkeep"
+)
 
 // UnsharedRuns returns how many calls run alone, or wait to, because their results are
 // personal.
@@ -24,3 +28,6 @@ func (p *Pipeline) PendingRecords() int {
 func (p *Pipeline) Drained(ctx context.Context) error {
 	return p.spool.drain(ctx, p.Store, p.Invocations)
 }
+
+// Notify wakes who waits for a call, as a change of it does.
+func (p *Pipeline) Notify(ref toolkeep.CallRef) { p.watchers.notify(ref) }

@@ -115,6 +115,9 @@ func (p *Pipeline) decideBy(ctx context.Context, a *activeCall, again bool) erro
 	if _, _, err := p.Catalog.Resolve(ctx, a.principal, a.tool.ID, a.tool.Version, visible); err != nil {
 		return err
 	}
+	if a.standing != nil && p.Approvals.Standing(&a.row, a.owed) == nil {
+		return toolkeep.NewError(toolkeep.ApprovalUnavailable, "the standing approval that covered the call was taken back; send the call again").With("reason", "ESCALATION_ERROR")
+	}
 	owed := a.decision.Approval
 	if err := p.decide(ctx, a); err != nil {
 		return err

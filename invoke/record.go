@@ -9,7 +9,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/toolkeep/toolkeep"
-	"github.com/toolkeep/toolkeep/approval"
 	"github.com/toolkeep/toolkeep/canon"
 )
 
@@ -209,7 +208,7 @@ func (p *Pipeline) write(ctx context.Context, a *activeCall, failure *toolkeep.E
 			p.keepForLater(a, nil) // the store has just failed or is behind; asking it again takes time
 			return nil
 		}
-		if pending, err := p.record(ctx, append([]toolkeep.Change{toolkeep.RecordCall{Invocation: copyRow(&a.row)}}, a.events()...)...); err != nil {
+		if pending, err := p.record(ctx, append([]toolkeep.Change{toolkeep.RecordCall{Invocation: copyRow(&a.row)}}, accesses(&a.row)...)...); err != nil {
 			if err != errAway {
 				p.Log.Error("a call's record could not be written", "invocation_id", a.row.ID, "error", err)
 			}
@@ -224,7 +223,7 @@ func (p *Pipeline) write(ctx context.Context, a *activeCall, failure *toolkeep.E
 		move.FreeKey = true
 		move.Invocation.Key = ""
 	}
-	pending, err := p.applyEnd(ctx, append([]toolkeep.Change{move}, a.events()...)...)
+	pending, err := p.applyEnd(ctx, append([]toolkeep.Change{move}, accesses(&a.row)...)...)
 	switch {
 	case err == nil:
 	case !errors.Is(err, toolkeep.ErrStale):
@@ -308,15 +307,6 @@ func (a *activeCall) fill(res *toolkeep.Result) {
 	if res.Error != nil {
 		res.Error.InvocationID = row.ID
 	}
-}
-
-// events are what is committed with the end of a call.
-func (a *activeCall) events() []toolkeep.Change {
-	all := accesses(&a.row)
-	if a.standing != nil {
-		all = append(all, approval.StandingEvent(a.standing, &a.row, a.row.EndedAt))
-	}
-	return all
 }
 
 const eventSecretAccessed = "ai.agent.tool.secret.accessed"

@@ -193,12 +193,12 @@ func (p *Pipeline) overdue(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, row := range rows {
-		if err := p.overdueEnd(ctx, row); err != nil && !errors.Is(err, toolkeep.ErrStale) {
-			return err
+	for _, row := range rows { // one that cannot be ended keeps no other from it
+		if e := p.overdueEnd(ctx, row); !errors.Is(e, toolkeep.ErrStale) {
+			err = errors.Join(err, e)
 		}
 	}
-	return nil
+	return err
 }
 
 // overdueEnd ends a call whose deadline has passed while it waited: for a worker, or for a person.

@@ -139,14 +139,21 @@ func (a *Approvals) Get(ctx context.Context, p *toolkeep.Principal, id string) (
 		return Approval{}, err
 	}
 	v := view(p, q)
-	if q.State != approval.Pending || !q.Asks(p) && q.Subject != p.Subject {
+	if !q.Asks(p) && q.Subject != p.Subject {
 		return v, nil
 	}
 	row, err := a.c.Calls.Parked(ctx, q.Ref())
-	if err != nil || row.State != toolkeep.CallPendingApproval {
+	if err != nil {
 		return v, err
 	}
-	if v.Parameters, err = a.c.Calls.Unseal(ctx, p, row, row.SealedArgs); err == nil && q.Asked != nil {
+	runs := q.Edited // nil unless a person edited them; then both stay with the request
+	if runs == nil && row.State == toolkeep.CallPendingApproval {
+		runs = row.SealedArgs
+	}
+	if runs != nil {
+		v.Parameters, err = a.c.Calls.Unseal(ctx, p, row, runs)
+	}
+	if err == nil && q.Asked != nil {
 		v.Asked, err = a.c.Calls.Unseal(ctx, p, row, q.Asked)
 	}
 	return v, err
@@ -165,7 +172,7 @@ func (a *Approvals) find(ctx context.Context, p *toolkeep.Principal, id string) 
 }
 
 func unreadable(err error) *toolkeep.Error {
-	return toolkeep.NewError(toolkeep.RecordUnavailable, "the approvals cannot be read or written now; nothing was decided").Because(err)
+	return toolkeep.NewError(toolkeep.RecordUnavailable, "the approvals cannot be read now; nothing was decided").Because(err)
 }
 
 // Verdict is what a person decides.
@@ -211,8 +218,9 @@ func (a *Approvals) Decide(ctx context.Context, p *toolkeep.Principal, id string
 		if errors.Is(err, toolkeep.ErrStale) || errors.Is(err, toolkeep.ErrNotFound) {
 			continue // decided, cancelled or escalated meanwhile
 		}
-		if toolkeep.AsError(err).Code == toolkeep.InternalError {
-			return Approval{}, unreadable(err)
+		if toolkeep.AsError(err).Code == toolkeep.InternalError { // of the store, in the commit
+			return Approval{}, toolkeep.NewError(toolkeep.RecordUnavailable,
+				"the decision could not be written, or it is not known whether it was; look at the approval before you decide again").Because(err)
 		}
 		return Approval{}, err
 	}
@@ -243,6 +251,7 @@ func (a *Approvals) decide(ctx context.Context, p *toolkeep.Principal, id string
 		if q.Asked == nil {
 			q.Asked = row.SealedArgs
 		}
+		q.Edited = edited.Sealed
 		run := *row
 		edited.Into(&run)
 		d.Digest, d.Edited = approval.DigestOf(&run), true

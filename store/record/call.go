@@ -139,11 +139,15 @@ func appendWaiting(b []byte, v *toolkeep.Invocation) ([]byte, error) {
 	b = appendBytes(b, AppendProgress(nil, v.Progress))
 	b = appendString(b, v.Workspace)
 	b = appendString(b, v.Approved)
-	if v.Grant == nil {
-		return append(b, 0), nil
+	var grant []byte
+	if v.Grant != nil {
+		var err error
+		if grant, err = Marshal(v.Grant); err != nil {
+			return nil, err
+		}
 	}
-	grant, err := Marshal(v.Grant)
-	return appendBytes(b, grant), err
+	b = appendBytes(b, grant)
+	return appendString(b, v.Actor), nil
 }
 
 // AppendProgress encodes progress.
@@ -270,4 +274,5 @@ func decodeWaiting(d *decoder, v *toolkeep.Invocation) {
 			d.fail()
 		}
 	}
+	v.Actor = d.string()
 }
