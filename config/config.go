@@ -164,7 +164,7 @@ type Tokens struct {
 	Issuers   []string      `key:"tokens.issuers" help:"accepted values of iss of tokens that these keys verify; empty accepts each"`
 	Audience  []string      `key:"tokens.audience" help:"values of aud of which a token must have one; tokens made here have the first; by default none is needed, and one that is there must be the server's public URL"`
 	Algorithm string        `key:"tokens.algorithm" default:"RS256" choices:"RS256,ES256,EdDSA" help:"signature of tokens that this server makes; a key of others verifies the algorithm of its type"`
-	MaxLife   time.Duration `key:"tokens.max_life" default:"1d" min:"1m" max:"30d" help:"longest time between iat and exp of a token, and how long a revocation is kept"`
+	MaxLife   time.Duration `key:"tokens.max_life" default:"1d" min:"1m" max:"30d" help:"longest time between iat and exp of a token"`
 }
 
 // OAuth configures the issuer whose access tokens are accepted besides API keys.

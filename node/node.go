@@ -290,6 +290,7 @@ func (n *Node) buildAccess(context.Context) error {
 	}
 	t := n.config.Tokens.Capability(n.publicURL)
 	t.Store, t.Sealer, t.Node, t.Clock, t.Log = n.store, n.sealer, n.name, n.options.Clock, n.logger("permission_manager")
+	t.Wait = n.config.Calls.WaitLimit + approval.MaxExpires // an approved call begins its wait again
 	if n.tokens, err = capability.New(t); err != nil {
 		return err
 	}

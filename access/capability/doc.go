@@ -30,5 +30,6 @@
 // # Revocation
 //
 // A revoked name is a document, and holds for every token that was made from it. It is kept
-// for the longest lifetime of a token, after which the token has expired by itself.
+// for the longest lifetime of a token, after which the token has expired by itself, and for the
+// longest wait of a call, since nothing else stops a waiting call that the token admitted.
 package capability

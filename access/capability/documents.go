@@ -107,8 +107,9 @@ func (t *Tokens) change(do func(ownKeys)) {
 	clear(t.verified)
 }
 
-// kept is how long a revoked name is kept: until no token of that name can be valid.
-func (t *Tokens) kept() time.Duration { return t.c.Life + 2*jwt.Skew }
+// kept is how long a revoked name is kept: until no token of that name can be valid, and no call
+// that one admitted can still wait.
+func (t *Tokens) kept() time.Duration { return max(t.c.Life, t.c.Wait) + 2*jwt.Skew }
 
 // Revoke returns the changes that revoke a name in a tenant, and drop what need not be kept
 // any more. Follow them when they are committed. E3922 if the tenant's list is full.

@@ -53,7 +53,10 @@ type Config struct {
 	// Algorithm signs the tokens that this server makes: RS256 (the default), ES256, EdDSA.
 	Algorithm string
 	// Life is the longest time between iat and exp; default 24 h.
-	Life  time.Duration
+	Life time.Duration
+	// Wait is the longest that a call may wait and run after it was admitted. A revocation stops
+	// waiting calls too, so it is kept at least as long; default 0.
+	Wait  time.Duration
 	Node  string           // author of documents
 	Clock func() time.Time // default time.Now
 	Log   *slog.Logger     // default discards
