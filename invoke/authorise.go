@@ -2,6 +2,7 @@ package invoke
 
 import (
 	"context"
+	"time"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access"
@@ -45,14 +46,18 @@ func (p *Pipeline) decide(ctx context.Context, a *activeCall) error {
 	return p.decided(a)
 }
 
-// decided returns the decision's refusal, which counts unless the policy could not answer.
+// decided returns the decision's refusal, which counts unless the policy, or the store that has the
+// key of the call's token, could not answer.
 func (p *Pipeline) decided(a *activeCall) error {
 	if a.decision.Allowed {
 		return nil
 	}
-	if a.decision.Code == toolkeep.PolicyEngineUnavailable {
+	switch a.decision.Code {
+	case toolkeep.PolicyEngineUnavailable:
 		p.Log.Warn("the policy could not decide a call, which is denied", "invocation_id", a.row.ID, "tool_id", a.row.ToolID, "error", a.decision.Cause)
-	} else {
+	case toolkeep.RegistryUnavailable:
+		p.Log.Warn("the key of a capability token could not be looked up, so the call is not made", "invocation_id", a.row.ID, "tool_id", a.row.ToolID, "error", a.decision.Cause)
+	default:
 		p.noteDenied(a)
 	}
 	return denied(a.decision)
@@ -120,6 +125,8 @@ func denied(d access.Decision) *toolkeep.Error {
 		e.With("reason", "ABAC_ERROR").Because(d.Cause)
 	case toolkeep.TokenInvalid:
 		e.Because(d.Cause)
+	case toolkeep.RegistryUnavailable:
+		e.Because(d.Cause).After(time.Second)
 	}
 	checks := make([]any, 0, len(d.Checks))
 	for _, c := range d.Checks {

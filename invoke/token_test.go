@@ -2,6 +2,7 @@ package invoke_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -16,6 +17,7 @@ type tokenAccess struct {
 	*fakeAccess
 	grant   *toolkeep.Grant
 	revoked atomic.Bool
+	away    error // why the store has no answer about the key of the token
 	heard   []toolkeep.Call
 }
 
@@ -26,6 +28,8 @@ func (a *tokenAccess) Authorise(p *toolkeep.Principal, t *toolkeep.Tool, c *tool
 	switch {
 	case a.revoked.Load():
 		return access.Decision{Code: toolkeep.TokenRevoked, Reason: "revoked", Checks: []access.Check{{Name: access.CheckToken, Reason: "revoked"}}}
+	case c.Token != "" && a.away != nil:
+		return access.Decision{Code: toolkeep.RegistryUnavailable, Reason: "try again", Cause: a.away, Checks: []access.Check{{Name: access.CheckToken, Reason: "try again"}}}
 	case c.Token == "good":
 		d.Grant = a.grant
 	default:
@@ -177,5 +181,30 @@ func TestChildrenAreNarrowed(t *testing.T) {
 	}
 	if last := acc.heard[len(acc.heard)-1]; last.Tool != "std.inner" || last.Token != "" || last.Grant == nil || last.Grant.ID != "jti-1" {
 		t.Errorf("%+v", last)
+	}
+}
+
+// TestUnknownKeyIsNotCounted: a token whose key cannot be looked up is refused, but does not count
+// towards the block of its caller.
+func TestUnknownKeyIsNotCounted(t *testing.T) {
+	h := newHarness(t)
+	acc := &tokenAccess{fakeAccess: h.access, away: errors.New("no route")}
+	h.close()
+	h.open(func(conf *invoke.Config) { conf.Access = acc })
+	h.tool("plain")
+	_, err := h.call(&toolkeep.Call{Tool: "std.plain", Token: "good"})
+	wantCode(t, err, toolkeep.RegistryUnavailable)
+	if e := toolkeep.AsError(err); !e.Retryable || e.RetryAfter <= 0 || !errors.Is(err, acc.away) {
+		t.Errorf("%#v", e)
+	}
+	if n := acc.denials.Load(); n != 0 {
+		t.Errorf("%d denials are counted", n)
+	}
+	acc.deny.Store(true)
+	acc.away = nil
+	_, err = h.call(&toolkeep.Call{Tool: "std.plain"})
+	wantCode(t, err, toolkeep.PermissionDenied)
+	if n := acc.denials.Load(); n != 1 {
+		t.Errorf("%d denials are counted, not the one", n)
 	}
 }

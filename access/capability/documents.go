@@ -79,6 +79,28 @@ func (t *Tokens) put(d toolkeep.Document) {
 }
 
 func (t *Tokens) putKey(d toolkeep.Document) {
+	if k := t.readKey(d); k != nil {
+		t.change(func(o ownKeys) { o[k.id] = k })
+	}
+}
+
+// putKeySince puts a key that was read from the store after changes of keys. If there was another
+// change in between, which may have removed this key, current is false and nothing is put.
+func (t *Tokens) putKeySince(d toolkeep.Document, changes uint64) (k *ownKey, current bool) {
+	if k = t.readKey(d); k == nil {
+		return nil, true
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.changes != changes {
+		return nil, false
+	}
+	t.changeLocked(func(o ownKeys) { o[k.id] = k })
+	return t.own[k.id], true
+}
+
+// readKey reads the document of a key, nil if it is damaged.
+func (t *Tokens) readKey(d toolkeep.Document) *ownKey {
 	var b keyBody
 	err := json.Unmarshal(d.Body, &b)
 	var public any
@@ -92,19 +114,21 @@ func (t *Tokens) putKey(d toolkeep.Document) {
 	key := jwt.NewKey(public)
 	if err != nil || key == nil || id != d.ID || !key.Fits(b.Alg) {
 		t.c.Log.Error("a key of capability tokens in the store cannot be read; tokens that it signed are refused", "kid", d.ID)
-		return
+		return nil
 	}
-	t.change(func(o ownKeys) {
-		o[id] = &ownKey{id: id, alg: b.Alg, made: b.Made, public: b.Public, sealed: b.Sealed, key: key}
-	})
+	return &ownKey{id: id, alg: b.Alg, made: b.Made, public: b.Public, sealed: b.Sealed, key: key}
 }
 
 // change changes the server's keys, and forgets the tokens that they verified.
 func (t *Tokens) change(do func(ownKeys)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.changeLocked(do)
+}
+
+func (t *Tokens) changeLocked(do func(ownKeys)) {
 	t.own = t.own.with(t.c.Life, do)
-	clear(t.verified)
+	t.forgetLocked()
 }
 
 // kept is how long a revoked name is kept: until no token of that name can be valid, and no call

@@ -31,6 +31,9 @@ import (
 type store struct {
 	mu   sync.Mutex
 	docs map[[3]string]toolkeep.Document
+	// answering is called with what Document found, before it returns; an error is the answer. nil: none.
+	answering func() error
+	events    []toolkeep.Event
 }
 
 func newStore() *store { return &store{docs: map[[3]string]toolkeep.Document{}} }
@@ -48,6 +51,8 @@ func (s *store) Apply(_ context.Context, changes ...toolkeep.Change) error {
 			s.docs[k] = c.Document
 		case toolkeep.DeleteDocument:
 			delete(s.docs, [3]string{c.Kind, c.Tenant, c.ID})
+		case toolkeep.AppendEvent:
+			s.events = append(s.events, c.Event)
 		}
 	}
 	return nil
@@ -55,8 +60,15 @@ func (s *store) Apply(_ context.Context, changes ...toolkeep.Change) error {
 
 func (s *store) Document(_ context.Context, kind, tenant, id string) (toolkeep.Document, error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if d, ok := s.docs[[3]string{kind, tenant, id}]; ok {
+	d, ok := s.docs[[3]string{kind, tenant, id}]
+	answering := s.answering
+	s.mu.Unlock()
+	if answering != nil {
+		if err := answering(); err != nil {
+			return toolkeep.Document{}, err
+		}
+	}
+	if ok {
 		return d, nil
 	}
 	return toolkeep.Document{}, toolkeep.ErrNotFound
@@ -121,10 +133,21 @@ func must[T any](t testing.TB) func(T, error) T {
 // keySet writes the public keys rsa, ec and ed as a JWK set.
 func keySet(t testing.TB) string {
 	t.Helper()
+	return jwkSet(t, func(name string) string { return name }, "rsa", "ec", "ed")
+}
+
+// thumbprintSet writes public keys as a JWK set in which each is named by its thumbprint.
+func thumbprintSet(t testing.TB, names ...string) string {
+	t.Helper()
+	return jwkSet(t, func(name string) string { return must[string](t)(thumbprint(keys()[name].Public())) }, names...)
+}
+
+func jwkSet(t testing.TB, kid func(name string) string, names ...string) string {
+	t.Helper()
 	set := jwk.NewSet()
-	for _, kid := range []string{"rsa", "ec", "ed"} {
-		k := must[jwk.Key](t)(jwk.Import(keys()[kid].Public()))
-		if err := k.Set(jwk.KeyIDKey, kid); err != nil {
+	for _, name := range names {
+		k := must[jwk.Key](t)(jwk.Import(keys()[name].Public()))
+		if err := k.Set(jwk.KeyIDKey, kid(name)); err != nil {
 			t.Fatal(err)
 		}
 		if err := set.AddKey(k); err != nil {

@@ -105,49 +105,53 @@ func publicKey(b *pem.Block) (any, error) {
 
 // keyFile is the file of outside issuers' keys, read again when it changes.
 type keyFile struct {
-	path string
-	now  func() time.Time
-	fail func(error) // told once of each error
+	path    string
+	now     func() time.Time
+	fail    func(error) // told once of each error
+	changed func()      // told of other keys than before, before look returns them
 
 	mu      sync.Mutex
 	looked  time.Time
-	changed time.Time
+	written time.Time
 	size    int64
 	failed  string
 	keys    map[string][]*jwt.Key
 }
 
 // look reads the file if it has changed, at most every keysEvery. While it cannot be read,
-// the last keys stay. fresh says that the keys are others than before.
-func (f *keyFile) look() (keys map[string][]*jwt.Key, fresh bool, err error) {
+// the last keys stay.
+func (f *keyFile) look() (keys map[string][]*jwt.Key, err error) {
 	if f.path == "" {
-		return nil, false, nil
+		return nil, nil
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if now := f.now(); f.keys == nil || now.Sub(f.looked) >= keysEvery {
 		f.looked = now
-		fresh, err = f.read()
+		err = f.read()
 		if text := errText(err); text != f.failed {
 			if f.failed = text; err != nil && f.fail != nil {
 				f.fail(err)
 			}
 		}
 	}
-	return f.keys, fresh, err
+	return f.keys, err
 }
 
-func (f *keyFile) read() (fresh bool, err error) {
+func (f *keyFile) read() error {
 	st, err := os.Stat(f.path)
-	if err != nil || f.keys != nil && st.ModTime().Equal(f.changed) && st.Size() == f.size {
-		return false, err
+	if err != nil || f.keys != nil && st.ModTime().Equal(f.written) && st.Size() == f.size {
+		return err
 	}
 	keys, err := ReadKeys(f.path)
 	if err != nil {
-		return false, err
+		return err
 	}
-	f.keys, f.changed, f.size = keys, st.ModTime(), st.Size()
-	return true, nil
+	f.keys, f.written, f.size = keys, st.ModTime(), st.Size()
+	if f.changed != nil {
+		f.changed()
+	}
+	return nil
 }
 
 func errText(err error) string {

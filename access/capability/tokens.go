@@ -78,6 +78,7 @@ type Tokens struct {
 	own      ownKeys
 	revoked  map[revokedID]time.Time // until when the revocation is kept
 	verified map[[sha256.Size]byte]*Token
+	changes  uint64 // of keys, own and outside; each empties verified
 
 	signing sync.Mutex // serialises the making of keys
 	signers map[string]any
@@ -105,9 +106,10 @@ func New(c Config) (*Tokens, error) {
 	}
 	t := &Tokens{c: c, revoked: map[revokedID]time.Time{}, verified: map[[sha256.Size]byte]*Token{}, signers: map[string]any{}}
 	t.file = &keyFile{path: c.KeysFile, now: c.Clock}
-	if _, _, err := t.file.look(); err != nil {
+	if _, err := t.file.look(); err != nil {
 		return nil, toolkeep.NewError(toolkeep.InvalidManifest, "tokens.keys_file: the public keys of capability tokens cannot be read: %s", err)
 	}
+	t.file.changed = t.forget
 	t.file.fail = func(err error) {
 		c.Log.Error("the public keys of capability tokens cannot be read; the last ones stay in use", "error", err)
 	}
@@ -123,17 +125,14 @@ func invalid(why string) *toolkeep.Error {
 }
 
 // Verify verifies a token: signature, issuer, audience, times, revocation. What it is for is
-// Allows's to check. E3207, E3208, E3209, E3210, E3215.
+// Allows's to check. E3207, E3208, E3209, E3210, E3215; E3003 if the store cannot be asked for
+// the key.
 func (t *Tokens) Verify(text toolkeep.CapabilityToken) (*Token, *toolkeep.Error) {
 	if len(text) > jwt.MaxToken {
 		return nil, invalid("it is longer than the largest token")
 	}
-	named, fresh, _ := t.file.look()
-	if fresh {
-		t.mu.Lock()
-		clear(t.verified)
-		t.mu.Unlock()
-	}
+	changes := t.keyChanges() // before any key is read
+	named, _ := t.file.look()
 	sum := sha256.Sum256([]byte(text))
 	t.mu.RLock()
 	v := t.verified[sum]
@@ -143,7 +142,7 @@ func (t *Tokens) Verify(text toolkeep.CapabilityToken) (*Token, *toolkeep.Error)
 		if v, err = t.verify(string(text), named); err != nil {
 			return nil, err
 		}
-		t.remember(sum, v)
+		t.remember(sum, v, changes)
 	}
 	if err := t.current(v); err != nil {
 		return nil, err
@@ -151,10 +150,32 @@ func (t *Tokens) Verify(text toolkeep.CapabilityToken) (*Token, *toolkeep.Error)
 	return v, t.Revoked(&v.Grant)
 }
 
-// remember keeps a verified token. A full memory is cleared first.
-func (t *Tokens) remember(sum [sha256.Size]byte, v *Token) {
+func (t *Tokens) keyChanges() uint64 {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.changes
+}
+
+// forget forgets the verified tokens: keys have changed.
+func (t *Tokens) forget() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.forgetLocked()
+}
+
+func (t *Tokens) forgetLocked() {
+	t.changes++
+	clear(t.verified)
+}
+
+// remember keeps a verified token, unless the keys have changed since they were read: the one that
+// verified it may be gone. A full memory is cleared first.
+func (t *Tokens) remember(sum [sha256.Size]byte, v *Token, changes uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.changes != changes {
+		return
+	}
 	if len(t.verified) >= maxVerified {
 		clear(t.verified)
 	}
@@ -173,9 +194,9 @@ func (t *Tokens) verify(text string, named map[string][]*jwt.Key) (*Token, *tool
 	if h.Alg == "PS256" {
 		return nil, invalid("capability tokens are signed by RS256, ES256 or EdDSA")
 	}
-	payload, own, why := t.open(text, h, named)
-	if why != "" {
-		return nil, invalid(why)
+	payload, own, bad := t.open(text, h, named)
+	if bad != nil {
+		return nil, bad
 	}
 	c, err := readClaims(payload, text[:strings.LastIndexByte(text, '.')])
 	if err != nil {
@@ -211,17 +232,35 @@ func tokenOf(c *Claims) *Token {
 }
 
 // open returns the payload of a token with a valid signature. own says that the server made it.
-func (t *Tokens) open(text string, h jwt.Header, named map[string][]*jwt.Key) (payload []byte, own bool, why string) {
-	if k := t.ownKey(h.KeyID); k != nil {
-		if !k.expires.IsZero() && t.c.Clock().After(k.expires) {
-			return nil, true, "its key was replaced and its last token has expired"
+// The store is asked last: a token of an outside issuer does not need it. E3003, E3209.
+func (t *Tokens) open(text string, h jwt.Header, named map[string][]*jwt.Key) (payload []byte, own bool, err *toolkeep.Error) {
+	t.mu.RLock()
+	k := t.own[h.KeyID]
+	t.mu.RUnlock()
+	if k == nil {
+		payload, why := openNamed(text, h, named)
+		if why == "" {
+			return payload, false, nil
 		}
-		payload, err := k.key.Verify([]byte(text), h.Alg)
-		if err != nil {
-			return nil, true, "its signature is wrong"
+		if k, err = t.storedKey(h.KeyID); err != nil {
+			return nil, false, err
 		}
-		return payload, true, ""
+		if k == nil {
+			return nil, false, invalid(why)
+		}
 	}
+	if !k.expires.IsZero() && t.c.Clock().After(k.expires) {
+		return nil, true, invalid("its key was replaced and its last token has expired")
+	}
+	payload, bad := k.key.Verify([]byte(text), h.Alg)
+	if bad != nil {
+		return nil, true, invalid("its signature is wrong")
+	}
+	return payload, true, nil
+}
+
+// openNamed verifies by the keys of outside issuers; why says why none of them fits.
+func openNamed(text string, h jwt.Header, named map[string][]*jwt.Key) (payload []byte, why string) {
 	list := named[h.KeyID]
 	if len(list) == 0 { // a key without a name may be meant by every name
 		list = named[""]
@@ -236,33 +275,38 @@ func (t *Tokens) open(text string, h jwt.Header, named map[string][]*jwt.Key) (p
 			continue
 		}
 		if payload, err := k.Verify([]byte(text), h.Alg); err == nil {
-			return payload, false, ""
+			return payload, ""
 		}
 		why = "its signature is wrong"
 	}
-	return nil, false, cmp.Or(why, "no key fits its kid and algorithm")
+	return nil, cmp.Or(why, "no key fits its kid and algorithm")
 }
 
 // lookFor bounds the question for a key that this node has not heard of.
 const lookFor = time.Second
 
-// ownKey returns the server's key of an id, nil if there is none. Another node may have made
-// it just now, so the store is asked.
-func (t *Tokens) ownKey(id string) *ownKey {
-	t.mu.RLock()
-	k := t.own[id]
-	t.mu.RUnlock()
-	if k != nil || len(id) != 43 { // a thumbprint in base64url
-		return k
+// storedKey asks the store for a key of the server that this node has not heard of: another node
+// may have made it just now. nil if there is none. E3003 if the store does not answer.
+func (t *Tokens) storedKey(id string) (*ownKey, *toolkeep.Error) {
+	if len(id) != 43 { // a thumbprint in base64url
+		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), lookFor)
 	defer cancel()
-	if d, err := t.c.Store.Document(ctx, KeyKind, "", id); err == nil {
-		t.putKey(d)
+	for {
+		changes := t.keyChanges()
+		d, err := t.c.Store.Document(ctx, KeyKind, "", id)
+		switch {
+		case errors.Is(err, toolkeep.ErrNotFound):
+			return nil, nil
+		case err != nil:
+			return nil, toolkeep.NewError(toolkeep.RegistryUnavailable,
+				"the key of the capability token cannot be looked up in the store now; try again").Because(err).After(time.Second)
+		}
+		if k, current := t.putKeySince(d, changes); current {
+			return k, nil
+		}
 	}
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	return t.own[id]
 }
 
 // audience says why aud does not name this server, "" if it does.
