@@ -3,6 +3,7 @@ package toolkeep
 import (
 	"log/slog"
 	"path"
+	"reflect"
 	"slices"
 	"strings"
 )
@@ -113,4 +114,13 @@ func (g *Grant) AllowsSecret(ref string) bool {
 // Permissions reports whether the token narrows files, network or secrets.
 func (g *Grant) Permissions() bool {
 	return g != nil && (g.Files != nil || g.Network != nil || g.Secrets != nil)
+}
+
+// SamePermissions reports whether two tokens narrow files, network and secrets alike. Lists in
+// another order count as others.
+func (g *Grant) SamePermissions(o *Grant) bool {
+	if !g.Permissions() || !o.Permissions() {
+		return g.Permissions() == o.Permissions()
+	}
+	return reflect.DeepEqual(g.Files, o.Files) && reflect.DeepEqual(g.Network, o.Network) && reflect.DeepEqual(g.Secrets, o.Secrets)
 }

@@ -15,12 +15,13 @@ func (p *Pipeline) authorise(ctx context.Context, a *activeCall) (*toolkeep.Resu
 	if err := p.decide(ctx, a); err != nil {
 		return nil, err
 	}
-	switch {
-	case a.kept == nil:
+	if a.kept == nil {
 		return nil, nil
-	case a.kept.AskHash != a.row.AskHash:
-		return nil, keyConflict(a.kept)
-	case a.mode == modeDryRun:
+	}
+	if err := a.mayHave(a.kept); err != nil {
+		return nil, err
+	}
+	if a.mode == modeDryRun {
 		return nil, nil
 	}
 	if err := p.consultKept(ctx, a); err != nil {

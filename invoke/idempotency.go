@@ -10,8 +10,8 @@ import (
 // that still runs until this caller's own deadline.
 func (p *Pipeline) answerKept(ctx context.Context, a *activeCall) (*toolkeep.Result, error) {
 	kept := a.kept
-	if kept.AskHash != a.row.AskHash {
-		return nil, keyConflict(kept)
+	if err := a.mayHave(kept); err != nil {
+		return nil, err
 	}
 	if !kept.State.Ended() && !a.call.Async && !kept.Async {
 		wait, cancel := p.bound(ctx, a)
@@ -38,6 +38,20 @@ func (p *Pipeline) answerOf(row *toolkeep.Invocation) (*toolkeep.Result, error) 
 		return failed(res, res.Error)
 	}
 	return res, nil
+}
+
+// mayHave refuses a kept answer to another request, and one of a call that was not narrowed by the
+// same permissions as this one is: what that call reached is not known here. E3215, E3908.
+func (a *activeCall) mayHave(kept *toolkeep.Invocation) error {
+	if kept.AskHash != a.row.AskHash {
+		return keyConflict(kept)
+	}
+	if g := a.call.Grant; g.Permissions() && !g.SamePermissions(kept.Grant) {
+		return toolkeep.NewError(toolkeep.TokenScopeMismatch,
+			"the idempotency key belongs to a call whose capability token had not the same permissions on files, network and secrets; send the token of that call, or a new key").
+			With("invocation_id", kept.ID)
+	}
+	return nil
 }
 
 func keyConflict(kept *toolkeep.Invocation) *toolkeep.Error {

@@ -208,3 +208,54 @@ func TestUnknownKeyIsNotCounted(t *testing.T) {
 		t.Errorf("%d denials are counted, not the one", n)
 	}
 }
+
+// TestKeptAnswerIsNarrowed: a call whose token has permissions gets the kept answer of a call with
+// the same ones alone.
+func TestKeptAnswerIsNarrowed(t *testing.T) {
+	network := func(jti string, hosts ...string) *toolkeep.Grant {
+		return &toolkeep.Grant{ID: jti, Network: &toolkeep.NetworkGrant{Hosts: hosts}}
+	}
+	for name, c := range map[string]struct {
+		first, second *toolkeep.Grant
+		code          toolkeep.Code
+	}{
+		"the same token":               {network("a", "x"), network("a", "x"), ""},
+		"a renewed token":              {network("a", "x"), network("b", "x"), ""},
+		"no token before":              {nil, network("a", "x"), toolkeep.TokenScopeMismatch},
+		"a token without permissions":  {&toolkeep.Grant{ID: "a"}, network("a", "x"), toolkeep.TokenScopeMismatch},
+		"another host":                 {network("a", "x", "y"), network("a", "x"), toolkeep.TokenScopeMismatch},
+		"files besides":                {network("a", "x"), &toolkeep.Grant{Network: network("", "x").Network, Files: &toolkeep.FileGrant{Paths: []string{}}}, toolkeep.TokenScopeMismatch},
+		"no token now":                 {network("a", "x"), nil, ""},
+		"no permissions, neither time": {&toolkeep.Grant{ID: "a"}, &toolkeep.Grant{ID: "b"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHarness(t)
+			acc := &tokenAccess{fakeAccess: h.access}
+			h.close()
+			h.open(func(conf *invoke.Config) {
+				conf.Access = acc
+				conf.Executors = map[string]toolkeep.Executor{"builtin": &reacher{h.executor, toolkeep.Reach{}}}
+			})
+			h.tool("plain")
+			send := func(g *toolkeep.Grant) (*toolkeep.Result, *toolkeep.Error) {
+				acc.grant = g
+				call := &toolkeep.Call{Tool: "std.plain", Key: "once"}
+				if g != nil {
+					call.Token = "good"
+				}
+				return h.call(call)
+			}
+			if _, err := send(c.first); err != nil {
+				t.Fatal(err)
+			}
+			res, err := send(c.second)
+			if c.code != "" {
+				wantCode(t, err, c.code)
+				return
+			}
+			if err != nil || !res.Replayed {
+				t.Errorf("%+v %v", res, err)
+			}
+		})
+	}
+}
