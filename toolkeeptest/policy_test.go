@@ -61,7 +61,8 @@ func TestPolicy(t *testing.T) {
 	ann.call("std.hash", `{"text":"yes"}`).refused(t, toolkeep.PolicyDenied)
 	put(`require_approval contains "a person must see it" if input.tool.id == "std.hash"`)
 	waitUntil(t, "the mended policy", func() bool {
-		return strings.Contains(ann.call("std.hash", `{"text":"yes"}`).body, "a person must see it")
+		explained := ann.do("POST", "/api/v1/tools/invoke", `{"tool_id":"std.hash","parameters":{"text":"yes"},"dry_run":true}`)
+		return strings.Contains(explained.body, "a person must see it")
 	})
 	ann.call("std.echo", `{}`).success(t)
 	put("allow := true\nvisible if input.tool.id != \"std.hash\"")
