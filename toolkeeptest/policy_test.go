@@ -66,7 +66,10 @@ func TestPolicy(t *testing.T) {
 	})
 	ann.call("std.echo", `{}`).success(t)
 	put("allow := true\nvisible if input.tool.id != \"std.hash\"")
-	waitUntil(t, "the hidden tool", func() bool { return ann.call("std.hash", `{"text":"yes"}`).status == 404 })
+	waitUntil(t, "the hidden tool", func() bool { return ann.do("GET", "/api/v1/tools/std.hash", "").status == 404 })
+	if a := ann.call("std.hash", `{"text":"yes"}`); a.status != 404 {
+		t.Errorf("a call of the hidden tool: %d %s", a.status, a.body)
+	}
 	if list := ann.do("GET", "/api/v1/tools", ""); strings.Contains(list.body, "std.hash") || !strings.Contains(list.body, "std.echo") {
 		t.Errorf("the list: %s", list.body)
 	}
