@@ -201,6 +201,9 @@ func readsOf(c *ast.Compiler, rules ...int) (reads part) {
 				follow(other)
 			}
 		}
+		if r.Else != nil { // the graph has it as a rule of its own
+			follow(r.Else)
+		}
 	}
 	for _, i := range rules {
 		for _, r := range c.GetRulesExact(ast.MustParseRef("data." + packageName + "." + ruleNames[i])) {

@@ -288,6 +288,11 @@ func TestAnswersDoNotLeak(t *testing.T) {
 				"walked":    fmt.Sprintf("allow if { some p, v; walk(input, [p, v]); p == [%q%s]; v == data.want }", top, map[bool]string{true: fmt.Sprintf(", %q", name)}[sub.name != nil]),
 				"elsewhere": "allow if data.lib.ok",
 				"somewhere": "allow if { some k; data.lib[k] }",
+				"an else":   "allow := false if { input.action == \"see\" } else if { ok }\nok if " + static + " == data.want",
+				"the second else": "allow := false if { input.action == \"see\" } else := false if { input.action == \"\" } else := ok\n" +
+					"default ok := false\nok if " + static + " == data.want",
+				"an else of a rule":     "allow if ok\nok := false if { input.action == \"see\" } else if { is }\nis if " + static + " == data.want",
+				"an else of a function": "allow if ok(1)\nok(x) := false if { x == 2 } else if { is }\nis if " + static + " == data.want",
 			} {
 				if form != "named" && !slices.Contains([]string{"subject", "session", "tool", "arguments"}, name) {
 					continue // the forms do not depend on the member
@@ -321,6 +326,44 @@ func TestAnswersDoNotLeak(t *testing.T) {
 					}
 				})
 			}
+		}
+	}
+}
+
+// TestShownDoesNotLeak: what one caller is shown is not shown to another that the policy hides it
+// from, and the two are different audiences, in every way to name what they differ in.
+func TestShownDoesNotLeak(t *testing.T) {
+	for _, sub := range callerMembers {
+		static := "input.caller." + word(sub.name)
+		tree, err := input(&question{Question: *ask(), action: "see"}, partAll&^partTime)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := tree.Find(ast.MustParseRef(static)[1:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		is := "\nis if " + static + " == " + want.String()
+		for form, rule := range map[string]string{
+			"a body":                "visible if is",
+			"an else":               "visible := false if { input.action == \"invoke\" } else if { is }",
+			"the value of an else":  "visible := false if { input.action == \"invoke\" } else := is\ndefault is := false",
+			"an else of a rule":     "visible if ok\nok := false if { input.action == \"invoke\" } else if { is }",
+			"an else of a function": "visible if ok(1)\nok(x) := false if { x == 2 } else if { is }",
+		} {
+			t.Run(word(sub.name)+"/"+form, func(t *testing.T) {
+				e := engine(t, "allow := true\n"+rule+is)
+				first, second := ask(), ask(changes[sub.part])
+				for range 2 {
+					if !e.Sees(first.Principal, first.Tool) || e.Sees(second.Principal, first.Tool) {
+						t.Error("shown to the wrong caller")
+					}
+				}
+				a, _ := e.Audience(first.Principal)
+				if b, _ := e.Audience(second.Principal); a == b {
+					t.Error("both are one audience")
+				}
+			})
 		}
 	}
 }
