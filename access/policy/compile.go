@@ -80,12 +80,28 @@ func (f Files) parse(tests bool) (map[string]*ast.Module, error) {
 			faults = append(faults, fmt.Errorf("%s is empty", name))
 		default:
 			modules[name] = m
+			if isTest(name) {
+				faults = append(faults, askedIn(m)...)
+			}
 		}
 	}
 	if len(faults) > 0 {
 		return nil, plain(errors.Join(faults...))
 	}
 	return modules, nil
+}
+
+// askedIn returns a fault for each rule in a file of tests that would be asked elsewhere.
+func askedIn(tests *ast.Module) (faults []error) {
+	for _, r := range tests.Rules {
+		for i, name := range ruleNames {
+			if r.Ref().HasPrefix(asked(i)) {
+				faults = append(faults, fmt.Errorf("%s:%d: %s.%s is in a file of tests, whose rules are not asked; move it to a file that is not named *_test.rego",
+					r.Location.File, r.Location.Row, packageName, name))
+			}
+		}
+	}
+	return faults
 }
 
 // plain makes OPA's errors one line each, at most maxFaults.
@@ -147,21 +163,31 @@ func (f Files) Check(ctx context.Context) (reads []string, err error) {
 	return p.reads[0].names(), nil
 }
 
-// findRules checks that the rules that are asked have the right form.
+// asked returns the reference to a rule that is asked.
+func asked(rule int) ast.Ref {
+	return ast.MustParseRef("data." + packageName + "." + ruleNames[rule])
+}
+
+// findRules checks that the rules that are asked have the right form. A rule below such a name,
+// as deny.x or in a package toolkeep.deny, would make it an object.
 func (p *compiled) findRules(c *ast.Compiler) error {
 	for i, name := range ruleNames {
-		rules := c.GetRulesExact(ast.MustParseRef("data." + packageName + "." + name))
+		ref := asked(i)
 		set := i == ruleDeny || i == ruleApproval
-		for _, r := range rules {
+		for _, r := range c.GetRulesWithPrefix(ref) {
 			p.has[i] = true
-			where := fmt.Sprintf("%s:%d: %s.%s", r.Location.File, r.Location.Row, packageName, name)
+			what := fmt.Sprintf("%s:%d: %s.%s", r.Location.File, r.Location.Row, packageName, name)
+			below := len(r.Ref()) > len(ref)
+			if below {
+				what = fmt.Sprintf("%s:%d: the rule is below %s.%s, which", r.Location.File, r.Location.Row, packageName, name)
+			}
 			switch {
-			case len(r.Head.Args) > 0:
-				return fmt.Errorf("%s is a function; it must be a rule without arguments", where)
-			case set && r.Head.RuleKind() != ast.MultiValue:
-				return fmt.Errorf("%s must be a set of reasons, such as: %s contains reason if { … }", where, name)
-			case !set && r.Head.RuleKind() != ast.SingleValue:
-				return fmt.Errorf("%s must be true or false, such as: %s if { … }", where, name)
+			case len(r.Head.Args) > 0 && !below:
+				return fmt.Errorf("%s is a function; it must be a rule without arguments", what)
+			case set && (below || r.Head.RuleKind() != ast.MultiValue):
+				return fmt.Errorf("%s must be a set of reasons, such as: %s contains reason if { … }", what, name)
+			case !set && (below || r.Head.RuleKind() != ast.SingleValue):
+				return fmt.Errorf("%s must be true or false, such as: %s if { … }", what, name)
 			}
 		}
 	}
@@ -206,7 +232,7 @@ func readsOf(c *ast.Compiler, rules ...int) (reads part) {
 		}
 	}
 	for _, i := range rules {
-		for _, r := range c.GetRulesExact(ast.MustParseRef("data." + packageName + "." + ruleNames[i])) {
+		for _, r := range c.GetRulesExact(asked(i)) {
 			follow(r)
 		}
 	}

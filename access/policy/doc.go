@@ -12,6 +12,8 @@
 //	visible           true or false; if the rule is there, a tool that gets no true is hidden
 //
 // A reason is a text, or an object with reason and rule. docs/policies.md describes the input.
+// A policy is refused if it has rules below these names, or rules of these names among its tests:
+// they would not be asked.
 //
 // # Deny on doubt
 //

@@ -161,6 +161,7 @@ func TestRefusedPolicies(t *testing.T) {
 		"allow as function":  {map[string]string{"p.rego": "package toolkeep\nallow(x) := x"}, "is a function"},
 		"deny as a value":    {map[string]string{"p.rego": "package toolkeep\ndeny if true"}, "must be a set of reasons"},
 		"deny as an object":  {map[string]string{"p.rego": "package toolkeep\ndeny[x] := 1 if x := \"a\""}, "must be a set of reasons"},
+		"a rule in a test":   {map[string]string{"p.rego": "package toolkeep\nallow := true", "p_test.rego": "package toolkeep\ndeny contains \"no\" if true"}, "p_test.rego:2: toolkeep.deny is in a file of tests"},
 		"a test that fails":  {map[string]string{"p.rego": "package toolkeep\nallow := true", "p_test.rego": "package t\nimport data.toolkeep\ntest_never if not toolkeep.allow"}, "p_test.rego:3: the test t.test_never failed"},
 		"a test that cannot": {map[string]string{"p.rego": "package toolkeep\nallow := true", "p_test.rego": "package t\ntest_http if http.send({})"}, "undefined function http.send"},
 		"a test that errs":   {map[string]string{"p.rego": "package toolkeep\nallow := true", "p_test.rego": "package t\ntest_n if to_number(\"x\") == 1"}, "test t.test_n failed"},
@@ -177,6 +178,49 @@ func TestRefusedPolicies(t *testing.T) {
 				t.Fatalf("%v, want %q", err, c.says)
 			}
 		})
+	}
+}
+
+// TestRulesBelowNames: a rule below the name of one that is asked is refused, not passed over,
+// beside rules that are asked and in a file or a package of its own.
+func TestRulesBelowNames(t *testing.T) {
+	for i, name := range ruleNames {
+		says := "must be true or false, such as: " + name + " if"
+		if i == ruleDeny || i == ruleApproval {
+			says = "must be a set of reasons, such as: " + name + " contains"
+		}
+		other := "deny contains \"no\" if input.caller.subject == \"mallory\"\n"
+		if i == ruleDeny {
+			other = "allow := true\n"
+		}
+		for form, rule := range map[string]string{
+			"a text":             "NAME[\"closed\"] if true",
+			"a name":             "NAME.closed if true",
+			"a value":            "NAME.closed := true",
+			"a default":          "default NAME.closed := true",
+			"a set":              "NAME.closed contains \"no\" if true",
+			"a variable":         "NAME[x] := true if some x in [\"a\"]",
+			"sets by a variable": "NAME[x] contains \"no\" if some x in [\"a\"]",
+			"two names":          "NAME.a.b if true",
+			"a function":         "NAME.f(x) := x",
+		} {
+			rule = strings.ReplaceAll(rule, "NAME", name)
+			t.Run(name+"/"+form, func(t *testing.T) {
+				for _, files := range []map[string]string{
+					{"p.rego": "package toolkeep\n" + other + rule},
+					{"p.rego": "package toolkeep\n" + other, "q.rego": "package toolkeep\n\n" + rule},
+					{"p.rego": "package toolkeep\n" + other, "q.rego": "package toolkeep." + name + "\n\nx if true"},
+				} {
+					where := "p.rego:3: "
+					if len(files) > 1 {
+						where = "q.rego:3: "
+					}
+					if _, err := try(t, files); err == nil || !strings.Contains(err.Error(), where+"the rule is below toolkeep."+name) || !strings.Contains(err.Error(), says) {
+						t.Errorf("%v", err)
+					}
+				}
+			})
+		}
 	}
 }
 
