@@ -120,6 +120,51 @@ func TestThreeNodesAreOne(t *testing.T) {
 		_, body := as(c, http.MethodGet, "/api/v1/invocations/"+id, "")
 		return strings.Contains(body, `"state":"cancelled"`)
 	})
+
+	approvedElsewhere(t, nodes, as)
+}
+
+// approvedElsewhere: a caller that waits on one node gets its answer when a person approves on
+// another, and a standing approval holds on all until it is taken back on any.
+func approvedElsewhere(t *testing.T, nodes []*toolkeeptest.Toolkeep, as func(k *toolkeeptest.Toolkeep, method, path, body string, header ...string) (int, string)) {
+	t.Helper()
+	a, b, c := nodes[0], nodes[1], nodes[2]
+	bot := a.Key("default", "approved-bot", "agent")
+	c.AwaitKey("default", bot)
+	ask := func(k *toolkeeptest.Toolkeep, options string) string {
+		_, body := k.Do(http.MethodPost, "/api/v1/tools/invoke", `{"tool_id":"std.echo","parameters":{"message":"hi"},"execution_options":{"require_approval":true`+options+`}}`,
+			"Authorization", "Bearer "+bot)
+		return body
+	}
+	answer := make(chan string, 1)
+	go func() { answer <- ask(a, "") }()
+	id := ""
+	within(t, 10*time.Second, "the call waits, as another node says", func() bool {
+		_, body := as(b, http.MethodGet, "/api/v1/approvals?state=pending", "")
+		id = field(body, "invocation_id")
+		return id != ""
+	})
+	remember := `{"remember":{"for":"arguments","until":"` + time.Now().Add(time.Hour).UTC().Format(time.RFC3339) + `"}}`
+	if status, body := as(b, http.MethodPost, "/api/v1/approvals/"+id+"/approve", remember); status != http.StatusOK {
+		t.Fatalf("%d %s", status, body)
+	}
+	select {
+	case body := <-answer:
+		if !strings.Contains(body, `"status":"success"`) {
+			t.Errorf("the caller got %s", body)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("the caller got no answer")
+	}
+	within(t, 5*time.Second, "a standing approval holds on another node", func() bool {
+		return strings.Contains(ask(c, `,"async_mode":true`), `"status":"pending"`)
+	})
+	if status, body := as(a, http.MethodDelete, "/api/v1/approvals/grants/"+id, ""); status != http.StatusNoContent {
+		t.Fatalf("%d %s", status, body)
+	}
+	within(t, 5*time.Second, "one that was taken back does not", func() bool {
+		return strings.Contains(ask(c, `,"async_mode":true`), `"status":"pending_approval"`)
+	})
 }
 
 // field extracts a string field from JSON text.
