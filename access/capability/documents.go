@@ -164,8 +164,9 @@ func (t *Tokens) Revoke(tenant, id, by string) ([]toolkeep.Change, error) {
 }
 
 // RotateKey makes a new key, which signs from now on. Old keys verify until their last token
-// has expired; with drop they are removed at once, which ends every token of this server.
-func (t *Tokens) RotateKey(ctx context.Context, by string, drop bool) (kid string, err error) {
+// has expired; with drop they are removed at once, which ends every token of this server. The
+// changes of record, such as an event, are committed together with the key; nil: none. E3965.
+func (t *Tokens) RotateKey(ctx context.Context, by string, drop bool, record func(kid string) []toolkeep.Change) (kid string, err error) {
 	t.signing.Lock()
 	defer t.signing.Unlock()
 	t.mu.RLock()
@@ -178,15 +179,21 @@ func (t *Tokens) RotateKey(ctx context.Context, by string, drop bool) (kid strin
 			more = append(more, toolkeep.DeleteDocument{Kind: KeyKind, ID: k.id, Expect: toolkeep.AnyRevision, By: by})
 		}
 	}
-	k, err := t.makeKey(ctx, by, more...)
+	k, err := t.makeKey(ctx, by, func(kid string) []toolkeep.Change {
+		if record != nil {
+			more = append(more, record(kid)...)
+		}
+		return more
+	})
 	if err != nil {
 		return "", err
 	}
 	return k.id, nil
 }
 
-// makeKey makes a key of the configured algorithm, with other changes. t.signing is held.
-func (t *Tokens) makeKey(ctx context.Context, by string, more ...toolkeep.Change) (*ownKey, error) {
+// makeKey makes a key of the configured algorithm, which is the newest, with other changes; nil:
+// none. t.signing is held.
+func (t *Tokens) makeKey(ctx context.Context, by string, with func(kid string) []toolkeep.Change) (*ownKey, error) {
 	fail := func(err error) (*ownKey, error) {
 		return nil, toolkeep.NewError(toolkeep.RecordUnavailable, "the key of capability tokens could not be made and stored").Because(err)
 	}
@@ -211,12 +218,15 @@ func (t *Tokens) makeKey(ctx context.Context, by string, more ...toolkeep.Change
 	if err != nil {
 		return fail(err)
 	}
-	body, err := json.Marshal(keyBody{Alg: t.c.Algorithm, Made: t.c.Clock().UTC(), Public: public, Sealed: sealed})
+	body, err := json.Marshal(keyBody{Alg: t.c.Algorithm, Made: t.madeNow(), Public: public, Sealed: sealed})
 	if err != nil {
 		return fail(err)
 	}
-	changes := append(more, toolkeep.PutDocument{Expect: toolkeep.NoRevision,
-		Document: toolkeep.Document{Kind: KeyKind, ID: id, Body: body, UpdatedBy: by}})
+	changes := []toolkeep.Change{toolkeep.PutDocument{Expect: toolkeep.NoRevision,
+		Document: toolkeep.Document{Kind: KeyKind, ID: id, Body: body, UpdatedBy: by}}}
+	if with != nil {
+		changes = append(changes, with(id)...)
+	}
 	if err := t.c.Store.Apply(ctx, changes...); err != nil {
 		return fail(err)
 	}
@@ -229,6 +239,18 @@ func (t *Tokens) makeKey(ctx context.Context, by string, more ...toolkeep.Change
 		return k, nil
 	}
 	return fail(errors.New("another node removed it"))
+}
+
+// madeNow is the time of a new key: now, but after that of the newest one, which a node whose clock
+// is ahead may have made.
+func (t *Tokens) madeNow() time.Time {
+	now := t.c.Clock()
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if k := t.own.newest(t.c.Algorithm); k != nil && !now.After(k.made) {
+		now = k.made.Add(time.Nanosecond)
+	}
+	return now.UTC()
 }
 
 // Reseal seals a key of the store under the newest sealing key, if stale says that it is not;
@@ -264,7 +286,7 @@ func (t *Tokens) signer(ctx context.Context) (*ownKey, any, error) {
 	t.mu.RUnlock()
 	if k == nil {
 		var err error
-		if k, err = t.makeKey(ctx, t.c.Node); err != nil {
+		if k, err = t.makeKey(ctx, t.c.Node, nil); err != nil {
 			return nil, nil, err
 		}
 	}

@@ -33,7 +33,6 @@ type store struct {
 	docs map[[3]string]toolkeep.Document
 	// answering is called with what Document found, before it returns; an error is the answer. nil: none.
 	answering func() error
-	events    []toolkeep.Event
 }
 
 func newStore() *store { return &store{docs: map[[3]string]toolkeep.Document{}} }
@@ -51,8 +50,6 @@ func (s *store) Apply(_ context.Context, changes ...toolkeep.Change) error {
 			s.docs[k] = c.Document
 		case toolkeep.DeleteDocument:
 			delete(s.docs, [3]string{c.Kind, c.Tenant, c.ID})
-		case toolkeep.AppendEvent:
-			s.events = append(s.events, c.Event)
 		}
 	}
 	return nil

@@ -56,7 +56,7 @@ func TestKeyRemovedWhileVerifying(t *testing.T) {
 			v := newTokens(t, c, s, clk)
 			c.Audience = []string{here} // which names it in the token
 			text, _ := mint(t, newTokens(t, c, s, clk), wish(clk), nil)
-			remove := func() { must[string](t)(v.RotateKey(t.Context(), "admin", true)) }
+			remove := func() { must[string](t)(v.RotateKey(t.Context(), "admin", true, nil)) }
 			if err := v.Load(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -118,7 +118,7 @@ func TestStoreDoesNotAnswer(t *testing.T) {
 	a := newTokens(t, Config{Sealer: seal}, s, clk)
 	b := newTokens(t, Config{Sealer: seal, KeysFile: jwks}, s, clk)
 	known, _ := mint(t, b, wish(clk), nil)
-	if _, err := a.RotateKey(t.Context(), "admin", false); err != nil { // b does not follow
+	if _, err := a.RotateKey(t.Context(), "admin", false, nil); err != nil { // b does not follow
 		t.Fatal(err)
 	}
 	unheard, _ := mint(t, a, wish(clk), nil)

@@ -310,7 +310,7 @@ func TestRotation(t *testing.T) {
 	v := newTokens(t, Config{}, s, clk)
 	old, _ := mint(t, v, wish(clk), nil)
 	clk.Add(time.Second)
-	first := must[string](t)(v.RotateKey(t.Context(), "admin", false))
+	first := must[string](t)(v.RotateKey(t.Context(), "admin", false, nil))
 	fresh, _ := mint(t, v, wish(clk), nil)
 	for _, text := range []toolkeep.CapabilityToken{old, fresh} {
 		if err := check(v, text); err != nil {
@@ -330,7 +330,7 @@ func TestRotation(t *testing.T) {
 	if want := clk.Now().Add(DefaultLife + time.Minute); !stolen.expires.Equal(want) {
 		t.Errorf("the old key ends at %s, not %s", stolen.expires, want)
 	}
-	if must[string](t)(v.RotateKey(t.Context(), "admin", true)) == first {
+	if must[string](t)(v.RotateKey(t.Context(), "admin", true, nil)) == first {
 		t.Error("no new key")
 	}
 	for _, text := range []toolkeep.CapabilityToken{old, fresh} {
@@ -339,8 +339,27 @@ func TestRotation(t *testing.T) {
 		}
 	}
 	clk.Add(3 * DefaultLife)
-	if must[string](t)(v.RotateKey(t.Context(), "admin", false)) == "" || len(v.own) != 2 {
+	if must[string](t)(v.RotateKey(t.Context(), "admin", false, nil)) == "" || len(v.own) != 2 {
 		t.Errorf("%d keys", len(v.own))
+	}
+}
+
+// TestRotationByClockBehind: a new key signs, whichever node's clock made the one before.
+func TestRotationByClockBehind(t *testing.T) {
+	clk := newClock()
+	v := newTokens(t, Config{}, newStore(), clk)
+	mint(t, v, wish(clk), nil)
+	for range 3 {
+		clk.Add(-time.Minute)
+		kid := must[string](t)(v.RotateKey(t.Context(), "admin", false, nil))
+		text, _ := mint(t, v, wish(clk), nil)
+		head, _, err := Show(string(text))
+		if err != nil || !strings.Contains(string(head), kid) {
+			t.Errorf("%s signed, not the new key %s (%v)", head, kid, err)
+		}
+		if k := v.own[kid]; !k.expires.IsZero() {
+			t.Errorf("the new key ends at %s, as if it were replaced", k.expires)
+		}
 	}
 }
 
@@ -406,7 +425,7 @@ func TestConcurrently(t *testing.T) {
 					t.Error(err)
 				}
 				if i == 0 {
-					if _, err := v.RotateKey(t.Context(), "admin", false); err != nil {
+					if _, err := v.RotateKey(t.Context(), "admin", false, nil); err != nil {
 						t.Error(err)
 					}
 				}

@@ -18,6 +18,7 @@ import (
 const (
 	eventMinted  = "ai.agent.auth.token_minted"
 	eventRevoked = "ai.agent.auth.token_revoked"
+	eventRotated = "ai.agent.auth.token_key_rotated"
 )
 
 // DefaultLife is how long a token lives for which nothing else is asked.
@@ -116,7 +117,13 @@ func (s *Tokens) RotateKey(ctx context.Context, p *toolkeep.Principal, drop bool
 	if err := need(p, "rotating the keys of tokens"); err != nil {
 		return "", err
 	}
-	return s.c.Tokens.RotateKey(ctx, p.Subject, drop)
+	id, err := uuid.NewV7()
+	if err != nil {
+		return "", err
+	}
+	return s.c.Tokens.RotateKey(ctx, p.Subject, drop, func(kid string) []toolkeep.Change {
+		return []toolkeep.Change{s.event(id, eventRotated, p.Tenant, map[string]any{"kid": kid, "by": p.Subject, "drop_old": drop})}
+	})
 }
 
 // PublicKeys returns the keys that verify the server's tokens, as a JWK set. They are no secret.
@@ -128,14 +135,17 @@ func (s *Tokens) tell(ctx context.Context, kind, tenant string, data map[string]
 	if err != nil {
 		return err
 	}
-	event := toolkeep.AppendEvent{Event: toolkeep.Event{ID: id.String(), Type: kind, Tenant: tenant, Time: s.c.Clock().UTC(), Data: canon.Append(nil, data)}}
-	if err := s.c.Store.Apply(ctx, append(changes, event)...); err != nil {
+	if err := s.c.Store.Apply(ctx, append(changes, s.event(id, kind, tenant, data))...); err != nil {
 		return toolkeep.NewError(toolkeep.RecordUnavailable, "the store cannot be written now; nothing was changed, try again").Because(err)
 	}
 	for _, c := range changes {
 		s.c.Tokens.Follow(toolkeep.Committed{Change: c})
 	}
 	return nil
+}
+
+func (s *Tokens) event(id uuid.UUID, kind, tenant string, data map[string]any) toolkeep.Change {
+	return toolkeep.AppendEvent{Event: toolkeep.Event{ID: id.String(), Type: kind, Tenant: tenant, Time: s.c.Clock().UTC(), Data: canon.Append(nil, data)}}
 }
 
 func list(texts []string) []any {

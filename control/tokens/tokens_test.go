@@ -1,10 +1,13 @@
 package tokens
 
 import (
+	"context"
+	"strconv"
 	"testing"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/access/capability"
 	"github.com/toolkeep/toolkeep/secret"
 	"github.com/toolkeep/toolkeep/store/sqlite"
@@ -71,4 +74,45 @@ func TestWhoMayDoWhat(t *testing.T) {
 	_, err = s.RotateKey(t.Context(), admin, false)
 	wants(err, toolkeep.PermissionDenied) // not the home tenant
 	wants(need(lead, "x"), toolkeep.PermissionDenied)
+}
+
+// TestRotationIsRecorded: the event is committed with the key or neither is.
+func TestRotationIsRecorded(t *testing.T) {
+	store := must[*sqlite.Store](t)(sqlite.Open(t.Context(), sqlite.Config{Path: t.TempDir() + "/toolkeep.db"}))
+	t.Cleanup(func() { store.Close() })
+	seen := &commits{Store: store}
+	tokens := must[*capability.Tokens](t)(capability.New(capability.Config{Store: seen, Sealer: must[*secret.Sealer](t)(secret.NewSealer()), Algorithm: "EdDSA"}))
+	s := New(Config{Tokens: tokens, Store: seen})
+	admin := &toolkeep.Principal{Tenant: access.HomeTenant, Subject: "admin", Permissions: []string{"*"}}
+	for _, drop := range []bool{false, true} {
+		seen.all = nil
+		kid := must[string](t)(s.RotateKey(t.Context(), admin, drop))
+		if len(seen.all) != 1 {
+			t.Fatalf("%d commits", len(seen.all))
+		}
+		var put, told bool
+		for _, c := range seen.all[0] {
+			switch c := c.(type) {
+			case toolkeep.PutDocument:
+				put = c.Document.ID == kid
+			case toolkeep.AppendEvent:
+				want := `{"by":"admin","drop_old":` + strconv.FormatBool(drop) + `,"kid":"` + kid + `"}`
+				told = c.Event.Type == eventRotated && c.Event.Tenant == access.HomeTenant && string(c.Event.Data) == want
+			}
+		}
+		if !put || !told {
+			t.Errorf("drop %v: the key %v, its event %v: %+v", drop, put, told, seen.all[0])
+		}
+	}
+}
+
+// commits hears what is committed.
+type commits struct {
+	*sqlite.Store
+	all [][]toolkeep.Change
+}
+
+func (c *commits) Apply(ctx context.Context, changes ...toolkeep.Change) error {
+	c.all = append(c.all, changes)
+	return c.Store.Apply(ctx, changes...)
 }
