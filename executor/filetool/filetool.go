@@ -148,10 +148,10 @@ func fallbackPath(op string) string {
 // enter opens a target's folder. A tenant's own folder is created on first use; a
 // folder that the manifest requests below it is created only with makeDirs.
 func (e *Executor) enter(t *target, makeDirs bool) (*os.Root, *toolkeep.Error) {
-	root, err := t.folder.open(makeDirs)
+	root, err := t.open(makeDirs)
 	if errors.Is(err, fs.ErrNotExist) && e.tenants(t.folder.base) {
 		if err = os.Mkdir(t.folder.base, 0o700); err == nil || errors.Is(err, fs.ErrExist) {
-			root, err = t.folder.open(makeDirs)
+			root, err = t.open(makeDirs)
 		}
 	}
 	if err == nil {

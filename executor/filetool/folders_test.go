@@ -123,7 +123,7 @@ func TestMeet(t *testing.T) {
 			folders = append(folders, folder{Root: r})
 		}
 		var got []Root
-		for _, f := range meet(folders, c.b) {
+		for _, f := range meet(folders, c.b, false) {
 			got = append(got, f.Root)
 		}
 		if !slices.Equal(got, c.want) {

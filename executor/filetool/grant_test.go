@@ -48,3 +48,64 @@ func TestCapabilityToken(t *testing.T) {
 		}
 	}
 }
+
+// TestTokenNamesFiles: a path of a token may be a file, there or not yet, of which nothing besides
+// is opened, whichever folders the manifest and the operator open around it.
+func TestTokenNamesFiles(t *testing.T) {
+	w := newWorld(t)
+	for _, name := range []string{"in/a", "in/b", "in/ab", "top"} {
+		w.put(name, "x")
+	}
+	check(t, os.Symlink("b", filepath.Join(w.dir, "in", "link")))
+	at := func(name string) string { return filepath.Join(w.dir, name) }
+	do := func(op, path, allowed, mode, more string) *toolkeep.Error {
+		x := execution(w.tool(op, more), map[string]any{"path": path, "content": "new"})
+		x.Grant = &toolkeep.Grant{Files: &toolkeep.FileGrant{Paths: []string{at(allowed)}, Mode: mode}}
+		_, err := w.e.Execute(t.Context(), x)
+		return toolkeep.AsError(err)
+	}
+	const dirs = `,"make_dirs":true`
+	for _, c := range []struct {
+		op, path, allowed, mode, more string
+		code                          toolkeep.Code
+		made                          string // a file that is there afterwards
+	}{
+		{"read", "in/a", "in/a", "ro", "", "", ""},
+		{"read", "in/b", "in/a", "ro", "", toolkeep.FilesystemDenied, ""},
+		{"read", "in/ab", "in/a", "rw", "", toolkeep.FilesystemDenied, ""},
+		{"read", "in", "in/a", "rw", "", toolkeep.FilesystemDenied, ""},
+		{"read", "in/a/x", "in/a", "rw", "", toolkeep.FilesystemDenied, ""},
+		{"read", "in/none", "in/none", "ro", "", toolkeep.InputValidationFailed, ""},
+		{"read", "in/link", "in/link", "rw", "", toolkeep.FilesystemDenied, ""},
+		{"read", "top", "top", "ro", "", "", ""},
+		{"stat", "in/a", "in/a", "ro", "", "", ""},
+		{"stat", "in", "in", "ro", "", "", ""},
+		{"list", "in", "in", "ro", "", "", ""},
+		{"list", "in/a", "in/a", "ro", "", toolkeep.InputValidationFailed, ""},
+		{"write", "in/a", "in/a", "ro", "", toolkeep.FilesystemDenied, ""},
+		{"write", "in/a", "in/a", "rw", "", "", "in/a"},
+		{"write", "in/new", "in/new", "rw", "", "", "in/new"},
+		{"write", "in/new2", "in/new2", "rw", dirs, "", "in/new2"},
+		{"write", "deep/er/new", "deep/er/new", "rw", dirs, "", "deep/er/new"},
+		{"write", "folder/new", "folder", "rw", dirs, "", "folder/new"},
+		{"write", "in", "in", "rw", dirs, toolkeep.InputValidationFailed, ""},
+		{"write", "in/link", "in/link", "rw", "", toolkeep.FilesystemDenied, ""},
+		{"delete", "in/b", "in/a", "rw", "", toolkeep.FilesystemDenied, ""},
+		{"delete", "in/new", "in/new", "rw", "", "", ""},
+	} {
+		if err := do(c.op, c.path, c.allowed, c.mode, c.more); c.code == "" && err != nil || c.code != "" && (err == nil || err.Code != c.code) {
+			t.Errorf("%s %s by a token for %s (%s): %v, want %q", c.op, c.path, c.allowed, c.mode, err, c.code)
+		}
+		if c.made != "" {
+			if got, err := os.ReadFile(at(c.made)); err != nil || string(got) != "new" {
+				t.Errorf("%s: %q, %v", c.made, got, err)
+			}
+		}
+	}
+	if _, err := os.Stat(at("in/new")); !os.IsNotExist(err) {
+		t.Errorf("the deleted file: %v", err)
+	}
+	if got, err := os.ReadFile(at("in/b")); err != nil || string(got) != "x" {
+		t.Errorf("the file that the token does not name has %q, %v", got, err)
+	}
+}

@@ -72,11 +72,13 @@ type folder struct {
 	Root
 	base  string
 	steps []string // absolute paths, each within the previous one; the last is Path
+	// token says that the last step is a path of the call's capability token: a folder or a file.
+	token bool
 }
 
 // meet intersects two lists of folders: each folder of one that is inside a folder of
-// the other, writable if both are. Empty limits leave none.
-func meet(folders []folder, limits []Root) []folder {
+// the other, writable if both are. Empty limits leave none; token says that they are a token's.
+func meet(folders []folder, limits []Root, token bool) []folder {
 	var out []folder
 	for _, f := range folders {
 		for _, l := range limits {
@@ -86,7 +88,7 @@ func meet(folders []folder, limits []Root) []folder {
 				both.Write = f.Write && l.Write
 				out = append(out, both)
 			case within(l.Path, f.Path):
-				out = append(out, folder{Root: Root{Path: l.Path, Write: f.Write && l.Write}, base: f.base, steps: append(slices.Clone(f.steps), l.Path)})
+				out = append(out, folder{Root: Root{Path: l.Path, Write: f.Write && l.Write}, base: f.base, steps: append(slices.Clone(f.steps), l.Path), token: token})
 			}
 		}
 	}
@@ -132,6 +134,37 @@ func (f *folder) open(mk bool) (*os.Root, error) {
 		root, at = next, step
 	}
 	return root, nil
+}
+
+// open opens the target's folder. A path of a token may be a file: if the target is that path
+// itself and neither a folder nor a link, the folder around it is opened, and name is the file.
+func (t *target) open(mk bool) (*os.Root, error) {
+	f := t.folder
+	if !f.token || t.name != "." {
+		return f.open(mk)
+	}
+	around, at := *f, f.base
+	if around.steps = f.steps[:len(f.steps)-1]; len(around.steps) > 0 {
+		at = around.steps[len(around.steps)-1]
+	}
+	if dir := path.Dir(f.Path); dir != at {
+		around.steps = append(slices.Clone(around.steps), dir)
+	}
+	root, err := around.open(mk)
+	if err != nil {
+		return nil, err
+	}
+	name := path.Base(f.Path)
+	fi, err := root.Lstat(name)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && fi.Mode()&(fs.ModeDir|fs.ModeSymlink) == 0 {
+		t.name = name
+		return root, nil
+	}
+	defer root.Close()
+	if err != nil {
+		return nil, err
+	}
+	return root.OpenRoot(name)
 }
 
 // checkRoot returns what is wrong with a folder's path, or "".
@@ -197,13 +230,13 @@ func (e *Executor) resolver(x *toolkeep.Execution, b *binding) (*resolver, *tool
 	if err != nil {
 		return nil, err
 	}
-	folders := meet(open, asked)
+	folders := meet(open, asked, false)
 	if x.Grant != nil && x.Grant.Files != nil {
 		limits := make([]Root, 0, len(x.Grant.Files.Paths))
 		for _, p := range x.Grant.Files.Paths {
 			limits = append(limits, Root{Path: path.Clean(p), Write: x.Grant.Files.Write()})
 		}
-		folders = meet(folders, limits)
+		folders = meet(folders, limits, true)
 	}
 	return &resolver{folders: folders, from: from, asked: written}, nil
 }
