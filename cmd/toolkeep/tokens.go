@@ -13,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access/capability"
 	"github.com/toolkeep/toolkeep/access/jwt"
 )
@@ -66,6 +65,8 @@ holds your own token: what you leave out is then the parent's, and the rest must
 			}
 			if list, ok := given("path", paths); ok {
 				body["filesystem_permissions"] = map[string]any{"allowed_paths": list, "mode": mode}
+			} else if cmd.Flags().Changed("mode") {
+				return usagef("--mode goes with --path")
 			}
 			if list, ok := given("host", hosts); ok {
 				network := map[string]any{"allowed_hosts": list}
@@ -74,7 +75,7 @@ holds your own token: what you leave out is then the parent's, and the rest must
 				}
 				body["network_permissions"] = network
 			} else if cmd.Flags().Changed("port") {
-				return toolkeep.NewError(toolkeep.InvalidParameters, "--port goes with --host")
+				return usagef("--port goes with --host")
 			}
 			if list, ok := given("secret", secrets); ok {
 				body["credential_permissions"] = map[string]any{"allowed_secrets": list}
@@ -154,7 +155,7 @@ func readToken(stdin io.Reader, file string) (string, error) {
 	if file != "-" {
 		f, err := os.Open(file)
 		if err != nil {
-			return "", toolkeep.NewError(toolkeep.InvalidParameters, "the file with the token cannot be read: %s", err)
+			return "", usagef("the file with the token cannot be read: %s", err)
 		}
 		defer f.Close()
 		in = f
