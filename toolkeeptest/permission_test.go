@@ -42,8 +42,10 @@ func TestPermissionComesBeforeTheBody(t *testing.T) {
 	// members here it needs one.
 	open := map[string][]string{
 		"invokeTool": nil, "toolContext": nil, "retrievalFeedback": nil,
+		"approveCall": nil, "denyCall": nil, // who may depends on the request, and others do not learn that there is one
 		"cancelInvocation": {`"agent_context":{"agent_did":"other"}`, `"agent_context":{"tenant_id":"other"}`},
 		"putSecret":        {`"scope":"organisation"`, `"scope":"organization"`, `"scope":"workspace"`, `"user":"other"`, `"scope":"user","user":"other"`},
+		"mintToken":        {""}, // without a parent
 		"testSecret":       {`"user":"other"`, `"workspace":"other"`, `"reference":"env://X"`, `"reference":"vault://x/y"`},
 	}
 	shared := []string{`"force":true`, `"shared":true`}

@@ -112,8 +112,8 @@ func TestStoreTrouble(t *testing.T) {
 	}
 }
 
-// fill writes until the last pages are full, with calls and with keys: a small row may
-// still fit where a large one does not.
+// fill writes until the last pages are full, with calls, with keys and with what only reads: a small
+// row may still fit where a large one does not.
 func fill(t *testing.T, k *toolkeeptest.Toolkeep, c *client) {
 	t.Helper()
 	full := func(write func() int) {
@@ -127,6 +127,13 @@ func fill(t *testing.T, k *toolkeeptest.Toolkeep, c *client) {
 	}
 	full(func() int { return c.call("gate.write", named("filler")).status })
 	full(func() int { return c.do("POST", "/api/v1/keys", `{"subject":"filler","roles":["agent"]}`).status })
+	full(func() int { // and the record of a reading call, which is the smallest
+		id := c.call("std.echo", `{}`).success(t).id(t)
+		if raw, err := os.ReadFile(filepath.Join(k.Dir, "spool.jsonl")); err == nil && strings.Contains(string(raw), id) {
+			return 500
+		}
+		return 200
+	})
 }
 
 // TestDatabaseLockedByAnother holds the database's lock, like a backup tool might, for
@@ -181,6 +188,8 @@ func TestDatabaseLockedByAnother(t *testing.T) {
 	if ran := g.count("keyed") + g.count("plain"); ran+refused != 2 || g.count("read") != 1 {
 		t.Errorf("%d calls were refused, ran %v", refused, g.starts())
 	}
+	// What waited behind the lock makes the store refuse new calls for a moment (E3811).
+	waitUntil(t, "the store takes changes again", func() bool { return c.call("gate.write", named("again")).status == 200 })
 	before := g.count("keyed")
 	a := c.call("gate.write", named("keyed"), keyed("k"), `"timeout_seconds":5`).success(t)
 	if (a.at(t, "execution_metadata", "idempotency_replayed") == true) != (before == 1) || g.count("keyed") != 1 {

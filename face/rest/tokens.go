@@ -8,6 +8,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access/capability"
+	"github.com/toolkeep/toolkeep/face/gate"
 )
 
 // Tokens is what control/tokens does, which see.
@@ -47,6 +48,13 @@ type mintTokenInput struct {
 		NotBefore  *time.Time    `json:"not_before,omitempty"`
 		Parent     string        `json:"parent,omitempty" maxLength:"16384" doc:"the caller's token; the new one is within it, and needs no permission"`
 	} `nameHint:"MintTokenRequest"`
+}
+
+func (in *mintTokenInput) needs(_ *API, p *toolkeep.Principal, body tree) error {
+	if in.Presented != "" || textOf(body["parent"]) != "" {
+		return nil
+	}
+	return gate.Need(p, toolkeep.PermTokens)
 }
 
 type mintTokenOutput struct {
