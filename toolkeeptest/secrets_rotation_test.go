@@ -37,8 +37,16 @@ func reopened(t *testing.T, dir string, o ...toolkeeptest.Option) (*toolkeeptest
 	return k, admin(t, k)
 }
 
+// auditKey waits for the key that signs the audit's checkpoints, which the leader makes a moment
+// after the start: it is sealed as secrets are.
+func (c *client) auditKey() {
+	c.t.Helper()
+	waitUntil(c.t, "the key of the audit", func() bool { return strings.Contains(c.do("GET", "/api/v1/audit/keys", "").body, `"public":`) })
+}
+
 // rotated requests a rotation and expects no failures.
 func (c *client) rotated(body string) (resealed, unchanged int) {
+	c.auditKey()
 	c.t.Helper()
 	a := c.do("POST", "/api/v1/secrets/rotate", body)
 	var out struct{ Resealed, Unchanged, Failed int }

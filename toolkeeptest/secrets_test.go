@@ -309,6 +309,7 @@ func TestSealKeyRotation(t *testing.T) {
 	if a := root.do("PUT", "/api/v1/context/agent/bob/tool/shop.read", `{"session_context":{"project":"p"}}`); a.status >= 300 {
 		t.Fatal(a)
 	}
+	root.auditKey()
 	a := root.do("POST", "/api/v1/secrets/rotate", `{"new_key":true}`)
 	if a.status != 200 || !strings.Contains(a.body, `"keys":2,"resealed":4,"unchanged":0,"failed":0`) {
 		t.Fatalf("the rotation: %s", a)
