@@ -4,7 +4,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 export CGO_ENABLED ?= 0
 
-.PHONY: help run build model quick test check generate generate-code lint fuzz soak bench clean
+.PHONY: help run build model quick test check fresh generate generate-code lint fuzz soak bench clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -55,8 +55,10 @@ quick: ## vet, and the tests that need no server, without the largest documents 
 	@$(SELDOM) $(GO) vet ./...
 	@$(GOTEST) -short -timeout 5m $(LONGQUICK) $$($(GO) list ./... | grep -vxF "$$($(GO) list $(SYSTEM) $(LONGQUICK))")
 
+check: fresh lint ## formatting, lint, generated files fresh, go.mod tidy
+
 # docs/openapi-coverage.md, which takes longest to write, is compared by the test that writes it.
-check: generate-code lint ## formatting, lint, generated files fresh, go.mod tidy
+fresh: generate-code ## formatting, generated files fresh, go.mod tidy
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo "run gofmt -w on these"; exit 1; }
 	@git diff --exit-code --stat -- codes_gen.go docs/errors docs/configuration.md docs/operations.md proto/l03v1 || { echo "generated files were stale; commit what make generate wrote"; exit 1; }
 	@$(GO) mod tidy -diff
