@@ -26,6 +26,8 @@ func (s *Server) changed() {
 // announce notifies the clients whose list differs from the one they last saw.
 func (s *Server) announce() {
 	defer s.background.Done()
+	s.announcing.Lock() // a change that comes meanwhile is announced after this one
+	defer s.announcing.Unlock()
 	s.mu.Lock()
 	s.spread = nil
 	all := s.all()
@@ -48,7 +50,7 @@ func (s *Server) announce() {
 	for _, l := range s.listens.list() {
 		if l.tools {
 			if now := l.x.listing().fingerprint(); now != l.shown {
-				l.shown = now // announce never runs concurrently
+				l.shown = now // under announcing
 				l.tell(mcp.NotificationToolsChanged, nil, mcp.NotificationToolsChanged)
 			}
 		}

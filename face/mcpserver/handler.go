@@ -37,12 +37,13 @@ type Server struct {
 	eventBytes atomic.Int64  // of ended streams, all sessions
 	background sync.WaitGroup
 
-	mu       sync.Mutex
-	draining bool
-	closed   bool
-	sessions map[string]*session
-	owners   map[owner]map[*session]struct{}
-	spread   *time.Timer // announces changed lists; nil while nothing has changed
+	mu         sync.Mutex
+	draining   bool
+	closed     bool
+	sessions   map[string]*session
+	owners     map[owner]map[*session]struct{}
+	announcing sync.Mutex  // one announcement at a time
+	spread     *time.Timer // announces changed lists; nil while nothing has changed
 }
 
 // New builds the face. It panics if a required part is missing, which is a wiring error.
