@@ -21,7 +21,7 @@ import (
 
 // Level is who may decide from a time on.
 type Level struct {
-	// Roles may decide, each alone; none means whoever has the permission approvals:decide.
+	// A caller with one of the roles may decide; without roles one with the permission approvals:decide.
 	Roles []string      `json:"roles,omitempty"`
 	After time.Duration `json:"after,omitempty"` // since the request
 }
@@ -287,7 +287,11 @@ func (n *Need) Reason() string {
 	if len(n.Levels) > 0 && len(n.Levels[0].Roles) > 0 {
 		who = "the roles [" + strings.Join(n.Levels[0].Roles, ", ") + "]"
 	}
-	text := fmt.Sprintf("%s; the call would wait for %d approval of %s, at most %s", n.Why, n.Count, who, n.Expires)
+	what := "the approval of one of"
+	if n.Count > 1 {
+		what = fmt.Sprintf("approvals of %d persons of", n.Count)
+	}
+	text := fmt.Sprintf("%s; the call would wait for %s %s, at most %s", n.Why, what, who, n.Expires)
 	if n.Confirm {
 		text += ", or for the caller's own person in its MCP client"
 	}
