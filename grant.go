@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// CapabilityToken is the text of a capability token as a caller sent it. Whoever holds it
-// may use it, so it never prints, marshals or logs as what it is.
+// CapabilityToken is the text of a capability token as a caller sent it. A caller that
+// holds it may use it, so it never prints, marshals or logs as what it is.
 type CapabilityToken string
 
 const hiddenToken = "[capability token]"

@@ -277,7 +277,7 @@ func (q *Request) Denial() *toolkeep.Error {
 	return e.With("reason", "ESCALATION_DENIED")
 }
 
-// Expiry is how a call ends for which nobody decided in time.
+// Expiry is how a call ends that no person decided about in time.
 func Expiry(deadline time.Time) *toolkeep.Error {
 	return toolkeep.NewError(toolkeep.ApprovalExpired, "no person decided before %s", deadline.UTC().Format(time.RFC3339))
 }

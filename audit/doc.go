@@ -4,7 +4,7 @@
 // # Checkpoints
 //
 // Every entry of the journal has a hash that covers the tenant's entry of the same writer before it (see
-// toolkeep.ChainHash). Whoever can write to the database can compute such hashes anew. So one node, the
+// toolkeep.ChainHash). A person who can write to the database can compute such hashes again. So one node, the
 // leader of Work, signs each minute where the chains are, for every tenant with new entries: a statement
 // lists, for each writer, the stretch of its chain since the checkpoint before (number and hash where it
 // begins and where it ends, and how many entries lie between) and the digest of the statement before. It is

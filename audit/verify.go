@@ -475,7 +475,7 @@ func (w *walk) finish(c *stretch) {
 		return
 	case hex.EncodeToString(w.prev[:]) != c.To.Hash || w.count != c.Count:
 		end.Kind = FaultChanged
-		end.Text = fmt.Sprintf("entries after %d, up to this one, are not those that were signed: their hashes were made anew", c.After.Seq)
+		end.Text = fmt.Sprintf("entries after %d, up to this one, are not those that were signed: their hashes were computed again", c.After.Seq)
 	default:
 		return
 	}

@@ -292,7 +292,7 @@ func (p *Pipeline) Dismiss(ctx context.Context, row *toolkeep.Invocation, e *too
 	return p.finishWith(ctx, row, toolkeep.CallRefused, e, with...)
 }
 
-// Parked returns a call that waits for a person, whoever asks for it; E3013, E3965.
+// Parked returns a call that waits for a person. The caller of it checks who may see it. E3013, E3965.
 func (p *Pipeline) Parked(ctx context.Context, ref toolkeep.CallRef) (*toolkeep.Invocation, error) {
 	row, err := p.Invocations.Get(ctx, ref)
 	if errors.Is(err, toolkeep.ErrNotFound) {

@@ -491,9 +491,8 @@ func TestApprovalBounds(t *testing.T) {
 	if v := x.(*invoke.Explanation).Steps[invoke.StepApprove]; e != nil || v.Verdict != "wait" || x.(*invoke.Explanation).Execute {
 		t.Errorf("explained as %+v, %v", v, e)
 	}
-	long, err := d.decide(boss, id, approvals.Verdict{Reason: strings.Repeat("a", approvals.MaxReason+1)})
+	_, err = d.decide(boss, id, approvals.Verdict{Reason: strings.Repeat("a", approvals.MaxReason+1)})
 	wantCode(t, err, toolkeep.RequestTooLarge)
-	_ = long
 	if _, err := d.decide(boss, "01a22a46-30ed-75ed-928b-7216f5b0f927", approvals.Verdict{}); err == nil || err.Code != toolkeep.ResourceNotFound {
 		t.Error(err)
 	}

@@ -86,7 +86,7 @@ func UsageSamples(s usage.Stats) []Sample {
 // PolicySamples tell what an attribute policy decided.
 func PolicySamples(s policy.Stats) []Sample {
 	return []Sample{
-		{Name: "toolkeep_policy_evaluated_total", Help: "Questions that the policy answered anew.", Counter: true, Value: float64(s.Evaluated)},
+		{Name: "toolkeep_policy_evaluated_total", Help: "Questions that the policy evaluated.", Counter: true, Value: float64(s.Evaluated)},
 		{Name: "toolkeep_policy_kept_total", Help: "Questions answered from kept answers.", Counter: true, Value: float64(s.Kept)},
 		{Name: "toolkeep_policy_denied_total", Help: "Calls that the policy denied.", Counter: true, Value: float64(s.Denied)},
 		{Name: "toolkeep_policy_failed_total", Help: "Questions that the policy could not answer; their calls were denied.", Counter: true, Value: float64(s.Failed)},

@@ -1,6 +1,6 @@
 // Package capability reads, makes and revokes capability tokens: JSON Web Tokens that a
 // caller sends beside its key, and that narrow what one call may do (Platform 4.1.1). A token
-// never widens: whoever sends one has the rights of its key, within those of the token.
+// never widens: a caller that sends one has the rights of its key, within those of the token.
 //
 // # Claims
 //

@@ -320,7 +320,7 @@ func TestRotation(t *testing.T) {
 	if set := string(must[[]byte](t)(v.PublicKeys())); !strings.Contains(set, first) || strings.Count(set, `"kid"`) != 2 || strings.Contains(set, `"d"`) {
 		t.Error(set)
 	}
-	// A key that was replaced signs nothing for long, whoever has it.
+	// A key that was replaced signs nothing for long, also not for a thief.
 	var stolen *ownKey
 	for _, k := range v.own {
 		if k.id != first {

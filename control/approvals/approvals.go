@@ -316,7 +316,7 @@ func (a *Approvals) Grants(p *toolkeep.Principal) []Grant {
 	return all
 }
 
-// Revoke ends a standing approval: whoever gave it may, and who has approvals:decide. E3013,
+// Revoke ends a standing approval. The person who gave it may, and those with approvals:decide. E3013,
 // E3201, E3965.
 func (a *Approvals) Revoke(ctx context.Context, p *toolkeep.Principal, id string) error {
 	for _, g := range a.Grants(p) {

@@ -21,7 +21,7 @@ type Policy struct {
 
 // Decided counts since the start of the node.
 type Decided struct {
-	Evaluated int64 `json:"evaluated" doc:"questions that the policy answered anew"`
+	Evaluated int64 `json:"evaluated" doc:"questions that the policy was asked"`
 	Kept      int64 `json:"kept" doc:"questions answered from kept answers"`
 	Denied    int64 `json:"denied" doc:"calls that it denied"`
 	Failed    int64 `json:"failed" doc:"questions that it could not answer; their calls were denied"`
