@@ -3,6 +3,7 @@
 package servertest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -136,6 +138,39 @@ func (p *Process) Answer(ready time.Duration, ask func(context.Context) error) e
 
 // Signal sends a signal to the server.
 func (p *Process) Signal(sig syscall.Signal) error { return p.cmd.Process.Signal(sig) }
+
+// Freeze suspends the process as [Freeze] does.
+func (p *Process) Freeze() error { return Freeze(p.cmd.Process) }
+
+// Freeze suspends a process by SIGSTOP and waits until all of its threads stand still, at most
+// 10 s: the signal only asks, and on a busy machine a thread may go on for many milliseconds.
+// It reads /proc, so it needs Linux. SIGCONT ends it.
+func Freeze(p *os.Process) error {
+	if err := p.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	for began := time.Now(); ; time.Sleep(time.Millisecond) {
+		stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.Pid))
+		if err != nil {
+			return err
+		}
+		running := len(stats) == 0
+		for _, stat := range stats {
+			raw, err := os.ReadFile(stat)
+			// The state follows the name, which may itself hold parentheses: proc(5).
+			if end := bytes.LastIndexByte(raw, ')'); err != nil || !bytes.HasPrefix(raw[end+1:], []byte(" T")) {
+				running = true
+				break
+			}
+		}
+		switch {
+		case !running:
+			return nil
+		case time.Since(began) > 10*time.Second:
+			return fmt.Errorf("process %d does not stand still 10 s after SIGSTOP", p.Pid)
+		}
+	}
+}
 
 // End sends a signal and waits until the server ends. After limit the server is killed, which is an error. An ended
 // server is left alone.

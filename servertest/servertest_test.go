@@ -70,6 +70,39 @@ func TestProcess(t *testing.T) {
 	}
 }
 
+func TestFreeze(t *testing.T) {
+	p, dir := start(t, "while :; do echo x >>up; done")
+	if err := p.Answer(time.Minute, up(dir)); err != nil {
+		t.Fatal(err)
+	}
+	size := func() int64 {
+		info, err := os.Stat(filepath.Join(dir, "up"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Size()
+	}
+	for range 5 {
+		if err := p.Freeze(); err != nil {
+			t.Fatal(err)
+		}
+		before := size()
+		time.Sleep(5 * time.Millisecond)
+		if after := size(); after != before {
+			t.Errorf("it wrote %d bytes while it stood still", after-before)
+		}
+		if err := p.Signal(syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+		for size() == before {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	if err := p.End(syscall.SIGKILL, time.Minute); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestProcessThatFails(t *testing.T) {
 	p, _ := start(t, "exit 3")
 	if err := p.Answer(time.Minute, up(t.TempDir())); err == nil || err.Error() != "the server ended: exit status 3" {

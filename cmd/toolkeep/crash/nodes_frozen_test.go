@@ -48,7 +48,7 @@ func (c *cluster) frozenFor(gap time.Duration, round string) {
 	}
 	before := c.upstream.counts()
 
-	asleep.signal(syscall.SIGSTOP)
+	asleep.freeze()
 	for i := range each {
 		awake.must("DELETE", "/api/v1/keys/"+ids[i], "", http.StatusNoContent, nil)
 		awake.must("POST", "/api/v1/tools/"+tools[i]+"/versions/1.0.0/state", `{"state":"blocked"}`, http.StatusOK, nil)
@@ -121,7 +121,7 @@ func (c *cluster) frozenWithSession() {
 	if status, other, _ := send(awake, session, ping); session == "" || status != http.StatusOK {
 		t.Fatalf("the session %q at the other node: %s, %d %s", session, answer, status, other)
 	}
-	asleep.signal(syscall.SIGSTOP)
+	asleep.freeze()
 	if status, refused, _ := send(awake, session, ping); status != http.StatusServiceUnavailable || !strings.Contains(refused, string(toolkeep.NodeUnavailable)) {
 		t.Errorf("a session of a node that is stopped: %d %s", status, refused)
 	}

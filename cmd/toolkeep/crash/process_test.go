@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/servertest"
 	"github.com/toolkeep/toolkeep/store/sqlite"
 	"github.com/toolkeep/toolkeep/store/storetest"
 )
@@ -210,6 +211,14 @@ func (s *process) ended() string {
 func (s *process) signal(sig os.Signal) {
 	s.t.Helper()
 	if err := s.cmd.Process.Signal(sig); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// freeze suspends the process; SIGCONT ends it.
+func (s *process) freeze() {
+	s.t.Helper()
+	if err := servertest.Freeze(s.cmd.Process); err != nil {
 		s.t.Fatal(err)
 	}
 }

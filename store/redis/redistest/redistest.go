@@ -131,14 +131,17 @@ func (s *Server) Down(t testing.TB) {
 
 // Freeze suspends the server without closing its connections, like a network that drops
 // all packets; Thaw resumes it.
-func (s *Server) Freeze(t testing.TB) { s.send(t, syscall.SIGSTOP) }
+func (s *Server) Freeze(t testing.TB) {
+	t.Helper()
+	if err := s.process.Freeze(); err != nil {
+		t.Fatal(err)
+	}
+}
 
 // Thaw ends Freeze.
-func (s *Server) Thaw(t testing.TB) { s.send(t, syscall.SIGCONT) }
-
-func (s *Server) send(t testing.TB, sig syscall.Signal) {
+func (s *Server) Thaw(t testing.TB) {
 	t.Helper()
-	if err := s.process.Signal(sig); err != nil {
+	if err := s.process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
 }
