@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/toolkeep/toolkeep"
-	"github.com/toolkeep/toolkeep/config"
 	"github.com/toolkeep/toolkeep/datadir"
 	"github.com/toolkeep/toolkeep/executor/builtin"
 	"github.com/toolkeep/toolkeep/executor/filetool"
@@ -16,6 +15,7 @@ import (
 	"github.com/toolkeep/toolkeep/executor/httptool"
 	"github.com/toolkeep/toolkeep/executor/mcptool"
 	"github.com/toolkeep/toolkeep/executor/sqltool"
+	"github.com/toolkeep/toolkeep/node/settings"
 )
 
 // executors are all that carry out tools, by kind.
@@ -55,7 +55,7 @@ func (n *Node) buildGRPC(context.Context) error {
 
 // buildFiles makes the executor of files with the folders that the operator opens.
 func (n *Node) buildFiles(context.Context) error {
-	base, c, err := fileConfig(n.config)
+	base, c, err := settings.Files(n.config)
 	if err != nil {
 		return err
 	}
@@ -66,34 +66,17 @@ func (n *Node) buildFiles(context.Context) error {
 	return err
 }
 
-// fileConfig is what files.roots says; base is where relative folders lie.
-func fileConfig(c *config.Config) (base string, fc filetool.Config, err error) {
-	base, err = filepath.Abs(filepath.Join(c.Data, datadir.Files))
-	if err != nil {
-		return "", fc, fmt.Errorf("the data directory has no absolute path: %w", err)
-	}
-	fc, err = filetool.ReadConfig(base, c.Files.Roots)
-	return base, fc, err
-}
-
 // buildSQL makes the executor of databases with the folders that the operator opens.
 func (n *Node) buildSQL(context.Context) error {
 	e, err := n.config.Egress.Pool()
 	if err != nil {
 		return fmt.Errorf("the connections to databases cannot be set up: %w", err)
 	}
-	c := sqlConfig(n.config)
+	c := settings.SQL(n.config)
 	if err := c.Validate(); err != nil {
 		return err
 	}
 	c.ConnectTimeout, c.Resolver, c.RootCAs = e.ConnectTimeout, e.Resolver, e.RootCAs
 	n.sql = sqltool.New(c)
 	return nil
-}
-
-// sqlConfig is what the settings under sql say.
-func sqlConfig(c *config.Config) sqltool.Config {
-	s := c.SQL
-	return sqltool.Config{SQLiteRoots: s.SQLiteRoots, SocketDirs: s.SocketDirs, Total: s.MaxConns, PerPool: s.PoolConns,
-		Wait: s.Wait, IdleFor: s.IdleTimeout}
 }

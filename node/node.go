@@ -51,8 +51,11 @@ import (
 	"github.com/toolkeep/toolkeep/face/rpc"
 	"github.com/toolkeep/toolkeep/inspect"
 	"github.com/toolkeep/toolkeep/invoke"
+	"github.com/toolkeep/toolkeep/job"
 	"github.com/toolkeep/toolkeep/limit"
 	"github.com/toolkeep/toolkeep/membership"
+	"github.com/toolkeep/toolkeep/node/settings"
+	"github.com/toolkeep/toolkeep/node/stores"
 	"github.com/toolkeep/toolkeep/overlay"
 	"github.com/toolkeep/toolkeep/redact"
 	"github.com/toolkeep/toolkeep/resultcache"
@@ -95,8 +98,8 @@ type Node struct {
 	log     *telemetry.Log
 	health  *telemetry.Health
 	metrics *telemetry.Metrics
-	queue   workQueue
-	store   Store
+	queue   stores.Queue
+	store   stores.Store
 	stats   func() []telemetry.Sample // of the store
 	pooled  bool                      // a pooler stands before the store
 	policy  *policy.Engine            // nil where roles decide alone
@@ -275,6 +278,29 @@ func (r runner) Run(ctx context.Context, ref toolkeep.CallRef) error {
 	return r.n.pipeline.Run(ctx, ref)
 }
 
+// openStore opens the store, its queue and the folder of blobs.
+func (n *Node) openStore(ctx context.Context) (err error) {
+	if n.blobs, err = blob.Open(n.config.BlobDir()); err != nil {
+		return err
+	}
+	o, err := stores.Open(ctx, stores.Config{Settings: n.config, Node: n.name, Tends: n.leads(workRetention), Clock: n.options.Clock, Log: n.logger("store"),
+		Queue: job.Config{Runner: runner{n}, Log: n.logger("queue"), NodeID: n.members.Owner(), Earlier: n.members.Earlier, Periodic: []job.Periodic{
+			{Name: "sweep", Every: time.Second, Run: func(ctx context.Context) error { return n.pipeline.Sweep(ctx) }},
+			{Name: "approvals", Every: 5 * time.Second, Run: n.sweepApprovals},
+			{Name: "blobs", Every: time.Hour, Run: n.sweepBlobs},
+		}}})
+	if err == nil {
+		n.store, n.queue, n.stats, n.pooled = o.Store, o.Queue, o.Stats, o.Pooled
+	}
+	return err
+}
+
+func (n *Node) closeStore() {
+	if err := n.store.Close(); err != nil {
+		n.logger("store").Error("the store did not close cleanly", "error", err)
+	}
+}
+
 func (n *Node) sweepBlobs(ctx context.Context) error {
 	if !n.members.Leads(n.workBlobs()) {
 		return nil
@@ -407,7 +433,7 @@ func (n *Node) buildTelemetry(context.Context) (err error) {
 	n.health.Add(telemetry.Component{Name: "search", Check: n.index.Health})
 	n.health.Add(telemetry.Component{Name: "usage", Check: n.usage.Health})
 	if n.redis != nil {
-		n.health.Add(telemetry.Component{Name: "redis", Check: func(ctx context.Context) error { return n.redis.Health(ctx, redisUses(n.config)...) }})
+		n.health.Add(telemetry.Component{Name: "redis", Check: func(ctx context.Context) error { return n.redis.Health(ctx, settings.RedisUses(n.config)...) }})
 	}
 	if v := n.keeping.vault; v != nil { // tools without secrets of it go on without it
 		n.health.Add(telemetry.Component{Name: "secret_store", Check: v.Health})
@@ -526,7 +552,7 @@ func (n *Node) Catalog() *catalog.Catalog { return n.catalog }
 func (n *Node) Tokens() *capability.Tokens { return n.tokens }
 
 // Store is the node's store.
-func (n *Node) Store() Store { return n.store }
+func (n *Node) Store() stores.Store { return n.store }
 
 // Access is who may come in.
 func (n *Node) Access() *access.Access { return n.access }

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/toolkeep/toolkeep/access/policy"
-	"github.com/toolkeep/toolkeep/config"
 	"github.com/toolkeep/toolkeep/control/policies"
 	"github.com/toolkeep/toolkeep/egress"
 )
@@ -28,15 +27,6 @@ func (n *Node) buildPolicy(ctx context.Context) (err error) {
 		}
 	}
 	n.policy, err = policy.New(ctx, c)
-	return err
-}
-
-// checkPolicy tells what buildPolicy would refuse.
-func checkPolicy(ctx context.Context, c *config.Config) error {
-	if !c.Access.Attributes() || c.Policy.Path == "" {
-		return nil
-	}
-	_, err := policy.New(ctx, c.Policy.Engine())
 	return err
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"path/filepath"
 
-	"github.com/toolkeep/toolkeep/config"
 	"github.com/toolkeep/toolkeep/control/search"
 	"github.com/toolkeep/toolkeep/datadir"
 	"github.com/toolkeep/toolkeep/discover"
@@ -14,6 +13,7 @@ import (
 	"github.com/toolkeep/toolkeep/discover/minilm"
 	"github.com/toolkeep/toolkeep/discover/pgvector"
 	"github.com/toolkeep/toolkeep/discover/usage"
+	"github.com/toolkeep/toolkeep/node/settings"
 	"github.com/toolkeep/toolkeep/secret"
 	"github.com/toolkeep/toolkeep/store/redis"
 	"github.com/toolkeep/toolkeep/telemetry"
@@ -92,7 +92,7 @@ func (n *Node) buildSearch(ctx context.Context) error {
 		if c.Secret, err = cache.SharedSecret(ctx, n.store, n.sealer, n.name, n.logger("search")); err != nil {
 			return fmt.Errorf("the secret of the shared cache of searches: %w", err)
 		}
-		c.Remote = n.redis.Cache(searchCache, s.Cache.SharedEntries, n.options.Clock)
+		c.Remote = n.redis.Cache(settings.SearchCache, s.Cache.SharedEntries, n.options.Clock)
 	}
 	made, err := cache.New(c)
 	if err != nil {
@@ -115,7 +115,7 @@ func (n *Node) buildRedis(ctx context.Context) (err error) {
 	if n.config.Redis.URL == "" {
 		return nil
 	}
-	c := redisConfig(n.config.Redis)
+	c := settings.Redis(n.config.Redis)
 	c.Name = n.name
 	if n.config.Redis.Password != "" {
 		c.Password = n.credential(n.config.Redis.Password)
@@ -123,21 +123,7 @@ func (n *Node) buildRedis(ctx context.Context) (err error) {
 	if n.redis, err = redis.New(c); err != nil || secret.NeedsStore(n.config.Redis.Password) {
 		return err // stores of secrets are not there yet; health says it then
 	}
-	return n.redis.Elsewhere(ctx, redisUses(n.config)...)
-}
-
-// redisConfig is what the settings under redis say.
-func redisConfig(c config.Redis) redis.Config {
-	return redis.Config{URL: c.URL, CAFile: c.CAFile, ServerName: c.ServerName, CertFile: c.ClientCert, KeyFile: c.ClientKey,
-		Prefix: c.Prefix, Conns: c.MaxConns, Timeout: c.Timeout}
-}
-
-// redisUses are the names of what this node keeps in Redis.
-func redisUses(c *config.Config) []string {
-	if c.SharesLimits() {
-		return []string{searchCache, redis.LimitsName}
-	}
-	return []string{searchCache}
+	return n.redis.Elsewhere(ctx, settings.RedisUses(n.config)...)
 }
 
 // shareLimits has Redis count the limits of all nodes.
@@ -149,6 +135,3 @@ func (n *Node) shareLimits(ctx context.Context) error {
 	n.health.Add(telemetry.Component{Name: "shared_limits", Check: n.limits.Health})
 	return nil
 }
-
-// searchCache is the name of the cache of searches in Redis.
-const searchCache = "search"

@@ -19,6 +19,7 @@ import (
 	"github.com/toolkeep/toolkeep/config"
 	"github.com/toolkeep/toolkeep/datadir"
 	"github.com/toolkeep/toolkeep/node"
+	"github.com/toolkeep/toolkeep/node/settings"
 )
 
 // serveFlags are the settings that have a flag; --set reaches all others.
@@ -120,7 +121,7 @@ func checkSettings(ctx context.Context, c *config.Config, loaded error) error {
 	for _, of := range []struct {
 		pointer string
 		err     error
-	}{{"", loaded}, {"/access/roles_file", roles}, {"/tls", certificate}, {"", node.CheckSettings(ctx, c)}} {
+	}{{"", loaded}, {"/access/roles_file", roles}, {"/tls", certificate}, {"", settings.Check(ctx, c)}} {
 		if of.err == nil {
 			continue
 		}

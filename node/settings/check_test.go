@@ -1,4 +1,4 @@
-package node
+package settings
 
 import (
 	"os"
@@ -13,8 +13,8 @@ import (
 	"github.com/toolkeep/toolkeep/config"
 )
 
-// TestCheckSettings has settings that New refuses, each with the words that tell which.
-func TestCheckSettings(t *testing.T) {
+// TestCheck has settings that node.New refuses, each with the words that tell which.
+func TestCheck(t *testing.T) {
 	vault := func(paths ...string) config.Vault {
 		return config.Vault{Address: "https://vault.example:8200", Auth: "token", Token: "s.hunter2", Prefix: "secret/x", Paths: paths, TransitMount: "transit"}
 	}
@@ -50,7 +50,7 @@ func TestCheckSettings(t *testing.T) {
 			[]string{`"/a{b"`, `sql.socket_dirs: the folder "/run/{user}"`, `"../x"`}},
 	} {
 		tt.c.Data = data
-		err := CheckSettings(t.Context(), &tt.c)
+		err := Check(t.Context(), &tt.c)
 		if len(tt.want) == 0 {
 			if err != nil {
 				t.Errorf("%s: %v", name, err)

@@ -1,0 +1,48 @@
+// Package settings is what the settings say to executors and stores, which package config does not
+// know, and what of it a node would refuse.
+package settings
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"github.com/toolkeep/toolkeep/config"
+	"github.com/toolkeep/toolkeep/datadir"
+	"github.com/toolkeep/toolkeep/executor/filetool"
+	"github.com/toolkeep/toolkeep/executor/sqltool"
+	"github.com/toolkeep/toolkeep/store/redis"
+)
+
+// SearchCache is the name of the cache of searches in Redis.
+const SearchCache = "search"
+
+// Files is what files.roots says; base is where relative folders lie.
+func Files(c *config.Config) (base string, fc filetool.Config, err error) {
+	base, err = filepath.Abs(filepath.Join(c.Data, datadir.Files))
+	if err != nil {
+		return "", fc, fmt.Errorf("the data directory has no absolute path: %w", err)
+	}
+	fc, err = filetool.ReadConfig(base, c.Files.Roots)
+	return base, fc, err
+}
+
+// SQL is what the settings under sql say.
+func SQL(c *config.Config) sqltool.Config {
+	s := c.SQL
+	return sqltool.Config{SQLiteRoots: s.SQLiteRoots, SocketDirs: s.SocketDirs, Total: s.MaxConns, PerPool: s.PoolConns,
+		Wait: s.Wait, IdleFor: s.IdleTimeout}
+}
+
+// Redis is what the settings under redis say.
+func Redis(c config.Redis) redis.Config {
+	return redis.Config{URL: c.URL, CAFile: c.CAFile, ServerName: c.ServerName, CertFile: c.ClientCert, KeyFile: c.ClientKey,
+		Prefix: c.Prefix, Conns: c.MaxConns, Timeout: c.Timeout}
+}
+
+// RedisUses are the names of what this node keeps in Redis.
+func RedisUses(c *config.Config) []string {
+	if c.SharesLimits() {
+		return []string{SearchCache, redis.LimitsName}
+	}
+	return []string{SearchCache}
+}
