@@ -12,7 +12,7 @@ import (
 // There are two kinds. What everybody must know (PublishVersion, SetLifecycle, PutKey,
 // RevokeKey, PutDocument, DeleteDocument) is in the feed, which has one order for all nodes;
 // see Watcher. What happens in calls (RecordCall, ClaimCall, MoveCall, RenewLeases,
-// RequestCancel, ReportProgress, MarkFetched, Enqueue, AppendEvent) has an order for each
+// RequestCancel, ReportProgress, MarkFetched, Enqueue, AppendEvent, ClaimNonce) has an order for each
 // call and each writer only: the end of a call and an event are entries of the journal, see
 // Journal, and the rest is seen by who asks for the call, see Invocations and CallMarks. An
 // Apply may have changes of both kinds, and commits all or none of them.
@@ -120,6 +120,20 @@ type DeleteDocument struct {
 // and "toolkeep.item.dropped" are reserved for the store and refused.
 type AppendEvent struct{ Event Event }
 
+// ClaimNonce notes the nonce of a signed request. ErrNonceTaken if it is noted already; the store
+// forgets it after NonceKeep, or when MaxNonces newer ones are noted and NonceHold is over.
+type ClaimNonce struct {
+	Nonce [32]byte // a hash, so that nothing of a request is kept
+	At    time.Time
+}
+
+// How long nonces are kept, and how many.
+const (
+	NonceKeep = 24 * time.Hour
+	NonceHold = 15 * time.Minute // by far longer than a signature's timestamp is taken
+	MaxNonces = 1_000_000
+)
+
 func (PublishVersion) change() {}
 func (SetLifecycle) change()   {}
 func (RecordCall) change()     {}
@@ -135,6 +149,7 @@ func (RevokeKey) change()      {}
 func (PutDocument) change()    {}
 func (DeleteDocument) change() {}
 func (AppendEvent) change()    {}
+func (ClaimNonce) change()     {}
 
 // CallRef identifies a call.
 type CallRef struct{ Tenant, ID string }
@@ -146,6 +161,7 @@ var (
 	ErrVersionExists = errors.New("the version exists with another digest")
 	ErrIDTaken       = errors.New("the invocation id is taken")
 	ErrKeyTaken      = errors.New("the idempotency key is taken")
+	ErrNonceTaken    = errors.New("the nonce was used before")
 	ErrStale         = errors.New("what is stored is in another state, or another holds it")
 	ErrClosed        = errors.New("the store is closed")
 	ErrInDoubt       = errors.New("the last attempt may have been committed") // beside the store's failure
@@ -194,6 +210,10 @@ type APIKey struct {
 	CreatedBy string
 	ExpiresAt time.Time // zero means never
 	RevokedAt time.Time // zero while valid
+	// RequireSignature demands that each request with the key is signed with the secret that is
+	// sealed in Signing.
+	RequireSignature bool
+	Signing          []byte
 }
 
 // Event is a recorded CloudEvent; source is always "tool-execution-layer".

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/store/record"
 )
 
@@ -61,6 +62,7 @@ func (s *Store) tend(ctx context.Context) error {
 		remove("items", "dropped AND at < $1", record.Nanos(events)), // the remains of items
 		remove("call_keys", "created < $1", record.Nanos(now.Add(-record.KeyHolds))),
 		s.dropWriters,
+		forgetNonces(now),
 	}
 	for _, name := range eventParts {
 		passes = append(passes, remove(name, "at < $1", record.Micros(events)))
@@ -137,6 +139,19 @@ func remove(table, where string, arg int64) pass {
 	return func(ctx context.Context, tx pgx.Tx) (bool, error) {
 		tag, err := tx.Exec(ctx, query, arg, tendRows)
 		return tag.RowsAffected() == tendRows, err
+	}
+}
+
+// forgetNonces removes nonces that need not be kept.
+func forgetNonces(now time.Time) pass {
+	return func(ctx context.Context, tx pgx.Tx) (bool, error) {
+		cutoff := record.Micros(now.Add(-toolkeep.NonceKeep))
+		var over int64 // the newest of those that are too many
+		err := tx.QueryRow(ctx, `SELECT coalesce((SELECT at FROM nonces ORDER BY at DESC LIMIT 1 OFFSET $1), 0)`, toolkeep.MaxNonces).Scan(&over)
+		if err != nil {
+			return false, err
+		}
+		return remove("nonces", "at < $1", max(cutoff, min(over+1, record.Micros(now.Add(-toolkeep.NonceHold)))))(ctx, tx)
 	}
 }
 

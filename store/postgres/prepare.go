@@ -59,6 +59,14 @@ func (s *Store) prepare(c toolkeep.Change) (step, error) {
 		st.act = func(ctx context.Context, g *group, _ *step) (bool, error) {
 			return g.touch(ctx, c.Call, g.on(c.Call).fetched, record.Nanos(c.At))
 		}
+	case toolkeep.ClaimNonce:
+		st.act = func(ctx context.Context, g *group, _ *step) (bool, error) {
+			n, err := g.exec(ctx, sqlNonce, c.Nonce[:], record.Micros(c.At))
+			if err == nil && n == 0 {
+				err = toolkeep.ErrNonceTaken
+			}
+			return err == nil, err
+		}
 	case toolkeep.Enqueue:
 		if s.cfg.Enqueue == nil {
 			return step{}, errors.New("postgres: the store was opened without a queue")

@@ -72,6 +72,8 @@ const (
 	sqlProgress = `UPDATE invocations SET progress = $1 WHERE tenant = $2 AND id = $3 AND` + notEnded
 	sqlFetched  = `UPDATE invocations SET fetched = $1 WHERE tenant = $2 AND id = $3 AND fetched = 0 AND` + ended
 
+	sqlNonce = `INSERT INTO nonces (nonce, at) VALUES ($1, $2) ON CONFLICT DO NOTHING`
+
 	sqlPublish = `INSERT INTO versions (tenant, id, version, digest, life, outline, manifest, words) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 		ON CONFLICT DO NOTHING`
 	sqlParts = `INSERT INTO manifest_parts (tenant, digest, data)

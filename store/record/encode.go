@@ -91,6 +91,14 @@ func encode(c toolkeep.Change, now func() time.Time) (Encoded, error) {
 		return Encoded{Change: c}, checkRef(c.Call)
 	case toolkeep.Enqueue:
 		return Encoded{Change: c}, checkRef(c.Call)
+	case toolkeep.ClaimNonce:
+		if c.Nonce == [32]byte{} {
+			return Encoded{}, errors.New("there is no nonce")
+		}
+		if c.At.IsZero() {
+			c.At = now()
+		}
+		return Encoded{Change: c}, nil
 	case toolkeep.AppendEvent:
 		return encodeEvent(c)
 	case toolkeep.PutDocument:

@@ -51,6 +51,7 @@ func (s *Store) tend(ctx context.Context) error {
 		s.trim(ctx, "feed", "items", now.Add(-s.cfg.EventKeep), remove("feed", record.KindEvent, record.KindEvent)),
 		s.dropInvocations(ctx, now.Add(-s.cfg.InvocationKeep)),
 		s.forgetDocument(ctx, now.Add(-s.cfg.EventKeep)),
+		s.forgetNonces(ctx, now),
 		s.do(ctx, func(ctx context.Context, w *writer) error { return w.saveMark(ctx) }),
 	)
 }
@@ -134,6 +135,20 @@ func (s *Store) dropInvocations(ctx context.Context, cutoff time.Time) error {
 		from = last
 	}
 	return ctx.Err()
+}
+
+// forgetNonces removes nonces that need not be kept.
+func (s *Store) forgetNonces(ctx context.Context, now time.Time) error {
+	cutoff := record.Micros(now.Add(-toolkeep.NonceKeep))
+	var over int64 // the newest of those that are too many
+	err := s.read.QueryRowContext(ctx, `SELECT coalesce((SELECT at FROM nonces ORDER BY at DESC LIMIT 1 OFFSET ?), 0)`, toolkeep.MaxNonces).Scan(&over)
+	cutoff = max(cutoff, min(over+1, record.Micros(now.Add(-toolkeep.NonceHold))))
+	for more := true; more && err == nil; {
+		if err = s.read.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM nonces WHERE at < ?)`, cutoff).Scan(&more); err == nil && more {
+			err = s.maintain(ctx, statement{`DELETE FROM nonces WHERE nonce IN (SELECT nonce FROM nonces WHERE at < ? ORDER BY at LIMIT ?)`, []any{cutoff, tendRows}})
+		}
+	}
+	return err
 }
 
 type statement struct {

@@ -48,6 +48,14 @@ func (s *Store) prepare(c toolkeep.Change) (step, error) {
 		st.act = func(g *group, _ *step) (bool, error) {
 			return g.touch(c.Call, sqlFetched, record.Nanos(c.At), c.Call.Tenant, c.Call.ID)
 		}
+	case toolkeep.ClaimNonce:
+		st.act = func(g *group, _ *step) (bool, error) {
+			n, err := g.exec(sqlNonce, c.Nonce[:], record.Micros(c.At))
+			if err == nil && n == 0 {
+				err = toolkeep.ErrNonceTaken
+			}
+			return false, err
+		}
 	case toolkeep.Enqueue:
 		if s.cfg.Enqueue == nil {
 			return step{}, errors.New("sqlite: the store was opened without a queue")

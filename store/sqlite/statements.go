@@ -23,6 +23,7 @@ const (
 	sqlCancel
 	sqlProgress
 	sqlFetched
+	sqlNonce
 	sqlMark
 	sqlDigest
 	sqlPublish
@@ -87,6 +88,7 @@ func statements() [statementCount]string {
 			WHERE tenant = ?3 AND id = ?4 AND cancel_by = '' AND` + notEnded,
 		sqlProgress: `UPDATE invocations SET progress = ?1 WHERE tenant = ?2 AND id = ?3 AND` + notEnded,
 		sqlFetched:  `UPDATE invocations SET fetched = ?1 WHERE tenant = ?2 AND id = ?3 AND fetched = 0 AND` + ended,
+		sqlNonce:    `INSERT INTO nonces (nonce, at) VALUES (?, ?) ON CONFLICT DO NOTHING`,
 		sqlMark: `INSERT INTO marks (name, seq) VALUES ('indexed', ?)
 			ON CONFLICT (name) DO UPDATE SET seq = excluded.seq`,
 

@@ -161,7 +161,7 @@ func apiKey(tenant, id string) toolkeep.APIKey {
 	k := toolkeep.APIKey{
 		ID: id, Tenant: tenant, Subject: "s", Name: "name", Roles: []string{"r1", "r2"}, Scope: []string{"ns.*"},
 		CreatedAt: time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC), CreatedBy: "boss",
-		ExpiresAt: time.Date(2027, 2, 3, 4, 5, 6, 0, time.UTC),
+		ExpiresAt: time.Date(2027, 2, 3, 4, 5, 6, 0, time.UTC), RequireSignature: true, Signing: []byte("sealed"),
 	}
 	copy(k.Hash[:], "the hash of "+id+" that has 32 bytes.....")
 	return k
@@ -282,6 +282,7 @@ func testMalformed(t *testing.T, f *fixture) {
 		toolkeep.ReportProgress{},
 		toolkeep.MarkFetched{},
 		toolkeep.Enqueue{},
+		toolkeep.ClaimNonce{},
 		toolkeep.PublishVersion{},
 		toolkeep.PutKey{},
 		toolkeep.RevokeKey{Tenant: "t", ID: "a"},

@@ -55,6 +55,7 @@ func everyChange(now time.Time) (changes, feed []toolkeep.Change, journal []tool
 		toolkeep.AppendEvent{Event: event},
 		toolkeep.PutDocument{Document: fullDocument(now), Expect: toolkeep.NoRevision},
 		toolkeep.DeleteDocument{Kind: "kind", Tenant: "t", ID: "i", Expect: 1, By: "boss"},
+		toolkeep.ClaimNonce{Nonce: [32]byte{1}, At: now},
 	}
 	placed := fullDocument(now)
 	placed.Revision = 1

@@ -95,6 +95,7 @@ func Run(t *testing.T, open Open) {
 		{"watch stops", each(testStops)},
 		{"slow watcher", each(testSlowWatcher)},
 		{"watcher far behind", each(testFarBehind)},
+		{"nonces", testNonces},
 		{"filters", testFilters},
 		{"paging", testPaging},
 		{"sweeps", testSweeps},
