@@ -8,7 +8,7 @@ type Principal struct {
 	Subject string   // stable id within the tenant; rate limits and keys are scoped by it
 	Tenant  string   // never "" after authentication
 	Roles   []string // names of built-in and custom roles
-	Method  string   // authentication method: api_key, oauth
+	Method  string   // authentication method: api_key, oauth, mtls, proxy
 	KeyID   string   // id of the API key, "" for other methods
 	// Scope limits what the roles grant to tools whose id matches one of these patterns
 	// (path.Match syntax); empty does not limit.
@@ -16,6 +16,9 @@ type Principal struct {
 	// Permissions are named rights besides tools, such as act-as, from the roles.
 	Permissions []string
 	OnBehalf    string // the person an agent acts for, "" if none
+	// Chain is on whose behalf the subject acts, from the first to the nearest, where a trusted proxy
+	// names more than one; nil if none is known.
+	Chain []string
 	// Narrowed means that the request is no call and carries a capability token, which is for calls
 	// alone: the principal sees what its roles show and decides nothing.
 	Narrowed bool

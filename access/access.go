@@ -14,6 +14,8 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access/capability"
+	"github.com/toolkeep/toolkeep/access/signing"
+	"github.com/toolkeep/toolkeep/reload"
 )
 
 // Store is the subset of the store that Access uses.
@@ -26,12 +28,18 @@ type Store interface {
 type Config struct {
 	// Load returns every key, including revoked ones, and the feed position they are
 	// current to. Required.
-	Load     func(ctx context.Context) ([]toolkeep.APIKey, int64, error)
-	Store    Store  // required
-	Roles    []Role // custom roles, in addition to the built-in ones
-	OAuth    *OAuth // accepts access tokens in addition to API keys; nil accepts none
-	Failures FailureLimits
-	Tokens   *capability.Tokens // verifies capability tokens; nil refuses each
+	Load  func(ctx context.Context) ([]toolkeep.APIKey, int64, error)
+	Store Store  // required
+	Roles []Role // custom roles, in addition to the built-in ones
+	OAuth *OAuth // accepts access tokens in addition to API keys; nil accepts none
+	// CertificatesFile has the rules of client certificates (ParseCertificates) and is read again when
+	// it changes; "": certificates stand for nobody.
+	CertificatesFile string
+	// SameSubject demands that a key or token belongs to the subject of the client certificate with it.
+	SameSubject bool
+	Failures    FailureLimits
+	Signing     Signing
+	Tokens      *capability.Tokens // verifies capability tokens; nil refuses each
 	// TokenRequired demands a capability token of every call.
 	TokenRequired bool
 	Policy        Policy // decides calls after the roles; nil: roles decide alone
@@ -54,8 +62,11 @@ type Access struct {
 	current  atomic.Pointer[generation]
 	failures *failures
 	trail    *trail
-	oauth    *issuer               // nil if no tokens are accepted
-	position toolkeep.FeedPosition // up to which the keys of all nodes are known
+	oauth    *issuer // nil if no tokens are accepted
+	// certificates are nil if they stand for nobody.
+	certificates *reload.Files[*Certificates]
+	verifier     *signing.Verifier
+	position     toolkeep.FeedPosition // up to which the keys of all nodes are known
 
 	mu      sync.Mutex // serialises key changes, Start and Stop
 	cancel  context.CancelFunc
@@ -69,8 +80,9 @@ type keyring struct{ byID map[string]*held }
 
 // held is a key with the permissions of its roles, computed on first use.
 type held struct {
-	key    toolkeep.APIKey
-	rights atomic.Pointer[rights]
+	key     toolkeep.APIKey
+	rights  atomic.Pointer[rights]
+	signing atomic.Pointer[[][]byte] // the opened signing secret, nil before its first use
 }
 
 type rights struct {
@@ -92,7 +104,11 @@ func New(c Config) (*Access, error) {
 	a := &Access{config: c, failures: newFailures(c.Failures, c.Clock, c.Log)}
 	a.failures.share = c.Share
 	a.trail = newTrail(a)
+	a.verifier = newVerifier(a)
 	if err := a.SetRoles(c.Roles); err != nil {
+		return nil, err
+	}
+	if err := a.openCertificates(); err != nil {
 		return nil, err
 	}
 	if c.OAuth != nil {
@@ -355,15 +371,15 @@ func (a *Access) rightsOf(known *atomic.Pointer[rights], roles []string) []strin
 // Refresh re-checks a stored principal against the current keys and roles. Subject and
 // OnBehalf stay; if the subject is not the key's own, the key must still have the
 // permission act-as. A key that has expired since does not end the calls it admitted. A
-// principal from a token keeps only the roles that a scope still maps to. E3214, E3201,
-// and E3003 as Authenticate.
+// principal without a key keeps only the roles that a scope of the issuer or a rule of certificates
+// still gives. E3214, E3201, and E3003 as Authenticate.
 func (a *Access) Refresh(ctx context.Context, p *toolkeep.Principal) (*toolkeep.Principal, error) {
 	ring := a.keys.Load()
 	if ring == nil {
 		return nil, toolkeep.NewError(toolkeep.RegistryUnavailable, "the API keys are not loaded yet; try again shortly").After(time.Second)
 	}
 	if p.KeyID == "" {
-		return a.refreshToken(p)
+		return a.refreshOutside(p)
 	}
 	h, err := a.find(ctx, ring, p.KeyID)
 	if err != nil {

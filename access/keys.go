@@ -35,6 +35,11 @@ const (
 // scope is narrowed, the new scope must lie within it. Errors: E3201; E3310 with every
 // fault; E3965.
 func (a *Access) CreateKey(ctx context.Context, p *toolkeep.Principal, spec toolkeep.APIKey) (key toolkeep.APIKey, text string, err error) {
+	return a.createKey(ctx, p, spec, nil)
+}
+
+// createKey is CreateKey; finish, if set, completes the key before it is stored.
+func (a *Access) createKey(ctx context.Context, p *toolkeep.Principal, spec toolkeep.APIKey, finish func(*toolkeep.APIKey) error) (key toolkeep.APIKey, text string, err error) {
 	if !p.May(toolkeep.PermKeys) {
 		return key, "", refused("making API keys needs the permission %s", toolkeep.PermKeys)
 	}
@@ -51,16 +56,21 @@ func (a *Access) CreateKey(ctx context.Context, p *toolkeep.Principal, spec tool
 	a.issuing.Lock()
 	defer a.issuing.Unlock()
 	return a.issue(ctx, toolkeep.APIKey{Tenant: p.Tenant, Subject: spec.Subject, Name: spec.Name, Roles: slices.Clone(spec.Roles),
-		Scope: slices.Clone(spec.Scope), Workspace: spec.Workspace, ExpiresAt: spec.ExpiresAt, CreatedBy: p.Subject}, nil)
+		Scope: slices.Clone(spec.Scope), Workspace: spec.Workspace, ExpiresAt: spec.ExpiresAt, CreatedBy: p.Subject}, finish, nil)
 }
 
-// issue stores a new key together with other changes in with. The key is usable when
+// issue stores a new key, which finish completes if it is set, together with other changes in with. The key is usable when
 // issue returns, before the feed delivers it. keep, if set, receives the text before
 // the key is stored.
-func (a *Access) issue(ctx context.Context, spec toolkeep.APIKey, keep func(text string) error, with ...toolkeep.Change) (toolkeep.APIKey, string, error) {
+func (a *Access) issue(ctx context.Context, spec toolkeep.APIKey, finish func(*toolkeep.APIKey) error, keep func(text string) error, with ...toolkeep.Change) (toolkeep.APIKey, string, error) {
 	key, text := NewKey(spec, a.config.Clock())
 	for a.keys.Load() != nil && a.keys.Load().byID[key.ID] != nil {
 		key, text = NewKey(spec, a.config.Clock())
+	}
+	if finish != nil {
+		if err := finish(&key); err != nil {
+			return toolkeep.APIKey{}, "", toolkeep.NewError(toolkeep.SecretRetrievalFailed, "the key's signing secret could not be sealed; the key was not made").Because(err)
+		}
 	}
 	if keep != nil {
 		if err := keep(text); err != nil {
@@ -72,7 +82,7 @@ func (a *Access) issue(ctx context.Context, spec toolkeep.APIKey, keep func(text
 		return toolkeep.APIKey{}, "", toolkeep.NewError(toolkeep.RecordUnavailable, "the key could not be stored; it was not made").Because(err)
 	}
 	a.Follow(toolkeep.Committed{Change: change})
-	key.Hash = [32]byte{}
+	key.Hash, key.Signing = [32]byte{}, nil
 	return key, text, nil
 }
 
@@ -231,7 +241,7 @@ func (a *Access) ListKeys(_ context.Context, p *toolkeep.Principal) ([]toolkeep.
 		for _, h := range ring.byID {
 			if h.key.Tenant == p.Tenant {
 				k := h.key
-				k.Hash, k.Roles, k.Scope = [32]byte{}, slices.Clone(k.Roles), slices.Clone(k.Scope)
+				k.Hash, k.Signing, k.Roles, k.Scope = [32]byte{}, nil, slices.Clone(k.Roles), slices.Clone(k.Scope)
 				keys = append(keys, k)
 			}
 		}
@@ -272,7 +282,7 @@ func (a *Access) Bootstrap(ctx context.Context, keep func(text string) error) (t
 		Body: []byte("{}"), UpdatedBy: "bootstrap"}}
 	var kept string
 	_, text, err = a.issue(ctx, toolkeep.APIKey{Tenant: HomeTenant, Subject: "admin", Name: "made on first start",
-		Roles: []string{Admin}, CreatedBy: "bootstrap"}, func(t string) error {
+		Roles: []string{Admin}, CreatedBy: "bootstrap"}, nil, func(t string) error {
 		kept = t
 		if keep == nil {
 			return nil
@@ -304,7 +314,7 @@ func (a *Access) Recover(ctx context.Context, lost string, keep func(text string
 		}
 	}
 	key, _, err := a.issue(ctx, toolkeep.APIKey{Tenant: HomeTenant, Subject: "admin", Name: "made by keys recover",
-		Roles: []string{Admin}, CreatedBy: "keys recover"}, keep)
+		Roles: []string{Admin}, CreatedBy: "keys recover"}, nil, keep)
 	return key, err
 }
 

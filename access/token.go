@@ -75,21 +75,34 @@ func (a *Access) token(ctx context.Context, bearer, addr, net string) (*toolkeep
 		Permissions: a.rightsOf(&s.rights, s.roles), Addr: addr, Until: s.until}, nil
 }
 
-// refreshToken is Refresh for a caller with an access token. The token is not stored,
-// so its roles are limited to those that the configuration still maps to a scope. A
-// token that has expired or been revoked since does not end the calls it admitted.
-func (a *Access) refreshToken(p *toolkeep.Principal) (*toolkeep.Principal, error) {
-	if a.oauth == nil {
-		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "the call was admitted with an OAuth token, and no OAuth issuer is configured any more")
+// refreshOutside is Refresh for a caller without an API key. What it showed is not stored, so its
+// roles are limited to those that the configuration still gives in some way. A token or certificate
+// that has expired or been revoked since does not end the calls it admitted.
+func (a *Access) refreshOutside(p *toolkeep.Principal) (*toolkeep.Principal, error) {
+	var give []string
+	if a.oauth != nil {
+		give = append(give, a.oauth.roles...)
+	}
+	if a.certificates != nil {
+		give = append(give, a.certificates.Get().roles()...)
+	}
+	if len(a.config.Signing.Proxy) > 0 {
+		give = append(give, a.config.Signing.ProxyRoles...)
+	}
+	if give == nil {
+		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "the call was admitted without an API key, and neither an OAuth issuer nor rules of certificates nor a trusted proxy is configured any more")
 	}
 	now := *p
 	now.Roles = nil
 	for _, r := range p.Roles {
-		if slices.Contains(a.oauth.roles, r) {
+		if slices.Contains(give, r) {
 			now.Roles = append(now.Roles, r)
 		}
 	}
-	now.Method, now.Permissions = MethodOAuth, a.current.Load().rules.permissions(now.Roles)
+	if now.Method == "" { // of a stored principal
+		now.Method = MethodOAuth
+	}
+	now.Permissions = a.current.Load().rules.permissions(now.Roles)
 	return &now, nil
 }
 

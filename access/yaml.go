@@ -87,9 +87,19 @@ func (r *reader) atLine(pointer string) string {
 }
 
 func (r *reader) document(data []byte) (roles []Role) {
+	r.whole(data, []string{"roles"}, func(_ string, n *yaml.Node, at string) {
+		r.mapping(n, at, nil, func(name string, n *yaml.Node, at string) {
+			roles = append(roles, r.role(name, n, at))
+		})
+	})
+	return roles
+}
+
+// whole calls do for every key of a document.
+func (r *reader) whole(data []byte, known []string, do func(key string, n *yaml.Node, at string)) {
 	if len(data) > maxYAML {
 		r.fault(0, "", "maxLength", "the document is over %d bytes", maxYAML)
-		return nil
+		return
 	}
 	doc, err := yaml.One(data, yaml.Options{Bytes: maxYAML, Values: maxYAML, Depth: maxDepth})
 	if err == nil && doc == nil {
@@ -97,14 +107,9 @@ func (r *reader) document(data []byte) (roles []Role) {
 	}
 	if err != nil {
 		r.fault(0, "", "yaml", "not readable as YAML: %s", err)
-		return nil
+		return
 	}
-	r.mapping(doc, "", []string{"roles"}, func(_ string, n *yaml.Node, at string) {
-		r.mapping(n, at, nil, func(name string, n *yaml.Node, at string) {
-			roles = append(roles, r.role(name, n, at))
-		})
-	})
-	return roles
+	r.mapping(doc, "", known, do)
 }
 
 // mapping calls do for every key. With known set, any other key is a fault; nil accepts

@@ -120,7 +120,8 @@ type TLS struct {
 	Cert     string `key:"tls.cert" help:"PEM file with the certificate chain of all listeners; a changed file is used for new connections within ten seconds, and logged if it cannot be taken"`
 	Key      string `key:"tls.key" help:"PEM file with the private key"`
 	Min      string `key:"tls.min" default:"1.3" choices:"1.2,1.3" help:"oldest version of TLS that the listeners speak"`
-	ClientCA string `key:"tls.client_ca" help:"PEM file with the authorities whose client certificates are let in (mTLS); every listener then refuses a client without one, health and metrics too unless metrics.tls says otherwise; empty asks for none"`
+	ClientCA string `key:"tls.client_ca" help:"PEM file with the authorities whose client certificates are let in (mTLS); every listener then refuses a client without one, health and metrics too unless metrics.tls says otherwise; a changed file holds for new connections within ten seconds; empty asks for none"`
+	Clients  string `key:"tls.clients" default:"required" choices:"required,optional" help:"whether every client must show a certificate of tls.client_ca, or one without it may come in with a key or token"`
 }
 
 // Enabled reports whether the listeners use TLS.
@@ -137,7 +138,10 @@ type Access struct {
 	FailureAlarm    int           `key:"access.failure_alarm" default:"10000" min:"-1" max:"100000000" help:"failures in all a minute that are logged as an error; -1 is none, 0 the default"`
 
 	RolesFile string `key:"access.roles_file" help:"YAML file with roles besides the built-in ones; in this file they may stand under roles"`
-	Roles     []byte // YAML under roles in the configuration file, nil if absent
+
+	CertificatesFile string `key:"access.certificates_file" help:"YAML file that says whom a client certificate of tls.client_ca stands for where no key or token is sent, and which certificates are denied; read again within ten seconds of a change; empty: certificates stand for nobody"`
+	SameSubject      bool   `key:"access.same_subject" default:"false" help:"a key or token that is sent over a connection with a client certificate must belong to the subject and tenant that access.certificates_file gives the certificate"`
+	Roles            []byte // YAML under roles in the configuration file, nil if absent
 }
 
 // Policy configures the attribute policy that decides calls after the roles.

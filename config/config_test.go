@@ -86,7 +86,7 @@ func TestDefaults(t *testing.T) {
 		MCP:       MCP{View: "auto", AutoTools: 40, SessionIdle: 30 * time.Minute, Sessions: 10_000, PrincipalSessions: 100},
 		GRPC:      GRPC{Addr: "127.0.0.1:50053"},
 		Metrics:   Metrics{Addr: "127.0.0.1:9090", TLS: "same", MaxTools: 10_000},
-		TLS:       TLS{Min: "1.3"},
+		TLS:       TLS{Min: "1.3", Clients: "required"},
 		Access:    Access{Mode: "rbac", AgentFailures: 10, AgentBlock: 5 * time.Minute, AddressFailures: 100, AddressBlock: 15 * time.Minute, FailureAlarm: 10_000},
 		Policy:    Policy{Timeout: 100 * time.Millisecond, RemoteTimeout: 500 * time.Millisecond, CacheTTL: 5 * time.Minute, Poll: 250 * time.Millisecond},
 		OAuth:     OAuth{SubjectClaim: "sub", TenantClaim: "tenant"},

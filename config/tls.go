@@ -1,6 +1,7 @@
 package config
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
@@ -9,40 +10,101 @@ import (
 	"log/slog"
 	"os"
 	"strings"
-	"sync"
 	"time"
+
+	"github.com/toolkeep/toolkeep/reload"
 )
 
-// Server loads the configured files; it returns nil without TLS. With tls.client_ca a
-// handshake requires a client certificate for client authentication, signed by one of
-// those CAs. log is told of changed files that cannot be taken; nil is told nothing.
-func (t TLS) Server(log *slog.Logger) (*tls.Config, error) {
+// Certificates are the TLS files of the listeners, read again when they change.
+type Certificates struct {
+	Config  *tls.Config // nil without TLS
+	pair    *reload.Files[*tls.Certificate]
+	clients *reload.Files[*tls.Config] // nil without tls.client_ca
+}
+
+// Health is why changed files cannot be taken, nil while there are none.
+func (c *Certificates) Health(ctx context.Context) error {
+	if c == nil {
+		return nil
+	}
+	return errors.Join(c.pair.Health(ctx), c.clients.Health(ctx))
+}
+
+// Server loads the configured files; Config of its answer is nil without TLS. With tls.client_ca a handshake
+// requires a client certificate for client authentication, signed by one of those CAs, unless
+// tls.clients is optional: then it may be left out. log is told of changed files that cannot be
+// taken; nil is told nothing.
+func (t TLS) Server(log *slog.Logger) (*Certificates, error) { return t.server(log, time.Now) }
+
+func (t TLS) server(log *slog.Logger, now func() time.Time) (*Certificates, error) {
+	all := &Certificates{}
 	if !t.Enabled() {
-		return nil, nil
+		return all, nil
 	}
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
+	var err error
+	if all.pair, err = reload.Open(t.pair(log, now)); err != nil {
+		return nil, err
 	}
-	r := &reloaded{cert: t.Cert, key: t.Key, now: time.Now, log: log}
-	pair, err := r.load()
-	if err != nil {
-		return nil, fmt.Errorf("tls.cert, tls.key: the TLS certificate cannot be loaded: %w", err)
-	}
-	if err := valid(pair.Leaf, time.Now()); err != nil {
-		return nil, fmt.Errorf("tls.cert: %s: %w", t.Cert, err)
-	}
-	c := &tls.Config{GetCertificate: r.get, MinVersion: tls.VersionTLS13, NextProtos: []string{"h2", "http/1.1"}}
+	c := &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{"h2", "http/1.1"},
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return all.pair.Get(), nil }}
 	if t.Min == "1.2" {
 		c.MinVersion = tls.VersionTLS12
 	}
-	if t.ClientCA == "" {
-		return c, nil
+	if all.Config = c; t.ClientCA == "" {
+		return all, nil
 	}
-	if c.ClientCAs, err = authorities(t.ClientCA, time.Now()); err != nil {
-		return nil, fmt.Errorf("tls.client_ca: %w", err)
+	if c.ClientAuth = tls.RequireAndVerifyClientCert; t.Clients == "optional" {
+		c.ClientAuth = tls.VerifyClientCertIfGiven
 	}
-	c.ClientAuth = tls.RequireAndVerifyClientCert
-	return c, nil
+	each := c.Clone()
+	all.clients, err = reload.Open(reload.Config[*tls.Config]{What: "the file of client authorities (tls.client_ca)", Paths: []string{t.ClientCA}, Log: log, Now: now,
+		Read: func() (*tls.Config, error) {
+			pool, err := authorities(t.ClientCA, now())
+			if err != nil {
+				return nil, fmt.Errorf("tls.client_ca: %w", err)
+			}
+			own := each.Clone()
+			own.ClientCAs, own.VerifyConnection = pool, again(pool)
+			return own, nil
+		}})
+	if err != nil {
+		return nil, err
+	}
+	c.ClientCAs = all.clients.Get().ClientCAs
+	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return all.clients.Get(), nil }
+	return all, nil
+}
+
+// again verifies the certificate of a resumed session, which was verified when the session began: the
+// authority may have been removed since.
+func again(pool *x509.CertPool) func(tls.ConnectionState) error {
+	return func(s tls.ConnectionState) error {
+		if !s.DidResume || len(s.PeerCertificates) == 0 {
+			return nil
+		}
+		between := x509.NewCertPool()
+		for _, c := range s.PeerCertificates[1:] {
+			between.AddCert(c)
+		}
+		_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: pool, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+		return err
+	}
+}
+
+// pair is how the certificate and its key are read. What no client accepts is not taken.
+func (t TLS) pair(log *slog.Logger, now func() time.Time) reload.Config[*tls.Certificate] {
+	return reload.Config[*tls.Certificate]{What: "the TLS certificate", Paths: []string{t.Cert, t.Key}, Log: log, Now: now,
+		About: func(p *tls.Certificate) []any { return []any{"valid_until", p.Leaf.NotAfter.UTC()} },
+		Read: func() (*tls.Certificate, error) {
+			pair, err := tls.LoadX509KeyPair(t.Cert, t.Key)
+			if err != nil {
+				return nil, fmt.Errorf("tls.cert, tls.key: the TLS certificate cannot be loaded: %w", err)
+			}
+			if err := valid(pair.Leaf, now()); err != nil {
+				return nil, fmt.Errorf("tls.cert: %s: %w", t.Cert, err)
+			}
+			return &pair, nil
+		}}
 }
 
 // Speaks returns what the listener of the metrics speaks, of what Server gave.
@@ -52,7 +114,7 @@ func (m Metrics) Speaks(all *tls.Config) *tls.Config {
 		return nil
 	case m.TLS == "server":
 		own := all.Clone()
-		own.ClientAuth, own.ClientCAs = tls.NoClientCert, nil
+		own.ClientAuth, own.ClientCAs, own.GetConfigForClient = tls.NoClientCert, nil, nil
 		return own
 	}
 	return all
@@ -67,82 +129,6 @@ func valid(cert *x509.Certificate, now time.Time) error {
 		return fmt.Errorf("the certificate is valid from %s on only; check the clock", cert.NotBefore.UTC().Format(time.DateTime))
 	}
 	return nil
-}
-
-// reloadEvery is how often handshakes look whether the files changed.
-const reloadEvery = 10 * time.Second
-
-// reloaded is the certificate of two files, read again when they change. Files that
-// cannot be read, do not fit together, or hold what no client accepts leave the last
-// certificate in place, because a renewal writes one file after the other.
-type reloaded struct {
-	cert, key string
-	now       func() time.Time
-	log       *slog.Logger
-
-	mu     sync.Mutex
-	pair   *tls.Certificate
-	stamp  [2]fileStamp // of the files that pair was read from
-	looked time.Time
-	failed int    // looks in a row at which the files could not be taken
-	told   string // why, as the log was told
-}
-
-type fileStamp struct {
-	changed time.Time
-	size    int64
-}
-
-func stampOf(path string) fileStamp {
-	info, err := os.Stat(path)
-	if err != nil {
-		return fileStamp{}
-	}
-	return fileStamp{info.ModTime(), info.Size()}
-}
-
-// load reads the files.
-func (r *reloaded) load() (*tls.Certificate, error) {
-	r.stamp, r.looked = [2]fileStamp{stampOf(r.cert), stampOf(r.key)}, r.now()
-	pair, err := tls.LoadX509KeyPair(r.cert, r.key)
-	if err == nil && r.pair != nil {
-		err = valid(pair.Leaf, r.now())
-	}
-	if err == nil {
-		r.pair = &pair
-	}
-	return &pair, err
-}
-
-func (r *reloaded) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if now := r.now(); now.Sub(r.looked) >= reloadEvery {
-		r.looked = now
-		if r.stamp != [2]fileStamp{stampOf(r.cert), stampOf(r.key)} {
-			_, err := r.load()
-			if err != nil {
-				r.stamp = [2]fileStamp{} // half written, or not valid yet; look again
-			}
-			r.tell(err)
-		}
-	}
-	return r.pair, nil
-}
-
-// tell logs what became of changed files. One failure is not told: a renewal may have written
-// one file of the two.
-func (r *reloaded) tell(err error) {
-	if err == nil {
-		r.failed, r.told = 0, ""
-		r.log.Info("the TLS certificate has changed", "file", r.cert, "valid_until", r.pair.Leaf.NotAfter.UTC())
-		return
-	}
-	if r.failed++; r.failed > 1 && r.told != err.Error() {
-		r.told = err.Error()
-		r.log.Warn("the changed TLS certificate cannot be taken, the last one goes on", "cert", r.cert, "key", r.key,
-			"valid_until", r.pair.Leaf.NotAfter.UTC(), "error", err)
-	}
 }
 
 // maxCA bounds a CA file, well above the size for a large organisation.

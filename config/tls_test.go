@@ -18,6 +18,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/toolkeep/toolkeep/reload"
 )
 
 // writeCertificate writes a self-signed certificate and its key.
@@ -68,7 +70,7 @@ func TestOldestTLS(t *testing.T) {
 		defer here.Close()
 		defer there.Close()
 		served := make(chan error, 1)
-		go func() { served <- tls.Server(there, c).Handshake() }()
+		go func() { served <- tls.Server(there, c.Config).Handshake() }()
 		client := tls.Client(here, &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS10, MaxVersion: x.highest})
 		err = client.Handshake()
 		here.Close()
@@ -85,23 +87,19 @@ func TestCertificateReloads(t *testing.T) {
 	files, now := tlsFiles(t), time.Now()
 	writeCertificate(t, files, "one", now.Add(-time.Hour), now.Add(time.Hour))
 	var log bytes.Buffer
-	r := &reloaded{cert: files.Cert, key: files.Key, now: func() time.Time { return now }, log: slog.New(slog.NewTextHandler(&log, nil))}
-	if _, err := r.load(); err != nil {
+	r, err := reload.Open(files.pair(slog.New(slog.NewTextHandler(&log, nil)), func() time.Time { return now }))
+	if err != nil {
 		t.Fatal(err)
 	}
 	shown := func() string {
 		t.Helper()
-		pair, err := r.get(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return pair.Leaf.Subject.CommonName
+		return r.Get().Leaf.Subject.CommonName
 	}
 	writeCertificate(t, files, "number two", now.Add(-time.Hour), now.Add(2*time.Hour))
 	if got := shown(); got != "one" {
 		t.Errorf("%q before it looked again", got)
 	}
-	now = now.Add(reloadEvery)
+	now = now.Add(reload.Every)
 	if got := shown(); got != "number two" {
 		t.Errorf("%q after it looked again", got)
 	}
@@ -114,7 +112,7 @@ func TestCertificateReloads(t *testing.T) {
 		spoil()
 		log.Reset()
 		for look := range 4 {
-			now = now.Add(reloadEvery)
+			now = now.Add(reload.Every)
 			if got := shown(); got != "number two" {
 				t.Errorf("%s: %q", name, got)
 			}
@@ -126,11 +124,11 @@ func TestCertificateReloads(t *testing.T) {
 			t.Errorf("%s: the log has %d warnings: %s", name, n, log.String())
 		}
 		writeCertificate(t, files, "number two", now.Add(-time.Hour), now.Add(2*time.Hour))
-		now = now.Add(reloadEvery)
+		now = now.Add(reload.Every)
 		shown()
 	}
 	writeCertificate(t, files, "the third of them", now.Add(-time.Hour), now.Add(time.Hour))
-	now = now.Add(reloadEvery)
+	now = now.Add(reload.Every)
 	if got := shown(); got != "the third of them" {
 		t.Errorf("%q after it was mended", got)
 	}
@@ -154,5 +152,110 @@ func TestExpiredCertificateIsRefused(t *testing.T) {
 	writeCertificate(t, files, "one", time.Now().Add(time.Hour), time.Now().Add(2*time.Hour))
 	if _, err := files.Server(nil); err == nil || !strings.Contains(err.Error(), "check the clock") {
 		t.Errorf("%v", err)
+	}
+}
+
+// client is a certificate with its key, of an authority of the same name.
+func client(t *testing.T, name string) (authority []byte, shown tls.Certificate) {
+	t.Helper()
+	keys := [2]*ecdsa.PrivateKey{}
+	for i := range keys {
+		var err error
+		if keys[i], err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ca := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	own := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, NotBefore: ca.NotBefore, NotAfter: ca.NotAfter,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	caDER, err := x509.CreateCertificate(rand.Reader, ca, ca, keys[0].Public(), keys[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, own, ca, keys[1].Public(), keys[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: caDER}), tls.Certificate{Certificate: [][]byte{der}, PrivateKey: keys[1]}
+}
+
+// TestClientAuthoritiesReload: another file of authorities holds for new connections without a restart,
+// also for those that resume a session; a broken one leaves the last and shows in health.
+func TestClientAuthoritiesReload(t *testing.T) {
+	for _, least := range []string{"1.2", "1.3"} {
+		files, now := tlsFiles(t), time.Now()
+		files.ClientCA, files.Min = filepath.Join(t.TempDir(), "ca.pem"), least
+		writeCertificate(t, files, "server", now.Add(-time.Hour), now.Add(time.Hour))
+		first, one := client(t, "one")
+		second, two := client(t, "two!")
+		writeFile(t, files.ClientCA, string(first))
+		c, err := files.server(nil, func() time.Time { return now })
+		if err != nil {
+			t.Fatal(err)
+		}
+		listener, err := tls.Listen("tcp", "127.0.0.1:0", c.Config.Clone()) // as listeners do
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer listener.Close()
+		// comes reports whether a client is let in, and whether it resumed a session.
+		comes := func(cert tls.Certificate, cache tls.ClientSessionCache) (in, resumed bool) {
+			t.Helper()
+			served := make(chan error, 1)
+			go func() {
+				conn, err := listener.Accept()
+				if err == nil {
+					if err = conn.(*tls.Conn).Handshake(); err == nil {
+						_, err = conn.Write([]byte("hello")) // the session's ticket comes before it
+					}
+					conn.Close()
+				}
+				served <- err
+			}()
+			highest := uint16(tls.VersionTLS13)
+			if least == "1.2" {
+				highest = tls.VersionTLS12
+			}
+			conn, err := tls.Dial("tcp", listener.Addr().String(), &tls.Config{InsecureSkipVerify: true, MaxVersion: highest, ClientSessionCache: cache,
+				GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &cert, nil }})
+			if err == nil {
+				resumed = conn.ConnectionState().DidResume
+				_, _ = conn.Read(make([]byte, 5))
+				conn.Close()
+			}
+			return <-served == nil, resumed
+		}
+		cache := tls.NewLRUClientSessionCache(1)
+		if in, _ := comes(one, cache); !in {
+			t.Fatalf("TLS %s: a client of the first authority stayed out", least)
+		}
+		if in, resumed := comes(one, cache); !in || !resumed {
+			t.Fatalf("TLS %s: in %v, resumed %v", least, in, resumed)
+		}
+		writeFile(t, files.ClientCA, "nothing")
+		for range 3 {
+			now = now.Add(reload.Every)
+			if in, _ := comes(one, nil); !in {
+				t.Errorf("TLS %s: a broken file replaced the last one", least)
+			}
+		}
+		if err := c.Health(t.Context()); err == nil || !strings.Contains(err.Error(), "tls.client_ca") {
+			t.Errorf("TLS %s: health %v", least, err)
+		}
+		writeFile(t, files.ClientCA, string(second))
+		now = now.Add(reload.Every)
+		for name, x := range map[string]struct {
+			cert  tls.Certificate
+			cache tls.ClientSessionCache
+			in    bool
+		}{"of the new authority": {two, nil, true}, "of the former one": {one, nil, false}, "of the former one, with a session": {one, cache, false}} {
+			if in, _ := comes(x.cert, x.cache); in != x.in {
+				t.Errorf("TLS %s: a client %s: %v", least, name, in)
+			}
+		}
+		if err := c.Health(t.Context()); err != nil {
+			t.Errorf("TLS %s: health %v", least, err)
+		}
 	}
 }

@@ -48,6 +48,15 @@ func (c *Config) faults() []toolkeep.Fault {
 	if c.TLS.ClientCA != "" && !c.TLS.Enabled() {
 		f.add("tls.client_ca", "required", "tls.client_ca asks clients for certificates, which only TLS can; that needs tls.cert and tls.key")
 	}
+	if c.TLS.ClientCA == "" {
+		f.needs(c, "tls.client_ca", "access.certificates_file", "access.same_subject")
+		if c.TLS.Clients == "optional" {
+			f.add("tls.client_ca", "required", "tls.clients is optional; it needs tls.client_ca")
+		}
+	}
+	if c.Access.SameSubject && c.Access.CertificatesFile == "" {
+		f.add("access.same_subject", "required", "access.same_subject compares callers with their client certificates; that needs access.certificates_file")
+	}
 	if c.Store.DSN != "" && c.Secrets.SealKey == "" && c.Secrets.SealKeys == "" {
 		f.add("secrets.seal_key", "required", "store.dsn names a database that nodes share; that needs secrets.seal_key, a file with the same content on every node, or the keys in the variable TOOLKEEP_SEAL_KEY")
 	}

@@ -2,12 +2,14 @@ package node
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"os"
 	"sync/atomic"
 
 	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/catalog"
+	"github.com/toolkeep/toolkeep/config"
 	"github.com/toolkeep/toolkeep/control/imports"
 	"github.com/toolkeep/toolkeep/control/policies"
 	"github.com/toolkeep/toolkeep/control/secrets"
@@ -30,9 +32,10 @@ type faces struct {
 	secrets   *secrets.Secrets
 	sets      mcpserver.Sets // at /mcp/sets/{name}, and for exports
 	listeners *listen.Listeners
-	url       atomic.Pointer[string] // where the HTTP face is reached; requests ask for it
-	grpc      string                 // host:port of the gRPC face, "" where it is off
-	metrics   string                 // where the metrics are
+	certs     atomic.Pointer[config.Certificates] // health asks for them
+	url       atomic.Pointer[string]              // where the HTTP face is reached; requests ask for it
+	grpc      string                              // host:port of the gRPC face, "" where it is off
+	metrics   string                              // where the metrics are
 }
 
 // publicURL is the address under which people reach the server.
@@ -42,6 +45,13 @@ func (n *Node) publicURL() string {
 
 // addresses are all under which the server is reached.
 func (n *Node) addresses() []string { return n.config.HTTP.Addresses(n.URL()) }
+
+// certificatesHealth asks for changed files of certificates that cannot be taken.
+func (f *faces) certificatesHealth(a *access.Access) func(context.Context) error {
+	return func(ctx context.Context) error {
+		return errors.Join(f.certs.Load().Health(ctx), a.CertificatesHealth(ctx))
+	}
+}
 
 // buildMCP makes the face for MCP clients.
 func (n *Node) buildMCP(secrets *secrets.Secrets) error {
@@ -128,10 +138,12 @@ func (n *Node) closeFaces() {
 // listen opens the listeners.
 func (n *Node) listen(context.Context) error {
 	c, f := n.config, &n.faces
-	cert, err := c.TLS.Server(n.logger("server"))
+	certs, err := c.TLS.Server(n.logger("server"))
 	if err != nil {
 		return err
 	}
+	cert := certs.Config
+	f.certs.Store(certs)
 	addr, err := f.listeners.HTTP(f.api.Server(), c.HTTP.Addr, cert)
 	if err != nil {
 		return err

@@ -320,7 +320,7 @@ func (n *Node) buildAccess(context.Context) error {
 	if n.tokens, err = capability.New(t); err != nil {
 		return err
 	}
-	c := access.Config{Tokens: n.tokens, TokenRequired: n.config.Access.TokenRequired(), Load: n.store.Keys, Store: n.store, Roles: roles, Failures: n.config.Access.Failures(), Clock: n.options.Clock,
+	c := access.Config{Tokens: n.tokens, TokenRequired: n.config.Access.TokenRequired(), Load: n.store.Keys, Store: n.store, Roles: roles, CertificatesFile: n.config.Access.CertificatesFile, SameSubject: n.config.Access.SameSubject, Failures: n.config.Access.Failures(), Clock: n.options.Clock,
 		Log: n.logger("permission_manager"), Share: n.limits.Share, OnFailure: func(f access.Failure) { n.metrics.Unauthenticated(f.Reason) }, Fresh: func(ctx context.Context) error { _, err := n.freshness.Check(ctx); return err }, OAuth: n.config.OAuth.Access(n.publicURL)}
 	if n.policy != nil {
 		c.Policy = n.policy
@@ -424,6 +424,9 @@ func (n *Node) buildTelemetry(context.Context) (err error) {
 	n.health.Add(telemetry.Component{Name: "differences", Check: n.agreement.Health})
 	n.health.Add(telemetry.Component{Name: "record_spool", Check: func(context.Context) error { return n.pipeline.RecordHealth() }})
 	n.health.Add(telemetry.Component{Name: "file_descriptors", Check: func(ctx context.Context) error { return n.faces.listeners.Health(ctx) }})
+	if n.config.TLS.Enabled() {
+		n.health.Add(telemetry.Component{Name: "certificates", Check: n.faces.certificatesHealth(n.access)})
+	}
 	if n.access.TakesTokens() {
 		n.health.Add(telemetry.Component{Name: "oauth_issuer", Check: n.access.OAuthHealth})
 	}

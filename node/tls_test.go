@@ -109,13 +109,7 @@ func TestMutualTLS(t *testing.T) {
 		"the authority's, which is no key": {&certificate{cert: clients.cert, key: servers.key}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			speaks := &tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS12}
-			speaks.RootCAs.AddCert(servers.cert)
-			if c.shows != nil {
-				// Shown whatever the server asks for: a client need not be polite.
-				pair := tls.Certificate{Certificate: [][]byte{c.shows.cert.Raw}, PrivateKey: c.shows.key}
-				speaks.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
-			}
+			speaks := speaking(servers, c.shows)
 			overHTTP(t, k, speaks, reader, c.in)
 			overGRPC(t, k, speaks, reader, c.in)
 		})
@@ -257,7 +251,7 @@ func TestWrongClientCA(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got, err := config.TLS{Cert: own.certFile, Key: own.keyFile, ClientCA: c.path}.Server(nil)
 			if c.want == "" {
-				if err != nil || got.ClientAuth != tls.RequireAndVerifyClientCert {
+				if err != nil || got.Config.ClientAuth != tls.RequireAndVerifyClientCert {
 					t.Fatal(err)
 				}
 				return
@@ -289,4 +283,80 @@ func toStrings(parts [][]byte) (out []string) {
 		out = append(out, string(p))
 	}
 	return out
+}
+
+// With access.certificates_file a certificate alone is an identity, on each face; with
+// tls.clients: optional a key alone is one too.
+func TestCertificateIsIdentity(t *testing.T) {
+	servers, clients := issue(t, "servers", nil, authority), issue(t, "clients", nil, authority)
+	own := issue(t, "toolkeep", servers, forServers)
+	rules := filepath.Join(t.TempDir(), "certificates.yaml")
+	if err := os.WriteFile(rules, []byte("certificates: [{cn: 'agent-*', roles: [auditor]}]"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	k := toolkeeptest.New(t, toolkeeptest.Option{Settings: map[string]string{"tls.cert": own.certFile, "tls.key": own.keyFile,
+		"tls.client_ca": clients.certFile, "tls.clients": "optional", "access.certificates_file": rules}})
+	key := k.Key("default", "reader", "auditor")
+	for name, c := range map[string]struct {
+		shows  *certificate
+		key    string
+		status int
+	}{
+		"a certificate":              {issue(t, "agent-7", clients, forClients), "", http.StatusOK},
+		"one that no rule is for":    {issue(t, "toaster", clients, forClients), "", http.StatusUnauthorized},
+		"one and a key":              {issue(t, "toaster", clients, forClients), key, http.StatusOK},
+		"a key":                      {nil, key, http.StatusOK},
+		"nothing":                    {nil, "", http.StatusUnauthorized},
+		"one of a foreign authority": {issue(t, "agent-7", issue(t, "clients", nil, authority), forClients), "", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			speaks := speaking(servers, c.shows)
+			transport := &http.Transport{TLSClientConfig: speaks.Clone(), ForceAttemptHTTP2: true}
+			defer transport.CloseIdleConnections()
+			for _, path := range []string{"/api/v1/tools", "/mcp"} {
+				req, err := http.NewRequest(http.MethodGet, k.URL()+path, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if c.key != "" {
+					req.Header.Set("Authorization", "Bearer "+c.key)
+				}
+				resp, err := transport.RoundTrip(req)
+				switch {
+				case err != nil && c.status != 0:
+					t.Errorf("%s: %v", path, err)
+				case err != nil:
+				default:
+					resp.Body.Close()
+					// A GET of /mcp without a session is refused after the caller is known.
+					if (resp.StatusCode == http.StatusUnauthorized) != (c.status == http.StatusUnauthorized) || c.status == 0 || path != "/mcp" && resp.StatusCode != c.status {
+						t.Errorf("%s: %d, want %d", path, resp.StatusCode, c.status)
+					}
+				}
+			}
+			conn, err := rpcclient.Dial(k.GRPCAddr(), rpcclient.Options{TLS: speaks, Key: c.key})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			var lost *rpcclient.Lost
+			_, _, err = conn.List(t.Context(), nil)
+			switch {
+			case c.status == http.StatusOK && err != nil, c.status == http.StatusUnauthorized && !toolkeep.IsCode(err, toolkeep.Unauthenticated),
+				c.status == 0 && !errors.As(err, &lost):
+				t.Errorf("gRPC: %v", err)
+			}
+		})
+	}
+}
+
+// speaking is how a client speaks TLS that shows a certificate, nil for none, whatever the server asks for.
+func speaking(servers, shows *certificate) *tls.Config {
+	c := &tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS12}
+	c.RootCAs.AddCert(servers.cert)
+	if shows != nil {
+		pair := tls.Certificate{Certificate: [][]byte{shows.cert.Raw}, PrivateKey: shows.key}
+		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
+	}
+	return c
 }

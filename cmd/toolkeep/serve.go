@@ -114,14 +114,18 @@ func checkSettings(ctx context.Context, c *config.Config, loaded error) error {
 	if c == nil {
 		return loaded
 	}
-	_, roles := access.ReadRoles(c.Access.Roles, c.Access.RolesFile)
+	own, roles := access.ReadRoles(c.Access.Roles, c.Access.RolesFile)
 	_, certificate := c.TLS.Server(nil)
+	var identities error
+	if file := c.Access.CertificatesFile; file != "" && roles == nil {
+		_, identities = access.ReadCertificates(file, own)
+	}
 	var found []error
 	var all []toolkeep.Fault
 	for _, of := range []struct {
 		pointer string
 		err     error
-	}{{"", loaded}, {"/access/roles_file", roles}, {"/tls", certificate}, {"", settings.Check(ctx, c)}} {
+	}{{"", loaded}, {"/access/roles_file", roles}, {"/tls", certificate}, {"/access/certificates_file", identities}, {"", settings.Check(ctx, c)}} {
 		if of.err == nil {
 			continue
 		}

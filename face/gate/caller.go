@@ -2,6 +2,8 @@ package gate
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"net/http"
 	"slices"
 	"strings"
@@ -38,12 +40,34 @@ func (h Headers) bearer() (string, error) {
 	return strings.TrimSpace(rest), nil
 }
 
-// Authenticate names the caller of a request from a peer's address without port. Its
-// user and its proofs are not checked: those of a call are the pipeline's, which records
-// the refusal. E3214, E3810.
-func (g *Gate) Authenticate(ctx context.Context, h Headers, peer string) (*toolkeep.Principal, error) {
-	addr := g.proxies.client(h, peer)
-	bearer, err := h.bearer()
+// Request is what a request shows of who sends it.
+type Request struct {
+	Headers Headers
+	Peer    string               // the peer's address without port
+	TLS     *tls.ConnectionState // nil without TLS
+}
+
+// certificate is the client's, which the handshake has verified; nil for none.
+func (r *Request) certificate() *x509.Certificate {
+	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+		return nil
+	}
+	return r.TLS.PeerCertificates[0]
+}
+
+// Certificates is what an Auth can do beside: name the caller by its client certificate, or hold it
+// against the caller that a bearer names, nil without one. The answer nil, nil means that
+// certificates name nobody. E3214, E3810.
+type Certificates interface {
+	AuthenticateCertificate(cert *x509.Certificate, bearer *toolkeep.Principal, addr string) (*toolkeep.Principal, error)
+}
+
+// Authenticate names the caller of a request. Its user and its proofs are not checked: those of a
+// call are the pipeline's, which records the refusal. A bearer decides before a client certificate.
+// E3214, E3810.
+func (g *Gate) Authenticate(ctx context.Context, r *Request) (*toolkeep.Principal, error) {
+	addr := g.proxies.client(r.Headers, r.Peer)
+	bearer, err := r.Headers.bearer()
 	if err != nil {
 		// It counts as a bearer that is no credential does.
 		if _, counted := g.auth.Authenticate(ctx, unreadable, addr); toolkeep.IsCode(counted, toolkeep.AuthFailuresLimited) {
@@ -51,12 +75,28 @@ func (g *Gate) Authenticate(ctx context.Context, h Headers, peer string) (*toolk
 		}
 		return nil, err
 	}
-	return g.auth.Authenticate(ctx, bearer, addr)
+	var p *toolkeep.Principal
+	if bearer != "" {
+		if p, err = g.auth.Authenticate(ctx, bearer, addr); err != nil {
+			return nil, err
+		}
+	}
+	if by, ok := g.auth.(Certificates); ok {
+		if cert := r.certificate(); cert != nil {
+			if p, err = by.AuthenticateCertificate(cert, p, addr); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if p == nil {
+		return g.auth.Authenticate(ctx, "", addr)
+	}
+	return p, nil
 }
 
 // AuthenticateHTTP is Authenticate for an HTTP request.
 func (g *Gate) AuthenticateHTTP(r *http.Request) (*toolkeep.Principal, error) {
-	return g.Authenticate(r.Context(), HTTP(r.Header), Address(r.RemoteAddr))
+	return g.Authenticate(r.Context(), &Request{Headers: HTTP(r.Header), Peer: Address(r.RemoteAddr), TLS: r.TLS})
 }
 
 // check refuses proofs that cannot be checked and a user that the principal may not act

@@ -66,7 +66,7 @@ func TestClientAddress(t *testing.T) {
 				g := New(Config{Proxies: proxies, Auth: fakeAuth(func(_, addr string) (*toolkeep.Principal, error) {
 					return &toolkeep.Principal{Addr: addr}, nil
 				})})
-				p, err := g.Authenticate(t.Context(), headers, x.peer)
+				p, err := g.Authenticate(t.Context(), &Request{Headers: headers, Peer: x.peer})
 				if err != nil || p.Addr != x.want {
 					t.Errorf("%+v %v, want %q", p, err, x.want)
 				}

@@ -248,7 +248,7 @@ func TestHeaders(t *testing.T) {
 		for form, headers := range map[string]Headers{"HTTP": HTTP(h), "metadata": Metadata(md)} {
 			t.Run(x.name+" in "+form, func(t *testing.T) {
 				g := New(Config{Auth: auth})
-				p, err := g.Authenticate(t.Context(), headers, "a")
+				p, err := g.Authenticate(t.Context(), &Request{Headers: headers, Peer: "a"})
 				if err != nil {
 					if toolkeep.AsError(err).Code != x.code {
 						t.Error(err)
@@ -456,7 +456,7 @@ func TestRefusalsAreNoted(t *testing.T) {
 		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "no")
 	}), &told}})
 	for _, want := range []toolkeep.Code{toolkeep.Unauthenticated, toolkeep.Unauthenticated, toolkeep.AuthFailuresLimited} {
-		if _, err := g.Authenticate(t.Context(), HTTP(http.Header{"Authorization": {"Basic a"}}), "192.0.2.1"); !toolkeep.IsCode(err, want) {
+		if _, err := g.Authenticate(t.Context(), &Request{Headers: HTTP(http.Header{"Authorization": {"Basic a"}}), Peer: "192.0.2.1"}); !toolkeep.IsCode(err, want) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}

@@ -2,8 +2,10 @@ package rpc
 
 import (
 	"context"
+	"crypto/tls"
 	"net"
 
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/protobuf/proto"
@@ -25,21 +27,26 @@ func headersOf(ctx context.Context) gate.Headers {
 
 // admit authenticates the caller.
 func (s *Server) admit(ctx context.Context) (*request, error) {
-	h := headersOf(ctx)
-	p, err := s.gate.Authenticate(ctx, h, remote(ctx))
-	return &request{headers: h, principal: p}, err
+	r := &gate.Request{Headers: headersOf(ctx)}
+	r.Peer, r.TLS = remote(ctx)
+	p, err := s.gate.Authenticate(ctx, r)
+	return &request{headers: r.Headers, principal: p}, err
 }
 
-// remote returns the peer's address without its port.
-func remote(ctx context.Context) string {
+// remote returns the peer's address without its port, and its TLS connection, nil without TLS.
+func remote(ctx context.Context) (string, *tls.ConnectionState) {
 	p, ok := peer.FromContext(ctx)
 	if !ok || p.Addr == nil {
-		return ""
+		return "", nil
+	}
+	var over *tls.ConnectionState
+	if info, ok := p.AuthInfo.(credentials.TLSInfo); ok {
+		over = &info.State
 	}
 	if tcp, ok := p.Addr.(*net.TCPAddr); ok {
-		return tcp.IP.String()
+		return tcp.IP.String(), over
 	}
-	return gate.Address(p.Addr.String())
+	return gate.Address(p.Addr.String()), over
 }
 
 // admitPlain is admit for requests other than calls.

@@ -1,0 +1,301 @@
+package access
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"math/big"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/access/signing"
+)
+
+// MethodProxy is the Principal.Method of a caller that a trusted proxy names.
+const MethodProxy = "proxy"
+
+// Secret reads a secret of the settings.
+type Secret func(ctx context.Context) (string, error)
+
+// Signing configures signatures of requests.
+type Signing struct {
+	// Sealer seals and opens the signing secrets of API keys; nil: no key can have one.
+	Sealer Sealer
+	// Faces are where every request must be signed: rest, mcp, grpc.
+	Faces []string
+	// Shared are what callers sign with that have no signing secret of their own; each verifies.
+	Shared []Secret
+	Skew   time.Duration // of timestamps; default 30 s
+	// Proxy are what trusted proxies sign with that name the caller; none: no proxy may.
+	Proxy []Secret
+	// ProxyRoles and ProxyTenants are what they may give; no others.
+	ProxyRoles, ProxyTenants []string
+}
+
+// Sealer seals and opens what is stored; context is bound to it.
+type Sealer interface {
+	Seal(plain, context []byte) ([]byte, error)
+	Open(sealed, context []byte) ([]byte, error)
+}
+
+// claimsPerMinute bounds the nonces that this node has kept, far above what it can serve.
+const claimsPerMinute = 500_000
+
+// nonces keeps nonces in the store.
+type nonces struct {
+	a *Access
+
+	mu     sync.Mutex
+	minute int64
+	count  int
+}
+
+func (n *nonces) Claim(ctx context.Context, nonce [sha256.Size]byte) (bool, error) {
+	now := n.a.config.Clock()
+	n.mu.Lock()
+	if m := now.Unix() / 60; m != n.minute {
+		n.minute, n.count = m, 0
+	}
+	n.count++
+	over := n.count > claimsPerMinute
+	n.mu.Unlock()
+	if over {
+		return false, errors.New("more signed requests came within a minute than nonces are kept for")
+	}
+	err := n.a.config.Store.Apply(ctx, toolkeep.ClaimNonce{Nonce: nonce, At: now})
+	if errors.Is(err, toolkeep.ErrNonceTaken) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+func newVerifier(a *Access) *signing.Verifier {
+	return &signing.Verifier{Nonces: &nonces{a: a}, Skew: a.config.Signing.Skew, Now: a.config.Clock}
+}
+
+// signingPrefix begins the text of a signing secret, so that it is not taken for a key.
+const signingPrefix = "tks_"
+
+// newSigningSecret returns a secret with 256 random bits.
+func newSigningSecret() string {
+	var raw [32]byte
+	rand.Read(raw[:])
+	return signingPrefix + inBase62(new(big.Int).SetBytes(raw[:]), secretChars)
+}
+
+func signingContext(k *toolkeep.APIKey) []byte {
+	return []byte("signing secret of " + k.Tenant + "/" + k.ID)
+}
+
+// Signed checks the signature of a request of the principal at a face; r is nil if it has none.
+// Whoever has a key with a signing secret must sign with it, everywhere; others must sign with a
+// shared secret where the face demands it. What fails counts for the agent at the address: a block
+// refuses what fails, and never a request that is signed well. E3404, E3405, E3406, E3408, E3810,
+// E3403, E3965, and errors of reading the body.
+func (a *Access) Signed(ctx context.Context, p *toolkeep.Principal, face string, r *signing.Request) error {
+	if p.Method == MethodProxy {
+		return nil // AuthenticateProxy has checked it
+	}
+	h := a.keyOf(p)
+	if p.KeyID != "" && h == nil {
+		return toolkeep.NewError(toolkeep.Unauthenticated, "the API key is not valid any more")
+	}
+	own := h != nil && h.key.RequireSignature
+	if r == nil {
+		switch {
+		case own:
+			return a.unsigned(p, signing.Refused(signing.Missing, "this key's requests must be signed with its signing secret; see docs/identity.md"))
+		case slices.Contains(a.config.Signing.Faces, face):
+			return a.unsigned(p, signing.Refused(signing.Missing, "requests must be signed at this face (signing.required); see docs/identity.md"))
+		}
+		return nil
+	}
+	scope := p.Method + "/" + p.Tenant + "/" + p.Subject
+	var keys [][]byte
+	var err error
+	switch {
+	case own:
+		scope = "key/" + p.KeyID
+		if keys, err = a.ownSecret(h); err != nil {
+			return err
+		}
+	case len(a.config.Signing.Shared) == 0:
+		return a.unsigned(p, signing.Refused(signing.Wrong, "request signatures are not configured on this server for this caller; leave %s and %s out", signing.HeaderSignature, signing.HeaderTimestamp))
+	default:
+		if keys, err = secrets(ctx, a.config.Signing.Shared); err != nil {
+			return err
+		}
+	}
+	return a.unsigned(p, a.verifier.Verify(ctx, r, scope, keys))
+}
+
+func (a *Access) keyOf(p *toolkeep.Principal) *held {
+	if p.KeyID == "" {
+		return nil
+	}
+	return a.keys.Load().byID[p.KeyID]
+}
+
+// ownSecret opens the signing secret of a key.
+func (a *Access) ownSecret(h *held) ([][]byte, error) {
+	if s := h.signing.Load(); s != nil {
+		return *s, nil
+	}
+	if a.config.Signing.Sealer == nil {
+		return nil, noSecret(errors.New("there is no sealer"))
+	}
+	plain, err := a.config.Signing.Sealer.Open(h.key.Signing, signingContext(&h.key))
+	if err != nil {
+		return nil, noSecret(err)
+	}
+	s := [][]byte{plain}
+	h.signing.Store(&s)
+	return s, nil
+}
+
+// secrets reads secrets of the settings.
+func secrets(ctx context.Context, from []Secret) (keys [][]byte, err error) {
+	for _, read := range from {
+		text, e := read(ctx)
+		if e == nil && len(text) < signing.MinKey {
+			e = errors.New("a signing secret is shorter than 32 bytes")
+		}
+		if e != nil {
+			err = e
+			continue
+		}
+		keys = append(keys, []byte(text))
+	}
+	if len(keys) == 0 {
+		return nil, noSecret(err)
+	}
+	return keys, nil
+}
+
+func noSecret(err error) error {
+	return toolkeep.NewError(toolkeep.SecretRetrievalFailed, "the secret that verifies the request's signature cannot be read now; nothing was executed").
+		Because(err).After(time.Second)
+}
+
+// failed are the reasons of failed signatures for Failure.
+var failed = map[toolkeep.Code]string{toolkeep.SignatureInvalid: "wrong_signature", toolkeep.TimestampInvalid: "stale_signature",
+	toolkeep.ReplayDetected: "replayed", toolkeep.BodyAltered: "altered_body"}
+
+// unsigned counts a request of a known caller whose signature failed, and returns its error, or
+// E3810 during a block of the agent at the address. Other errors, and none, are returned as they are.
+func (a *Access) unsigned(p *toolkeep.Principal, err error) error {
+	reason := failed[codeOf(err)]
+	if reason == "" {
+		return err
+	}
+	f := Failure{Reason: reason, Tenant: p.Tenant, Subject: p.Subject, KeyID: p.KeyID, Addr: p.Addr}
+	if e := a.outdated(f, network(p.Addr), ""); codeOf(e) == toolkeep.AuthFailuresLimited {
+		return e
+	}
+	return err
+}
+
+func codeOf(err error) toolkeep.Code {
+	if e := toolkeep.AsError(err); err != nil {
+		return e.Code
+	}
+	return ""
+}
+
+// AuthenticateProxy returns the principal that a trusted proxy names in signed headers. trusted says
+// that the request comes from an address of the proxies, or that any may be one. The headers give
+// subject, tenant, roles, chain and, as those of a call, user and session; they are believed only
+// with a proxy's signature, and only as far as Signing.ProxyRoles and ProxyTenants go. E3214 for what
+// it may not say, with details.reason PROXY_UNKNOWN, PROXY_TENANT, PROXY_ROLE or PROXY_NAME; E3404 to
+// E3406, E3408; E3810.
+func (a *Access) AuthenticateProxy(ctx context.Context, r *signing.Request, trusted bool, addr string) (*toolkeep.Principal, error) {
+	s := &a.config.Signing
+	one := func(name string) string {
+		if vs := r.Header(strings.ToLower(name)); len(vs) > 0 {
+			return vs[0] // the signature covers it, and there is one
+		}
+		return ""
+	}
+	refuse := func(reason, code string, err *toolkeep.Error) error {
+		e := a.guessed(Failure{Reason: reason, Addr: addr}, network(addr), "")
+		if codeOf(e) == toolkeep.AuthFailuresLimited {
+			return e
+		}
+		if code != "" {
+			err.With("reason", code)
+		}
+		return err
+	}
+	no := func(code, format string, args ...any) error {
+		return refuse("proxy_refused", code, toolkeep.NewError(toolkeep.Unauthenticated, format, args...))
+	}
+	if len(s.Proxy) == 0 || !trusted {
+		return nil, no("PROXY_UNKNOWN", "%s is for trusted proxies, of which this request comes from none; leave it out, and send a key", signing.HeaderSubject)
+	}
+	keys, err := secrets(ctx, s.Proxy)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.verifier.Verify(ctx, r, "proxy", keys); err != nil {
+		if reason := failed[codeOf(err)]; reason != "" {
+			return nil, refuse(reason, "", toolkeep.AsError(err))
+		}
+		return nil, err
+	}
+	p := &toolkeep.Principal{Subject: one(signing.HeaderSubject), Tenant: one(signing.HeaderTenant), Method: MethodProxy, Addr: addr,
+		OnBehalf: one("x-user-id"), Roles: list(one(signing.HeaderRoles)), Chain: list(one(signing.HeaderChain))}
+	if p.Tenant == "" {
+		p.Tenant = HomeTenant
+	}
+	if p.OnBehalf == p.Subject {
+		p.OnBehalf = ""
+	}
+	for _, name := range append([]string{p.Subject, p.Tenant, "x" + p.OnBehalf}, p.Chain...) {
+		if name == "" || len(name) > maxSubject || !plain(name) || strings.TrimSpace(name) != name {
+			return nil, no("PROXY_NAME", "a name in the proxy's headers is empty, has more than %d bytes, or control characters or outer spaces", maxSubject)
+		}
+	}
+	if !slices.Contains(s.ProxyTenants, p.Tenant) {
+		return nil, no("PROXY_TENANT", "proxies may not speak for this tenant (proxy.tenants)")
+	}
+	for _, role := range p.Roles {
+		if !slices.Contains(s.ProxyRoles, role) {
+			return nil, no("PROXY_ROLE", "proxies may not give the role %.100q (proxy.roles)", role)
+		}
+	}
+	p.Permissions = a.current.Load().rules.permissions(p.Roles)
+	return p, nil
+}
+
+// list splits a header at commas.
+func list(text string) (all []string) {
+	if text == "" {
+		return nil
+	}
+	for s := range strings.SplitSeq(text, ",") {
+		all = append(all, strings.TrimSpace(s))
+	}
+	return all
+}
+
+// CreateSignedKey is CreateKey for a key whose requests must be signed, everywhere; secret is what
+// they are signed with. Like the text it is shown only once.
+func (a *Access) CreateSignedKey(ctx context.Context, p *toolkeep.Principal, spec toolkeep.APIKey) (key toolkeep.APIKey, text, secret string, err error) {
+	if a.config.Signing.Sealer == nil {
+		return key, "", "", toolkeep.NewError(toolkeep.SecretRetrievalFailed, "this server seals no signing secrets")
+	}
+	secret = newSigningSecret()
+	key, text, err = a.createKey(ctx, p, spec, func(k *toolkeep.APIKey) (err error) {
+		k.RequireSignature = true
+		k.Signing, err = a.config.Signing.Sealer.Seal([]byte(secret), signingContext(k))
+		return err
+	})
+	if err != nil {
+		secret = ""
+	}
+	return key, text, secret, err
+}
