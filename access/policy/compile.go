@@ -394,6 +394,8 @@ func (p *compiled) decide(ctx context.Context, q *question) (answer, error) {
 	return answer{verdict: v, life: forever}, err
 }
 
+const noAllow = "no rule of the policy allows the call"
+
 // verdictOf makes a verdict of the values of allow, deny and require_approval, each an array of
 // at most one value. mayAllow says that there is a rule allow, which must be true.
 func verdictOf(all []any, mayAllow bool) (v access.Verdict, err error) {
@@ -417,7 +419,7 @@ func verdictOf(all []any, mayAllow bool) (v access.Verdict, err error) {
 			return access.Verdict{}, err
 		}
 		if !allowed {
-			v.Reason = "no rule of the policy allows the call"
+			v.Reason = noAllow
 			return v, nil
 		}
 	}

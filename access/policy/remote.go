@@ -144,7 +144,7 @@ func withoutAddress(ctx context.Context, err error) error {
 }
 
 // decisionOf reads what OPA's decision is: true or false, or an object with the rules that a
-// policy here may have. An object that has none of them is an error.
+// policy here may have. An object that has none of them is an error, and one without allow denies.
 func decisionOf(result any) (a answer, err error) {
 	if allowed, ok := result.(bool); ok {
 		return answer{verdict: access.Verdict{Allow: allowed, Rule: "opa"}}, nil
@@ -161,11 +161,15 @@ func decisionOf(result any) (a answer, err error) {
 			all[i], has[i] = []any{v}, true
 		}
 	}
-	if !has[ruleAllow] && !has[ruleDeny] {
-		return a, errors.New("the decision is an object without allow and deny")
+	if has == [ruleCount]bool{} {
+		return a, errors.New("the decision is an object without allow, deny and require_approval")
 	}
-	if a.verdict, err = verdictOf(all[:], has[ruleAllow]); err != nil {
+	// OPA leaves an undefined rule out as one that is not written, so an allow is demanded in any case.
+	if a.verdict, err = verdictOf(all[:], true); err != nil {
 		return answer{}, err
+	}
+	if !has[ruleAllow] && a.verdict.Reason == noAllow {
+		a.verdict.Reason = "the policy does not define allow for the call"
 	}
 	return a, a.lives(object)
 }
