@@ -41,6 +41,24 @@ type Verdict struct {
 	Obligations []Obligation
 }
 
+// Undecided is why a policy has no answer. Cause is a constant word, by which the log tells kinds
+// of such errors apart: timeout, service, evaluation or obligation.
+type Undecided struct {
+	Cause string
+	Err   error
+}
+
+func (u *Undecided) Error() string { return u.Err.Error() }
+func (u *Undecided) Unwrap() error { return u.Err }
+
+// CauseOf returns the cause of an error of a policy, "policy" if it says none.
+func CauseOf(err error) string {
+	if u := (*Undecided)(nil); errors.As(err, &u) {
+		return u.Cause
+	}
+	return "policy"
+}
+
 // ObligeApproval is the obligation that a person approves the call.
 const ObligeApproval = "require_approval"
 
@@ -65,7 +83,7 @@ func (d Decision) Consult(ctx context.Context, p Policy, q *Question, clean func
 	if err == nil && v.Allow {
 		for _, o := range v.Obligations {
 			if o.Kind != ObligeApproval {
-				err = toolkeep.NewError(toolkeep.PolicyEngineUnavailable, "the policy demands %q, which this server cannot do", o.Kind)
+				err = &Undecided{"obligation", toolkeep.NewError(toolkeep.PolicyEngineUnavailable, "the policy demands %q, which this server cannot do", o.Kind)}
 			}
 		}
 	}
@@ -73,7 +91,7 @@ func (d Decision) Consult(ctx context.Context, p Policy, q *Question, clean func
 	switch {
 	case err != nil:
 		if text := err.Error(); clean(text) != text {
-			err = errors.New(clean(text))
+			err = &Undecided{CauseOf(err), errors.New(clean(text))}
 		}
 		c, code = Check{Name: CheckPolicy, Reason: "the policy cannot decide now, so the call is denied"}, toolkeep.PolicyEngineUnavailable
 	case !v.Allow:

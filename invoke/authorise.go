@@ -55,9 +55,9 @@ func (p *Pipeline) decided(a *activeCall) error {
 	}
 	switch a.decision.Code {
 	case toolkeep.PolicyEngineUnavailable:
-		p.Log.Warn("the policy could not decide a call, which is denied", "invocation_id", a.row.ID, "tool_id", a.row.ToolID, "error", a.decision.Cause)
+		p.seldom.Warn("the policy could not decide a call, which is denied", "cause", access.CauseOf(a.decision.Cause), "invocation_id", a.row.ID, "tool_id", a.row.ToolID, "error", a.decision.Cause)
 	case toolkeep.RegistryUnavailable:
-		p.Log.Warn("the key of a capability token could not be looked up, so the call is not made", "invocation_id", a.row.ID, "tool_id", a.row.ToolID, "error", a.decision.Cause)
+		p.seldom.Warn("the key of a capability token could not be looked up, so the call is not made", "invocation_id", a.row.ID, "tool_id", a.row.ToolID, "error", a.decision.Cause)
 	default:
 		p.noteDenied(a)
 	}

@@ -100,7 +100,7 @@ func (p *Pipeline) refresh(ctx context.Context, w *prepared, k *credentialSet, e
 	}
 	k.renewed = true
 	if err := p.credentials(ctx, w, k, k.spec, true); err != nil {
-		p.Log.Warn("a refused secret could not be fetched again", "invocation_id", w.id, "tool_id", w.tool.ID, "error", err)
+		p.seldom.Warn("a refused secret could not be fetched again", "invocation_id", w.id, "tool_id", w.tool.ID, "error", err)
 		return false
 	}
 	return true

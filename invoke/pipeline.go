@@ -87,6 +87,7 @@ type Config struct {
 // Pipeline runs calls. It implements toolkeep.Invoker.
 type Pipeline struct {
 	Config
+	seldom       *slog.Logger // for lines that callers can cause at will
 	running      running
 	watchers     watchers
 	sequence     *sequence
@@ -132,7 +133,7 @@ func New(c Config) (*Pipeline, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	p := &Pipeline{Config: c, sequence: newSequence(100_000), drain: make(chan struct{}), idle: make(chan struct{}, 1), memory: memory{limit: c.ResultMemory},
+	p := &Pipeline{Config: c, seldom: toolkeep.Seldom(c.Log, 1, nil), sequence: newSequence(100_000), drain: make(chan struct{}), idle: make(chan struct{}, 1), memory: memory{limit: c.ResultMemory},
 		spool: newSpool(c.SpoolPath)}
 	if !c.Alone {
 		p.interest = make(chan struct{}, 1)

@@ -1,9 +1,11 @@
 package invoke_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -216,5 +218,25 @@ func TestPolicyWordsAreCleaned(t *testing.T) {
 		if err == nil || !strings.Contains(err.Message, "is wrong") || strings.Contains(err.Message, "4711") {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestRefusedCallsDoNotFloodTheLog: however many calls a policy cannot answer, the log has one line
+// of each cause.
+func TestRefusedCallsDoNotFloodTheLog(t *testing.T) {
+	var log bytes.Buffer
+	h := newHarness(t, func(c *invoke.Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	h.tool("read")
+	fault := error(nil)
+	h.access.policy = &fakePolicy{decide: func(q *access.Question) (access.Verdict, error) {
+		return access.Verdict{}, fault
+	}}
+	for i := range 300 {
+		fault = &access.Undecided{Cause: []string{"timeout", "service"}[i%2], Err: errors.New("the cause of one call")}
+		_, err := h.call(&toolkeep.Call{Tool: "std.read"})
+		wantCode(t, err, toolkeep.PolicyEngineUnavailable)
+	}
+	if got := log.String(); strings.Count(got, "could not decide a call") != 2 || strings.Count(got, "cause=timeout") != 1 || !strings.Contains(got, "the cause of one call") {
+		t.Errorf("the log has %s", got)
 	}
 }

@@ -120,7 +120,7 @@ func (r *Resolver) lastGood(ctx context.Context, p *toolkeep.Principal, ref stri
 	if openErr != nil {
 		return Value{}, err
 	}
-	r.c.Log.Warn("a secret's store cannot be reached; the last value from it is used", "secret_hash", RefHash(ref), "since", t.at, "error", err.Cause)
+	r.seldom.Warn("a secret's store cannot be reached; the last value from it is used", "secret_hash", RefHash(ref), "since", t.at, "error", err.Cause)
 	v := t.value
 	v.Bytes, v.KeptSince = plain, t.at
 	return v, nil

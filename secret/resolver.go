@@ -69,6 +69,7 @@ type Resolver struct {
 	lookup   func(string) (string, bool)
 	stores   map[string]Store
 	seen     *memory
+	seldom   *slog.Logger // for lines that each call can cause
 }
 
 // New makes a Resolver. The error names the invalid setting.
@@ -85,7 +86,7 @@ func New(c Config) (*Resolver, error) {
 	if c.Rotated == nil {
 		c.Rotated = func(string) {}
 	}
-	r := &Resolver{c: c, patterns: slices.Clone(c.EnvPrefix), lookup: c.LookupEnv, stores: map[string]Store{}, seen: newMemory()}
+	r := &Resolver{c: c, patterns: slices.Clone(c.EnvPrefix), lookup: c.LookupEnv, stores: map[string]Store{}, seen: newMemory(), seldom: toolkeep.Seldom(c.Log, 1, nil)}
 	for _, d := range c.Dirs {
 		r.dirs = append(r.dirs, path.Clean(d))
 	}

@@ -73,6 +73,7 @@ type Stats struct {
 // Engine decides calls by a policy. It implements access.Policy.
 type Engine struct {
 	c       Config
+	seldom  *slog.Logger // for lines that each list of tools can cause
 	current atomic.Pointer[generation]
 
 	kept, evaluated, denied, failed, changes, refusals atomic.Int64
@@ -102,7 +103,7 @@ func New(ctx context.Context, c Config) (*Engine, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	e := &Engine{c: c}
+	e := &Engine{c: c, seldom: toolkeep.Seldom(c.Log, 1, nil)}
 	if c.Remote != nil {
 		e.current.Store(&generation{evaluator: c.Remote, reads: [2]part{partAll &^ partTime, 0}})
 		e.state = State{Source: c.Remote.Address(), LoadedAt: c.Clock(), Keeps: c.KeepFor > 0}
@@ -196,7 +197,7 @@ func (e *Engine) Sees(p *toolkeep.Principal, t *toolkeep.Tool) bool {
 	q := &question{Question: access.Question{Principal: p, Tool: t}, action: "see", now: e.c.Clock()}
 	v, err := e.answer(context.Background(), g, q, g.reads[1], g.visible)
 	if err != nil {
-		e.c.Log.Warn("the policy could not decide whether a tool is visible, so it is hidden", "tool_id", t.ID, "error", err)
+		e.seldom.Warn("the policy could not decide whether a tool is visible, so it is hidden", "cause", access.CauseOf(err), "tool_id", t.ID, "error", err)
 	}
 	return err == nil && v.visible
 }
@@ -230,7 +231,13 @@ func (e *Engine) answer(ctx context.Context, g *generation, q *question, reads p
 	v, err := ask(ctx, q)
 	if err != nil {
 		e.failed.Add(1)
-		return answer{}, err
+		cause := "evaluation"
+		if ctx.Err() != nil {
+			cause = "timeout"
+		} else if e.c.Remote != nil {
+			cause = "service"
+		}
+		return answer{}, &access.Undecided{Cause: cause, Err: err}
 	}
 	if life := min(v.life, e.c.KeepFor); keep && life > 0 {
 		v.until = q.now.Add(life)

@@ -78,6 +78,7 @@ type Gate struct {
 	challenge   func(path string, err error, sent bool) string
 	limits      Limits
 	log         *slog.Logger
+	failed      *slog.Logger // of requests that fail; see Failed
 	compressors [encodings]*sync.Pool
 
 	idPrefix string
@@ -95,6 +96,7 @@ func New(c Config) *Gate {
 	if g.log == nil {
 		g.log = slog.Default()
 	}
+	g.failed = Failed(g.log)
 	for _, h := range c.Hosts {
 		g.hosts[strings.ToLower(h)] = true
 	}
@@ -110,6 +112,13 @@ func New(c Config) *Gate {
 	g.idPrefix = "req-" + hex.EncodeToString(prefix[:]) + "-"
 	return g
 }
+
+// failedLines is how many failed requests of one code a face logs within a minute.
+const failedLines = 10
+
+// Failed returns the logger for requests that fail. Callers can make as many as they like fail, such as
+// while a policy cannot answer, so of each code only some a minute are logged.
+func Failed(log *slog.Logger) *slog.Logger { return toolkeep.Seldom(log, failedLines, nil) }
 
 // Limits are the limits of all faces, with their defaults.
 func (g *Gate) Limits() Limits { return g.limits }

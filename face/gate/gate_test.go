@@ -200,6 +200,21 @@ func TestPanics(t *testing.T) {
 	do(g, g.Streaming(boom), "GET", "/x")
 }
 
+// TestFailedRequestsDoNotFloodTheLog: of requests that fail in one way the log has a few a minute.
+func TestFailedRequestsDoNotFloodTheLog(t *testing.T) {
+	var log strings.Builder
+	g := New(Config{Auth: fakeAuth(nil), Log: slog.New(slog.NewTextHandler(&log, nil))})
+	for _, code := range []toolkeep.Code{toolkeep.PolicyEngineUnavailable, toolkeep.InternalError} {
+		fails := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { g.Refuse(w, r, toolkeep.NewError(code, "it cannot")) })
+		for range 100 {
+			refused(t, do(g, fails, "GET", "/x"), code.Info().HTTP, code)
+		}
+		if n := strings.Count(log.String(), "code="+string(code)); n != failedLines {
+			t.Errorf("%d lines of 100 refusals with %s", n, code)
+		}
+	}
+}
+
 // The same table holds for HTTP headers and for metadata.
 func TestHeaders(t *testing.T) {
 	const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

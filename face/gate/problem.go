@@ -104,7 +104,7 @@ func (g *Gate) Problem(w http.ResponseWriter, r *http.Request, err error) *Probl
 	h := w.Header()
 	p := NewProblem(err, h.Get(requestIDHeader))
 	if p.Status >= 500 {
-		g.log.ErrorContext(r.Context(), "a request failed", append(about(w, r),
+		g.failed.ErrorContext(r.Context(), "a request failed", append(about(w, r),
 			"code", p.Code, "invocation_id", p.InvocationID, "error", err, "cause", errors.Unwrap(toolkeep.AsError(err)))...)
 	}
 	if p.Retryable && p.RetryAfterS > 0 {

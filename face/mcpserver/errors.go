@@ -82,7 +82,7 @@ func (s *Server) rpcError(err error) *mcp.Error {
 		code = mcp.CodeInvalidParams
 	}
 	if e.Code == toolkeep.InternalError {
-		s.log.Error("an MCP request failed", "error", err, "cause", errors.Unwrap(e))
+		s.failed.Error("an MCP request failed", "error", err, "cause", errors.Unwrap(e))
 	}
 	return &mcp.Error{Code: code, Message: e.Message, Data: errorData(e)}
 }

@@ -23,6 +23,7 @@ type Server struct {
 	behind http.Handler // what runs behind the gate: the server itself
 	limits limits
 	log    *slog.Logger
+	failed *slog.Logger // see gate.Failed
 	node   [16]byte
 	views  map[string]*view // the three views every server has
 	info   []byte           // serverInfo, raw
@@ -62,6 +63,7 @@ func New(c Config) *Server {
 	if s.log == nil {
 		s.log = slog.Default()
 	}
+	s.failed = gate.Failed(s.log)
 	s.behind = s.gate.Streaming(s)
 	if s.guide = c.Guide; s.guide == nil {
 		s.guide = &assembly.Guide{Search: c.Search}

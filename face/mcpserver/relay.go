@@ -60,7 +60,7 @@ func (x *exchange) relayGreeting(ctx context.Context) (*greeting, error) {
 		if !tools {
 			return nil, err
 		}
-		x.s.log.Warn("an MCP server is down; its relay view shows its tools alone", "server", x.v.relay, "error", err)
+		x.s.failed.Warn("an MCP server is down; its relay view shows its tools alone", "server", x.v.relay, "error", err)
 		g.capabilities = []byte(`{"tools":{"listChanged":true}}`)
 		return g, nil
 	}

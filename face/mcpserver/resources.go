@@ -58,7 +58,7 @@ func (x *exchange) gather(ctx context.Context, of func(server string, d upstream
 			defer func() { <-slots }()
 			d, err := x.s.c.Upstreams.Definitions(ctx, x.p, name)
 			if err != nil {
-				x.s.log.Warn("an MCP server is left out of a list", "server", name, "error", err)
+				x.s.failed.Warn("an MCP server is left out of a list", "server", name, "error", err)
 				return
 			}
 			found[i] = of(name, d)

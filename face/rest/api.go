@@ -88,7 +88,10 @@ func (a *API) Server() *http.Server {
 		IdleTimeout:       a.limits.IdleTimeout,
 		// net/http refuses larger ones without a problem document; ours comes first.
 		MaxHeaderBytes: 2 * a.limits.HeaderBytes,
-		ErrorLog:       slog.NewLogLogger(a.log.Handler(), slog.LevelWarn),
+		ErrorLog: slog.NewLogLogger(toolkeep.Seldom(a.log, 10, func(r slog.Record) string { // a handshake that fails names its client
+			kind, _, _ := strings.Cut(r.Message, " from ")
+			return kind
+		}).Handler(), slog.LevelWarn),
 	}
 	s.RegisterOnShutdown(a.Close)
 	return s

@@ -82,7 +82,7 @@ func (s *Server) fail(ctx context.Context, id, method string, err error) error {
 	}
 	e := gate.Shown(err)
 	if e.Code.Info().HTTP >= 500 {
-		s.log.ErrorContext(ctx, "a request failed", "request_id", id, "method", method, "code", e.Code,
+		s.failed.ErrorContext(ctx, "a request failed", "request_id", id, "method", method, "code", e.Code,
 			"invocation_id", e.InvocationID, "error", err, "cause", errors.Unwrap(e))
 	}
 	return refusal(e).Err()

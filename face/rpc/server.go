@@ -25,6 +25,7 @@ type Server struct {
 	gate   *gate.Gate
 	limits gate.Limits
 	log    *slog.Logger
+	failed *slog.Logger    // see gate.Failed
 	guide  *assembly.Guide // nil without a search
 	grpc   *grpc.Server
 
@@ -46,6 +47,7 @@ func New(c Config) *Server {
 	if s.log == nil {
 		s.log = slog.Default()
 	}
+	s.failed = gate.Failed(s.log)
 	gate.Default(&s.c.healthEvery, time.Second)
 	s.closing, s.close = context.WithCancel(context.Background())
 	s.requests, s.interrupt = context.WithCancel(context.Background())
