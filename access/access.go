@@ -350,8 +350,20 @@ func (a *Access) admit(h *held, addr, net string) (*toolkeep.Principal, error) {
 		f.Reason = "expired"
 		return nil, a.outdated(f, net, "the API key expired; ask for another")
 	}
+	p := principalOf(k, a.permissions(h))
+	p.Addr = addr
+	return p, nil
+}
+
+func principalOf(k *toolkeep.APIKey, permissions []string) *toolkeep.Principal {
 	return &toolkeep.Principal{Subject: k.Subject, Tenant: k.Tenant, Roles: k.Roles, Method: "api_key", KeyID: k.ID, Until: k.ExpiresAt,
-		Scope: k.Scope, Workspace: k.Workspace, Permissions: a.permissions(h), Addr: addr}, nil
+		Scope: k.Scope, Workspace: k.Workspace, Permissions: permissions}
+}
+
+// PrincipalOf returns who a key is for, with the permissions that its roles have now. It does not
+// say whether the key is valid.
+func (a *Access) PrincipalOf(k *toolkeep.APIKey) *toolkeep.Principal {
+	return principalOf(k, a.current.Load().rules.permissions(k.Roles))
 }
 
 // permissions returns the current permissions of the key's roles.

@@ -101,12 +101,9 @@ func (n *Node) buildFaces(context.Context) error {
 	}
 	n.faces.imports = imports.New(imports.Config{Catalog: n.catalog, Visible: n.access.Visible,
 		Transport: func(tenant string) http.RoundTripper { return n.pool.Transport(tenant, egress.AllowList{}) }})
-	var attributes policies.Engine
-	if n.policy != nil {
-		attributes = n.policy
-	}
 	n.faces.api = rest.New(rest.Config{
-		Policy:  attributes,
+		Policies: policies.New(policies.Config{Engine: n.policy, Access: n.access, Catalog: n.catalog, Approvals: n.approvals,
+			Calls: n.store.Invocations(), Timeout: c.Policy.Timeout, Clock: n.options.Clock}),
 		Tokens:  tokens.New(tokens.Config{Tokens: n.tokens, Store: n.store, Clock: n.options.Clock}),
 		Servers: n.servers, Nodes: n.members, Audit: n.audit, Contexts: n.contexts, Secrets: keeping, Approvals: n.approving,
 		Mounts: mounts, Gate: n.faces.gate, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Imports: n.faces.imports, Visible: n.access.Visible,

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
 )
 
@@ -50,6 +51,27 @@ func Read(name string) (Files, error) {
 	}
 	if len(r.files) == 0 {
 		return nil, errors.New("it has no file named *.rego")
+	}
+	return r.files, nil
+}
+
+// Collect returns the files of a policy that were sent by name, within the limits of Read.
+func Collect(texts map[string]string) (Files, error) {
+	r := reader{files: Files{}}
+	for name, text := range texts {
+		want, err := wanted(name)
+		switch {
+		case err != nil:
+			return nil, err
+		case !want || hidden(name) || path.Clean("/"+name) != "/"+name || strings.Count(name, "/") > maxFolders:
+			return nil, fmt.Errorf("%q is no file of a policy: name files *.rego or data.json, by their path below the policy's folder", toolkeep.ClipBytes(name, 200))
+		}
+		if err := r.add(name, strings.NewReader(text)); err != nil {
+			return nil, err
+		}
+	}
+	if len(r.files) == 0 {
+		return nil, errors.New("it has no file")
 	}
 	return r.files, nil
 }

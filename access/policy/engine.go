@@ -121,6 +121,24 @@ func New(ctx context.Context, c Config) (*Engine, error) {
 	return e, nil
 }
 
+// Trial returns an Engine that answers by a policy which is tried out: it follows no path, keeps no
+// answers, and does not run the policy's own tests. E3008.
+func Trial(ctx context.Context, c Config, files Files) (*Engine, error) {
+	c.Path, c.Remote, c.KeepFor, c.Log = "", nil, -1, slog.New(slog.DiscardHandler)
+	p, err := files.compile(ctx)
+	if err != nil {
+		return nil, toolkeep.NewError(toolkeep.InvalidManifest, "the policy cannot be used: %s", err).Because(err)
+	}
+	e := &Engine{c: c, seldom: c.Log}
+	reads := p.reads[0]
+	if p.has[ruleVisible] {
+		reads |= p.reads[1]
+	}
+	e.state = State{Digest: files.Digest(), Files: len(files), Reads: reads.names()}
+	e.current.Store(&generation{evaluator: p, reads: p.reads, shows: p.has[ruleVisible], digest: e.state.Digest})
+	return e, nil
+}
+
 // load makes a generation of files that compile and whose tests pass.
 func (e *Engine) load(ctx context.Context, files Files) (*generation, State, error) {
 	p, err := files.compile(ctx)

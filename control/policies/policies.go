@@ -1,16 +1,72 @@
-// Package policies is what people see of the attribute policy that decides calls.
+// Package policies is what people see and try of what decides calls: which attribute policy does, who may
+// call a tool, what a caller may call, and what another policy would have changed.
 package policies
 
 import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"time"
+
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/access/policy"
+	"github.com/toolkeep/toolkeep/approval"
+	"github.com/toolkeep/toolkeep/catalog"
 )
 
-// Engine is what decides; *policy.Engine is one.
-type Engine interface {
-	State() policy.State
-	Stats() policy.Stats
+// Access knows callers and decides; *access.Access does.
+type Access interface {
+	ListKeys(ctx context.Context, p *toolkeep.Principal) ([]toolkeep.APIKey, error)
+	PrincipalOf(k *toolkeep.APIKey) *toolkeep.Principal
+	Visible(p *toolkeep.Principal, t *toolkeep.Tool) bool
+	Authorise(p *toolkeep.Principal, t *toolkeep.Tool, c *toolkeep.Call) access.Decision
+	Policy() access.Policy
+}
+
+// Catalog finds tools; *catalog.Catalog does.
+type Catalog interface {
+	Describe(ctx context.Context, p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error)
+	Find(p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error)
+	List(p *toolkeep.Principal, f catalog.Filter, visible func(*toolkeep.Tool) bool) ([]catalog.Summary, int)
+}
+
+// Approvals says which calls wait for a person; *approval.Book does.
+type Approvals interface {
+	Of(p *toolkeep.Principal, t *toolkeep.Tool, why string) *approval.Need
+}
+
+// Calls lists recorded calls; stores do.
+type Calls interface {
+	List(ctx context.Context, f toolkeep.InvocationFilter) ([]*toolkeep.Invocation, int, error)
+}
+
+// Config is what Policies asks. All but Engine, Timeout and Clock are required.
+type Config struct {
+	Engine    *policy.Engine // nil where roles decide alone
+	Access    Access
+	Catalog   Catalog
+	Approvals Approvals
+	Calls     Calls
+	Timeout   time.Duration    // of one evaluation of a policy that is tried; default 100 ms
+	Clock     func() time.Time // default time.Now
+}
+
+// Policies answers. It is safe for concurrent use.
+type Policies struct {
+	c         Config
+	replaying atomic.Bool // one replay at a time
+}
+
+// New makes one.
+func New(c Config) *Policies {
+	if c.Clock == nil {
+		c.Clock = time.Now
+	}
+	if c.Timeout <= 0 {
+		c.Timeout = 100 * time.Millisecond
+	}
+	return &Policies{c: c}
 }
 
 // Policy is the policy of the node that is asked.
@@ -29,13 +85,166 @@ type Decided struct {
 
 // List returns the policy that decides, none where roles decide alone. E3201 for all but
 // operators of the home tenant, since a policy decides for all tenants.
-func List(p *toolkeep.Principal, e Engine) ([]Policy, error) {
-	if p.Tenant != access.HomeTenant || !p.May(toolkeep.PermOperate) {
-		return nil, toolkeep.NewError(toolkeep.PermissionDenied, "a policy decides for all tenants; operators of the tenant %s (permission %s) see it", access.HomeTenant, toolkeep.PermOperate)
+func (s *Policies) List(p *toolkeep.Principal) ([]Policy, error) {
+	if err := operates(p); err != nil {
+		return nil, err
 	}
+	e := s.c.Engine
 	if e == nil {
 		return []Policy{}, nil
 	}
-	s := e.Stats()
-	return []Policy{{e.State(), Decided{Evaluated: s.Evaluated, Kept: s.Kept, Denied: s.Denied, Failed: s.Failed}}}, nil
+	n := e.Stats()
+	return []Policy{{e.State(), Decided{Evaluated: n.Evaluated, Kept: n.Kept, Denied: n.Denied, Failed: n.Failed}}}, nil
+}
+
+func operates(p *toolkeep.Principal) error {
+	if p.Tenant != access.HomeTenant || !p.May(toolkeep.PermOperate) {
+		return toolkeep.NewError(toolkeep.PermissionDenied, "a policy decides for all tenants; operators of the tenant %s (permission %s) see it", access.HomeTenant, toolkeep.PermOperate)
+	}
+	return nil
+}
+
+// Decisions of a Right.
+const (
+	Allowed       = "allowed"
+	NeedsApproval = "needs_approval"
+	Denied        = "denied"
+	Hidden        = "hidden" // the caller does not see the tool (E3001)
+	Undecided     = "undecided"
+)
+
+// Right says whether the holder of a key may call a tool.
+type Right struct {
+	KeyID       string        `json:"key_id"`
+	Subject     string        `json:"subject" doc:"whom the key is for"`
+	Roles       []string      `json:"roles"`
+	ToolID      string        `json:"tool_id"`
+	ToolVersion string        `json:"tool_version"`
+	Decision    string        `json:"decision" enum:"allowed,needs_approval,denied,hidden,undecided" doc:"hidden: the caller does not see the tool (E3001); undecided: the policy cannot answer (E3206), so a call is denied"`
+	Code        toolkeep.Code `json:"code,omitempty" doc:"of the refusal"`
+	Check       string        `json:"check,omitempty" doc:"the first check that refuses, as explain names it"`
+	Reason      string        `json:"reason"`
+	Rule        string        `json:"rule,omitempty" doc:"the rule of the policy that decided"`
+}
+
+// Rights is a page of them.
+type Rights struct {
+	List  []Right
+	Total int // of keys, or of tools
+	// Reads is what of the input a policy reads; what is not of the caller or the tool was empty.
+	Reads []string
+}
+
+// MaxKeys is how many keys of one subject What decides for.
+const MaxKeys = 20
+
+// Who says of a page of the tenant's valid API keys, the oldest first, whether their holders may call a
+// tool. Callers by other means, such as access tokens, are not known to the server. It needs keys:admin.
+// E3201, and those of Catalog.Describe.
+func (s *Policies) Who(ctx context.Context, p *toolkeep.Principal, tool, version string, offset, limit int) (*Rights, error) {
+	keys, err := s.keys(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	v, _, err := s.c.Catalog.Describe(ctx, p, tool, version, func(t *toolkeep.Tool) bool { return s.c.Access.Visible(p, t) })
+	if err != nil {
+		return nil, err
+	}
+	out := s.rights(len(keys))
+	for i := min(offset, len(keys)); i < min(offset+limit, len(keys)) && ctx.Err() == nil; i++ {
+		out.List = append(out.List, s.right(ctx, &keys[i], v.Tool))
+	}
+	return out, ctx.Err()
+}
+
+// What says of a page of the tools that p sees, by id, whether a subject's valid API keys may call them.
+// With keyID it decides for that key alone. It needs keys:admin. E3201; E3013 if there is no such key;
+// E3301 for more keys than MaxKeys.
+func (s *Policies) What(ctx context.Context, p *toolkeep.Principal, subject, keyID string, offset, limit int) (*Rights, error) {
+	keys, err := s.keys(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	keys = slices.DeleteFunc(keys, func(k toolkeep.APIKey) bool { return k.Subject != subject || keyID != "" && k.ID != keyID })
+	switch {
+	case len(keys) == 0:
+		return nil, toolkeep.NewError(toolkeep.ResourceNotFound, "there is no valid API key of %q; callers by access token are not known to the server", toolkeep.ClipBytes(subject, 200))
+	case len(keys) > MaxKeys:
+		return nil, toolkeep.NewError(toolkeep.InvalidParameters, "%q has %d valid keys; name one of them (key_id)", toolkeep.ClipBytes(subject, 200), len(keys))
+	}
+	list, total := s.c.Catalog.List(p, catalog.Filter{Offset: offset, Limit: limit}, func(t *toolkeep.Tool) bool { return s.c.Access.Visible(p, t) })
+	out := s.rights(total)
+	for _, one := range list {
+		v, _, err := s.c.Catalog.Find(p, one.ToolID, one.LatestVersion, nil)
+		if err != nil { // removed or held meanwhile
+			continue
+		}
+		for i := range keys {
+			out.List = append(out.List, s.right(ctx, &keys[i], v.Tool))
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+	}
+	return out, nil
+}
+
+func (s *Policies) rights(total int) *Rights {
+	out := &Rights{List: []Right{}, Total: total}
+	if s.c.Engine != nil {
+		out.Reads = s.c.Engine.State().Reads
+	}
+	return out
+}
+
+// keys returns the keys that are valid now. E3201.
+func (s *Policies) keys(ctx context.Context, p *toolkeep.Principal) ([]toolkeep.APIKey, error) {
+	keys, err := s.c.Access.ListKeys(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	now := s.c.Clock()
+	return slices.DeleteFunc(keys, func(k toolkeep.APIKey) bool {
+		return !k.RevokedAt.IsZero() || !k.ExpiresAt.IsZero() && !now.Before(k.ExpiresAt)
+	}), nil
+}
+
+// right decides as the pipeline does, for a call without arguments.
+func (s *Policies) right(ctx context.Context, k *toolkeep.APIKey, t *toolkeep.Tool) Right {
+	p := s.c.Access.PrincipalOf(k)
+	r := Right{KeyID: k.ID, Subject: k.Subject, Roles: append([]string{}, k.Roles...), ToolID: t.ID, ToolVersion: t.Version}
+	if !s.c.Access.Visible(p, t) {
+		r.Decision, r.Code, r.Reason = Hidden, toolkeep.ToolNotFound, "its roles, its scope or the policy do not let it see the tool"
+		return r
+	}
+	d := s.c.Access.Authorise(p, t, nil)
+	if rules := s.c.Access.Policy(); rules != nil && d.Allowed {
+		q := &access.Question{Principal: p, Tool: t, Call: &toolkeep.Call{Tool: t.ID}, Arguments: map[string]any{}}
+		d = d.Consult(ctx, rules, q, func(text string) string { return text })
+	}
+	r.Decision, r.Code, r.Reason = Allowed, d.Code, d.Reason
+	if i := slices.IndexFunc(d.Checks, func(c access.Check) bool { return !c.Allowed }); i >= 0 {
+		r.Decision, r.Check = Denied, d.Checks[i].Name
+	}
+	if d.Code == toolkeep.PolicyEngineUnavailable {
+		r.Decision = Undecided
+	}
+	if n := len(d.Checks); n > 0 {
+		r.Rule = d.Checks[n-1].Rule
+	}
+	if d.Allowed {
+		if need := s.need(p, t, d.Approval); need != nil {
+			r.Decision, r.Reason = NeedsApproval, need.Reason()
+		}
+	}
+	return r
+}
+
+// need is the approval that a call owes; asked is what the policy demands, nil for nothing.
+func (s *Policies) need(p *toolkeep.Principal, t *toolkeep.Tool, asked *access.ApprovalNeed) *approval.Need {
+	_, why := access.NeedsApproval(t, nil)
+	if why == "" && asked != nil {
+		why = asked.Reason
+	}
+	return s.c.Approvals.Of(p, t, why)
 }

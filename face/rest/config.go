@@ -13,7 +13,6 @@ import (
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/control/imports"
 	"github.com/toolkeep/toolkeep/control/nodes"
-	"github.com/toolkeep/toolkeep/control/policies"
 	"github.com/toolkeep/toolkeep/control/servers"
 	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/discover/assembly"
@@ -115,10 +114,10 @@ type Config struct {
 	Keys       Keys
 	Blobs      Blobs
 	Servers    *servers.Servers
-	Nodes      nodes.Members   // the nodes of the store
-	Policy     policies.Engine // nil: roles decide alone
-	Tokens     Tokens          // capability tokens; nil: no routes
-	Audit      Audit           // nil: no journal is read
+	Nodes      nodes.Members // the nodes of the store
+	Policies   Policies
+	Tokens     Tokens // capability tokens; nil: no routes
+	Audit      Audit  // nil: no journal is read
 	// Set finds a set of tools by its name, as a choice; nil means that there are none.
 	Set       func(p *toolkeep.Principal, name string) (includes func(*toolkeep.Tool) bool, ok bool)
 	Contexts  Contexts

@@ -230,6 +230,7 @@ func newSystem() *system {
 		Invalidate:  func(_, _ string) int { return 0 },
 		SearchAdmin: &fakeSearchAdmin{},
 		Nodes:       fakeNodes(nil),
+		Policies:    fakePolicies(nil),
 		Health:      http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"status":"UP"}`) }),
 		Version:     "1.2.3",
 		Log:         slog.New(slog.NewTextHandler(&s.log, nil)),

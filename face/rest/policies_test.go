@@ -1,38 +1,56 @@
 package rest
 
 import (
+	"context"
+	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access/policy"
+	"github.com/toolkeep/toolkeep/control/policies"
 )
 
-type fakePolicy struct{}
+// fakePolicies answers with what it was asked.
+type fakePolicies []policies.Policy
 
-func (fakePolicy) State() policy.State {
-	return policy.State{Source: "/etc/policy", Digest: "sha256:aa", LoadedAt: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), Rules: []string{"deny"}, Tests: 2,
-		Refused: "p.rego:2: rego_parse_error"}
-}
-func (fakePolicy) Stats() policy.Stats {
-	return policy.Stats{Evaluated: 1, Kept: 2, Denied: 3, Failed: 4}
+func (f fakePolicies) List(*toolkeep.Principal) ([]policies.Policy, error) { return f, nil }
+
+func (fakePolicies) Who(_ context.Context, p *toolkeep.Principal, tool, version string, offset, limit int) (*policies.Rights, error) {
+	return &policies.Rights{List: []policies.Right{{Roles: []string{"r"}, Decision: policies.Denied, ToolID: tool, ToolVersion: version, Reason: fmt.Sprint(p.Subject, offset, limit)}}, Total: 7}, nil
 }
 
-func TestListPolicies(t *testing.T) {
-	s := newSystem()
-	w := s.do(t, "GET", "/api/v1/policies", "", "Authorization: Bearer operator")
-	wantStatus(t, w, 200)
-	if got := strings.TrimSpace(w.Body.String()); got != `{"policies":[]}` {
-		t.Errorf("without a policy %s", got)
+func (fakePolicies) What(_ context.Context, p *toolkeep.Principal, subject, keyID string, offset, limit int) (*policies.Rights, error) {
+	if subject == "nobody" {
+		return nil, toolkeep.NewError(toolkeep.ResourceNotFound, "no key")
 	}
-	s.Policy = fakePolicy{}
-	w = s.do(t, "GET", "/api/v1/policies", "", "Authorization: Bearer operator")
-	wantStatus(t, w, 200)
-	for _, want := range []string{`"digest":"sha256:aa"`, `"refused":"p.rego:2: rego_parse_error"`, `"rules":["deny"]`, `"decided":{"evaluated":1,"kept":2,"denied":3,"failed":4}`} {
-		if !strings.Contains(w.Body.String(), want) {
-			t.Errorf("no %s in %s", want, w.Body)
+	return &policies.Rights{List: []policies.Right{{Roles: []string{}, Decision: policies.Allowed, Subject: subject, KeyID: keyID, Reason: fmt.Sprint(p.Subject, offset, limit)}}, Total: 8, Reads: []string{"arguments"}}, nil
+}
+
+func (fakePolicies) Replay(_ context.Context, _ *toolkeep.Principal, files map[string]string, last int) (*policies.Replay, error) {
+	return &policies.Replay{Digest: files["a/p.rego"], Calls: last, Changed: []policies.Changed{}, Unknown: []policies.NotReplayed{}}, nil
+}
+
+func TestPolicies(t *testing.T) {
+	s := newSystem()
+	s.Policies = fakePolicies{{State: policy.State{Digest: "sha256:aa", Refused: "p.rego:2: rego_parse_error"}, Decided: policies.Decided{Evaluated: 1, Kept: 2, Denied: 3, Failed: 4}}}
+	for _, c := range []struct{ method, path, body, want string }{
+		{"GET", "", "", `"digest":"sha256:aa"`},
+		{"GET", "", "", `"refused":"p.rego:2: rego_parse_error"`},
+		{"GET", "", "", `"decided":{"evaluated":1,"kept":2,"denied":3,"failed":4}`},
+		{"GET", "/who?tool_id=a.b&tool_version=%5E1&page=3&page_size=2", "", `"tool_id":"a.b","tool_version":"^1","decision":"denied","reason":"admin4 2"}],"total_count":7,"page":3,"page_size":2`},
+		{"GET", "/what?subject=bot%2F1&key_id=k", "", `"key_id":"k","subject":"bot/1"`},
+		{"GET", "/what?subject=bot", "", `"reads":["arguments"],"total_count":8`},
+		{"POST", "/replay", `{"files":{"a/p.rego":"package toolkeep"},"last":5}`, `"digest":"package toolkeep","calls":5`},
+		{"POST", "/replay", `{"files":{}}`, `"calls":100,"same":0,"not_asked":0,"changed":[],"not_replayed":[]`},
+	} {
+		w := s.do(t, c.method, "/api/v1/policies"+c.path, c.body)
+		wantStatus(t, w, 200)
+		if !strings.Contains(w.Body.String(), c.want) {
+			t.Errorf("%s: no %s in %s", c.path, c.want, w.Body)
 		}
 	}
-	problem(t, s.do(t, "GET", "/api/v1/policies", ""), toolkeep.PermissionDenied)
+	problem(t, s.do(t, "GET", "/api/v1/policies/who", ""), toolkeep.MissingParameter)
+	problem(t, s.do(t, "GET", "/api/v1/policies/what?subject=nobody", ""), toolkeep.ResourceNotFound)
+	problem(t, s.do(t, "POST", "/api/v1/policies/replay", `{"files":{},"last":1001}`), toolkeep.InvalidParameters)
 }

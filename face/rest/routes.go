@@ -154,7 +154,7 @@ func (a *API) operations() {
 	if a.c.Nodes != nil {
 		register(a, op("GET", "/api/v1/admin/nodes", "listNodes", tagAdmin, "List the nodes that share the store, and what each does for all"), toolkeep.PermOperate, a.listNodes)
 	}
-	register(a, op("GET", "/api/v1/policies", "listPolicies", tagAdmin, "Show the attribute policy that decides calls after the roles"), toolkeep.PermOperate, a.listPolicies)
+	a.policyRoutes()
 	a.auditRoutes()
 	a.searchAdminRoutes()
 }
