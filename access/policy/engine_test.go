@@ -587,6 +587,39 @@ func TestPolicyOnlyNarrows(t *testing.T) {
 	}
 }
 
+// BenchmarkRolesAndPolicy measures the decision about a call by roles, and by roles and a policy whose
+// answer is kept or made for each call.
+func BenchmarkRolesAndPolicy(b *testing.B) {
+	a, err := access.New(access.Config{Store: noStore{}, Load: func(context.Context) ([]toolkeep.APIKey, int64, error) { return nil, 0, nil }})
+	if err != nil {
+		b.Fatal(err)
+	}
+	const rules = "allow if input.tool.risk != \"high\"\ndeny contains \"x\" if input.caller.subject == \"mallory\"\nrequire_approval contains \"amount\" if input.arguments.amount > 1000"
+	for _, c := range []struct {
+		name string
+		keep time.Duration
+		asks bool
+	}{{"roles", 0, false}, {"kept", time.Hour, true}, {"cold", -1, true}} {
+		b.Run(c.name, func(b *testing.B) {
+			e, q := engine(b, rules, func(config *Config) { config.KeepFor = c.keep }), ask()
+			b.ReportAllocs()
+			for b.Loop() {
+				d := a.Authorise(q.Principal, q.Tool, q.Call)
+				if c.asks {
+					d = d.Consult(context.Background(), e, q, func(s string) string { return s })
+				}
+				if !d.Allowed {
+					b.Fatal(d)
+				}
+			}
+		})
+	}
+}
+
+type noStore struct{ toolkeep.Watcher }
+
+func (noStore) Apply(context.Context, ...toolkeep.Change) error { return nil }
+
 // BenchmarkDecide measures a policy with 500 pairs of role and tag: found by key, and by looking
 // through all, evaluated each time and kept.
 func BenchmarkDecide(b *testing.B) {
