@@ -535,7 +535,7 @@ func testFarBehind(t *testing.T, f *fixture, s stream) {
 	for i := range changes {
 		changes[i] = s.apply(fmt.Sprint(i + 1))
 	}
-	for part := range slices.Chunk(changes, 1000) {
+	for part := range slices.Chunk(changes, 250) {
 		f.apply(part...)
 	}
 	for _, after := range []int64{0, 1, first - 2, first - 1, first, total - 1} {
