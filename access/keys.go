@@ -255,6 +255,21 @@ func (a *Access) ListKeys(_ context.Context, p *toolkeep.Principal) ([]toolkeep.
 	return keys, nil
 }
 
+// Holders returns who the valid API keys of a subject are for, the oldest key first.
+func (a *Access) Holders(tenant, subject string) (all []*toolkeep.Principal) {
+	keys, err := a.ListKeys(context.Background(), &toolkeep.Principal{Tenant: tenant, Permissions: []string{toolkeep.PermKeys}})
+	if err != nil {
+		return nil
+	}
+	now := a.config.Clock()
+	for i := range keys {
+		if k := &keys[i]; k.Subject == subject && k.RevokedAt.IsZero() && (k.ExpiresAt.IsZero() || now.Before(k.ExpiresAt)) {
+			all = append(all, a.PrincipalOf(k))
+		}
+	}
+	return all
+}
+
 // firstKey is the item that records that a store has its first admin key. It is created
 // in one Apply with the key, only if it does not exist, so that of all nodes starting
 // on an empty store exactly one creates a key.

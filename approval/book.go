@@ -42,6 +42,7 @@ type Book struct {
 	requests map[toolkeep.CallRef]*Request // immutable
 	pending  map[who]int                   // how many, by agent and by tenant
 	grants   map[whose][]*Grant
+	links    map[string]*Link // by id
 
 	position toolkeep.FeedPosition
 }
@@ -66,19 +67,19 @@ func New(c Config) (*Book, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Book{c: c, requests: map[toolkeep.CallRef]*Request{}, pending: map[who]int{}, grants: map[whose][]*Grant{}}, nil
+	return &Book{c: c, requests: map[toolkeep.CallRef]*Request{}, pending: map[who]int{}, grants: map[whose][]*Grant{}, links: map[string]*Link{}}, nil
 }
 
 // Start reads what is stored and returns the feed position from which Follow must receive every
 // change.
 func (b *Book) Start(ctx context.Context) (int64, error) {
 	var first int64
-	for i, kind := range [...]string{RequestKind, GrantKind} {
+	for i, kind := range [...]string{RequestKind, GrantKind, LinkKind} {
 		list, seq, err := b.c.Store.Documents(ctx, kind)
 		if err != nil {
 			return 0, err
 		}
-		if i == 0 { // what the feed repeats of the second kind changes nothing
+		if i == 0 { // what the feed repeats of the others changes nothing
 			first = seq
 		}
 		for _, d := range list {
@@ -116,6 +117,8 @@ func (b *Book) put(d toolkeep.Document) {
 			return
 		}
 		b.putRequest(q)
+	case LinkKind:
+		b.putLink(d)
 	case GrantKind:
 		g := &Grant{}
 		if err := json.Unmarshal(d.Body, g); err != nil || g.Tenant != d.Tenant || g.ID != d.ID {
@@ -173,6 +176,8 @@ func (b *Book) drop(kind, tenant, id string) {
 		ref := toolkeep.CallRef{Tenant: tenant, ID: id}
 		b.count(b.requests[ref], -1)
 		delete(b.requests, ref)
+	case LinkKind:
+		delete(b.links, id)
 	case GrantKind:
 		for k, list := range b.grants {
 			if k.tenant != tenant {
@@ -246,6 +251,9 @@ func (q *Request) DecidedEvent(g *Grant) toolkeep.Change {
 	more := map[string]any{"decision": verb(last.Approve), "decided_by": last.By, "have": len(q.approvals(last.Digest)), "needed": q.Needed, "edited": last.Edited}
 	if last.OnBehalf != "" {
 		more["decided_on_behalf_of"] = last.OnBehalf
+	}
+	if last.Via != "" {
+		more["decided_by_link_of"] = last.Via
 	}
 	if last.Reason != "" {
 		more["reason"] = last.Reason
@@ -384,5 +392,5 @@ func (b *Book) Due(now time.Time) (escalate, over []*Request, forget []toolkeep.
 			}
 		}
 	}
-	return escalate, over, forget
+	return escalate, over, append(forget, b.deadLinks(now)...)
 }

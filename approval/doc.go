@@ -19,6 +19,12 @@
 // required makes the approval owed. Levels of approvers are added as time passes; the last
 // deadline refuses the call (E3213).
 //
+// # Links
+//
+// A Link decides a request once without a credential. Its maker can use it as its approver can, so
+// both must be asked about the request, and the decision counts as one of each. Of its token a hash is
+// stored. Both are looked up again when it is used.
+//
 // # State
 //
 // Requests are documents of the store, which every node follows. One that was decided is kept for

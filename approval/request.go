@@ -65,14 +65,20 @@ type Request struct {
 
 // Decision is what one person decided.
 type Decision struct {
-	By       string    `json:"by"`
-	OnBehalf string    `json:"on_behalf,omitempty"`
-	KeyID    string    `json:"key_id,omitempty"` // of the API key that it came with
-	At       time.Time `json:"at"`
-	Approve  bool      `json:"approve"`
-	Digest   string    `json:"digest"` // of what was approved
-	Edited   bool      `json:"edited,omitempty"`
-	Reason   string    `json:"reason,omitempty"`
+	By       string `json:"by"`
+	OnBehalf string `json:"on_behalf,omitempty"`
+	KeyID    string `json:"key_id,omitempty"` // of the API key that it came with
+	// Via made the link for By that it came by, acting for ViaFor, with ViaKey; "" without one, or if By made it.
+	// It counts as a decision of each of them.
+	Via    string `json:"via,omitempty"`
+	ViaFor string `json:"via_for,omitempty"`
+	ViaKey string `json:"via_key,omitempty"`
+
+	At      time.Time `json:"at"`
+	Approve bool      `json:"approve"`
+	Digest  string    `json:"digest"` // of what was approved
+	Edited  bool      `json:"edited,omitempty"`
+	Reason  string    `json:"reason,omitempty"`
 }
 
 // Arguments are those that a person put in the place of what a caller sent.
@@ -177,10 +183,7 @@ func (q *Request) Decide(p *toolkeep.Principal, d Decision) error {
 		return toolkeep.NewError(toolkeep.StateConflict, "the request has %d decisions; deny it, and have the call sent again", MaxDecisions)
 	}
 	d.By, d.OnBehalf, d.KeyID = p.Subject, p.OnBehalf, p.KeyID
-	same := func(e Decision) bool {
-		return e.person() == d.person() || e.By == d.By || d.KeyID != "" && e.KeyID == d.KeyID
-	}
-	if d.Approve && slices.ContainsFunc(q.approvals(d.Digest), same) {
+	if d.Approve && slices.ContainsFunc(q.approvals(d.Digest), d.shares) {
 		return toolkeep.NewError(toolkeep.StateConflict, "you have approved this already; %d of %d persons have", len(q.approvals(d.Digest)), q.Needed)
 	}
 	q.Decisions = append(q.Decisions, d)
@@ -231,11 +234,15 @@ func (q *Request) Have() int { return len(q.approvals(q.Digest)) }
 
 // NotAsked is the refusal of who may not decide.
 func (q *Request) NotAsked() *toolkeep.Error {
-	who := "the permission " + toolkeep.PermApprove
+	return toolkeep.NewError(toolkeep.PermissionDenied, "this approval is decided by others; it needs %s", q.Deciders()).With("reason", "RBAC_DENIED")
+}
+
+// Deciders says what one needs to decide.
+func (q *Request) Deciders() string {
 	if roles := q.Roles(); roles != nil {
-		who = "one of the roles [" + strings.Join(roles, ", ") + "]"
+		return "one of the roles [" + strings.Join(roles, ", ") + "]"
 	}
-	return toolkeep.NewError(toolkeep.PermissionDenied, "this approval is decided by others; it needs %s", who).With("reason", "RBAC_DENIED")
+	return "the permission " + toolkeep.PermApprove
 }
 
 // Over is the error for a request that was decided.
@@ -254,6 +261,20 @@ func (d *Decision) person() string {
 		return d.OnBehalf
 	}
 	return d.By
+}
+
+// shares reports whether one of those who made the decision also made another.
+func (d *Decision) shares(other Decision) bool {
+	of := func(d *Decision) [6]string {
+		return [...]string{"name " + d.By, "name " + d.person(), "name " + d.Via, "name " + d.ViaFor, "key " + d.KeyID, "key " + d.ViaKey}
+	}
+	theirs := of(&other)
+	for _, one := range of(d) {
+		if one != "name " && one != "key " && slices.Contains(theirs[:], one) {
+			return true
+		}
+	}
+	return false
 }
 
 // Verdict is approved or denied.

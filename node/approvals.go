@@ -22,7 +22,7 @@ func (n *Node) buildApprovals(context.Context) error {
 
 // buildDecisions makes what people decide about those calls.
 func (n *Node) buildDecisions(context.Context) error {
-	n.approving = approvals.New(approvals.Config{Book: n.approvals, Calls: n.pipeline, Store: n.store, Clock: n.options.Clock, Log: n.logger("approvals"),
+	n.approving = approvals.New(approvals.Config{Book: n.approvals, Calls: n.pipeline, Store: n.store, Callers: n.access, Clock: n.options.Clock, Log: n.logger("approvals"),
 		Clean: func(p *toolkeep.Principal, text string) string { return n.redact.For(p).Clean(text) }})
 	return nil
 }

@@ -61,7 +61,7 @@ func (a *app) approvalsCmd() *cobra.Command {
 	f.IntVar(&page, "page", 1, "page, from 1")
 	f.IntVar(&size, "page-size", 20, "approvals a page, at most 200")
 	_ = c.RegisterFlagCompletionFunc("state", cobra.FixedCompletions([]string{"pending", "approved", "denied", "expired", "ended", "all"}, cobra.ShellCompDirectiveNoFileComp))
-	c.AddCommand(a.approvalShowCmd(), a.approveCmd(), a.denyCmd(), a.grantsCmd(), a.revokeGrantCmd())
+	c.AddCommand(a.approvalShowCmd(), a.approveCmd(), a.denyCmd(), a.approvalLinkCmd(), a.grantsCmd(), a.revokeGrantCmd())
 	return a.withJSON(c)
 }
 
@@ -177,6 +177,47 @@ func (a *app) approveCmd() *cobra.Command {
 	f.StringVar(&remember, "remember", "", "also approve later calls: arguments (the same ones) or session (all in the same session)")
 	f.DurationVar(&remain, "for", time.Hour, "how long to remember, at most 24h")
 	_ = c.RegisterFlagCompletionFunc("remember", cobra.FixedCompletions([]string{"arguments", "session"}, cobra.ShellCompDirectiveNoFileComp))
+	return a.withJSON(c)
+}
+
+func (a *app) approvalLinkCmd() *cobra.Command {
+	var approver string
+	var life time.Duration
+	c := &cobra.Command{
+		Use:   "link ID",
+		Short: "Make a link by which an approver decides once, without a key",
+		Long: "The link decides one call, once, until the call's deadline or --ttl. Who has it decides as the approver: you, or\n" +
+			"--for, whose API key must be one that may decide. You must be asked about the call too, and the decision counts as\n" +
+			"one of you both. Opening the link shows what waits and changes nothing.",
+		Example: "  toolkeep approvals link 01a21f9f-3123-7730-a182-cdb1880d30f8\n" +
+			"  toolkeep approvals link 01a21f9f-3123-7730-a182-cdb1880d30f8 --for lea --ttl 1h",
+		Args:              arguments(1, 1, "the call's id"),
+		ValidArgsFunction: a.completeCalls("pending_approval"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			body := map[string]any{}
+			if approver != "" {
+				body["approver"] = approver
+			}
+			if life < 0 {
+				return usagef("--ttl is not less than 0")
+			}
+			if life > 0 {
+				body["expires_at"] = time.Now().Add(life).UTC().Format(time.RFC3339)
+			}
+			cl, err := a.connect()
+			if err != nil {
+				return err
+			}
+			var l approvals.DecisionLink
+			return a.ask(cmd.Context(), http.MethodPost, approvalPath(args[0], "/links"), body, &l, func(w io.Writer) error {
+				_, err := fmt.Fprintln(w, strings.TrimSuffix(cl.base, "/")+l.Path)
+				fmt.Fprintf(a.stderr, "toolkeep: %s decides by it until %s\n", l.Approver, l.ExpiresAt.Local().Format(time.DateTime))
+				return err
+			})
+		},
+	}
+	c.Flags().StringVar(&approver, "for", "", "who decides by it; without it, you")
+	c.Flags().DurationVar(&life, "ttl", 0, "how long it lives; without it, until the call's deadline")
 	return a.withJSON(c)
 }
 

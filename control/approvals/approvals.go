@@ -20,6 +20,16 @@ type Book interface {
 	Grants(tenant string) []*approval.Grant
 	Due(now time.Time) (escalate, over []*approval.Request, forget []toolkeep.Change)
 	Close(ctx context.Context, ref toolkeep.CallRef, as approval.State, at time.Time) ([]toolkeep.Change, error)
+	Link(ctx context.Context, token string) (*approval.Link, error)
+	Links(ref toolkeep.CallRef) int
+}
+
+// Callers knows those who decide by links; *access.Access does.
+type Callers interface {
+	// Holders returns who the valid API keys of a subject are for.
+	Holders(tenant, subject string) []*toolkeep.Principal
+	// Refresh looks a stored principal up again. E3214.
+	Refresh(ctx context.Context, p *toolkeep.Principal) (*toolkeep.Principal, error)
 }
 
 // Calls does to a parked call what was decided; *invoke.Pipeline does. Release, Keep and Dismiss
@@ -39,6 +49,8 @@ type Config struct {
 	Book  Book
 	Calls Calls
 	Store toolkeep.Applier
+	// Callers are asked about decision links; nil: there are none.
+	Callers Callers
 	// Clean removes secrets from the reason of a decision.
 	Clean func(p *toolkeep.Principal, text string) string
 	Clock func() time.Time // default time.Now
@@ -94,6 +106,7 @@ type Decision struct {
 	Edited  bool      `json:"edited,omitempty" doc:"with other arguments than before"`
 	Digest  string    `json:"digest" doc:"of what was approved"`
 	Reason  string    `json:"reason,omitempty"`
+	Link    string    `json:"link_made_by,omitempty" doc:"who made the link for the approver by which it came"`
 }
 
 // view is the request as p sees it, without arguments.
@@ -109,7 +122,7 @@ func view(p *toolkeep.Principal, q *approval.Request) Approval {
 		v.DecidedAt = &at
 	}
 	for i, d := range q.Decisions {
-		v.Decisions[i] = Decision{By: d.By, For: d.OnBehalf, At: d.At.UTC(), Verdict: d.Verdict(), Edited: d.Edited, Digest: d.Digest, Reason: d.Reason}
+		v.Decisions[i] = Decision{By: d.By, For: d.OnBehalf, At: d.At.UTC(), Verdict: d.Verdict(), Edited: d.Edited, Digest: d.Digest, Reason: d.Reason, Link: d.Via}
 	}
 	return v
 }
@@ -185,6 +198,9 @@ type Verdict struct {
 	Digest string
 	// Remember makes a standing approval; nil for none.
 	Remember *Remember
+
+	link  *approval.Link      // by which it came; nil for none
+	maker *toolkeep.Principal // of the link, nil if that is the approver
 }
 
 // Remember says what a standing approval is for, and how long.
@@ -243,6 +259,12 @@ func (a *Approvals) decide(ctx context.Context, p *toolkeep.Principal, id string
 		return nil, toolkeep.NewError(toolkeep.StateConflict, "what would run has changed: its digest is %s; look at it again", q.Digest).With("digest", q.Digest)
 	}
 	d := approval.Decision{At: a.c.Clock(), Approve: v.Approve, Digest: q.Digest, Reason: v.Reason}
+	if m := v.maker; m != nil {
+		if !q.Asks(m) || q.IsOwn(m) {
+			return nil, toolkeep.NewError(toolkeep.PermissionDenied, "who made the link may not decide about the call any more, so it decides nothing").With("reason", "RBAC_DENIED")
+		}
+		d.Via, d.ViaFor, d.ViaKey = m.Subject, m.OnBehalf, m.KeyID
+	}
 	var edited *approval.Arguments
 	if v.Approve && v.Parameters != nil && q.State == approval.Pending && q.Asks(p) && !q.IsOwn(p) {
 		if edited, err = a.c.Calls.Edit(ctx, row, v.Parameters); err != nil {
@@ -272,6 +294,9 @@ func (a *Approvals) decide(ctx context.Context, p *toolkeep.Principal, id string
 	with := []toolkeep.Change{q.Put(p.Subject), q.DecidedEvent(grant)}
 	if grant != nil {
 		with = append(with, grant.Put())
+	}
+	if v.link != nil {
+		with = append(with, v.link.Used())
 	}
 	switch q.State {
 	case approval.Approved:

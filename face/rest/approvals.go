@@ -16,6 +16,9 @@ type Approvals interface {
 	Decide(ctx context.Context, p *toolkeep.Principal, id string, v approvals.Verdict) (approvals.Approval, error)
 	Grants(p *toolkeep.Principal) []approvals.Grant
 	Revoke(ctx context.Context, p *toolkeep.Principal, id string) error
+	MakeLink(ctx context.Context, p *toolkeep.Principal, id, approver string, until time.Time) (*approvals.DecisionLink, error)
+	ByLink(ctx context.Context, token string) (approvals.Approval, time.Time, error)
+	DecideByLink(ctx context.Context, token string, v approvals.Verdict) (approvals.Approval, error)
 }
 
 // These name the schemas in the document.
@@ -144,4 +147,5 @@ func (a *API) approvalRoutes() {
 	register(a, op("POST", "/{invocation_id}/deny", "denyCall", "Deny a call; it ends with E3212"), "", a.denyCall)
 	register(a, op("GET", "/grants", "listStandingApprovals", "List standing approvals"), "", a.listGrants)
 	register(a, op("DELETE", "/grants/{invocation_id}", "revokeStandingApproval", "Take a standing approval back"), "", a.revokeGrant)
+	a.linkRoutes()
 }
