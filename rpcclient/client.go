@@ -25,6 +25,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/access/signing"
 	"github.com/toolkeep/toolkeep/proto/l03v1"
 )
 
@@ -33,6 +34,8 @@ type Options struct {
 	// Key is the API key. It is not sent in plain text to another machine: without TLS, Dial refuses an address
 	// that is not loopback.
 	Key string
+	// SigningSecret signs each request, for a key that requires it; at least 32 bytes. Empty signs none.
+	SigningSecret string
 	// TLS holds the TLS settings; nil is plain text.
 	TLS *tls.Config
 	// MaxBytes is the maximum size of a response; default 256 MiB.
@@ -51,6 +54,7 @@ type Client struct {
 	registry l03v1.ToolRegistryClient
 	addr     string
 	key      string
+	signer   signer
 }
 
 var _ toolkeep.Invoker = (*Client)(nil)
@@ -81,6 +85,14 @@ func Dial(addr string, o Options) (*Client, error) {
 	if o.UserAgent != "" {
 		options = append(options, grpc.WithUserAgent(o.UserAgent))
 	}
+	var sign signer
+	if o.SigningSecret != "" {
+		if len(o.SigningSecret) < signing.MinKey {
+			return nil, fmt.Errorf("the signing secret has %d bytes; it needs %d", len(o.SigningSecret), signing.MinKey)
+		}
+		sign.key = []byte(o.SigningSecret)
+		options = append(options, sign.options()...)
+	}
 	target := "dns:///" + addr
 	if o.Dialer != nil {
 		target = "passthrough:///" + addr
@@ -90,7 +102,7 @@ func Dial(addr string, o Options) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the address %s cannot be used: %w", addr, err)
 	}
-	return &Client{conn: conn, tools: l03v1.NewToolExecutionClient(conn), registry: l03v1.NewToolRegistryClient(conn), addr: addr, key: o.Key}, nil
+	return &Client{conn: conn, tools: l03v1.NewToolExecutionClient(conn), registry: l03v1.NewToolRegistryClient(conn), addr: addr, key: o.Key, signer: sign}, nil
 }
 
 func loopback(host string) bool {
@@ -182,7 +194,7 @@ func (c *Client) Explain(ctx context.Context, call *toolkeep.Call) ([]byte, erro
 func (c *Client) stream(ctx context.Context, msg *l03v1.ToolInvocationRequest, caller toolkeep.Caller) (*toolkeep.Result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	in, err := c.tools.InvokeToolStream(ctx, msg)
+	in, err := c.invokeStream(ctx, msg)
 	if err != nil {
 		return nil, c.refused(ctx, err)
 	}

@@ -18,12 +18,16 @@
 package signing
 
 import (
+	"bytes"
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"errors"
+	"io"
+	"net/http"
 	"strconv"
 	"strings"
 	"time"
@@ -238,4 +242,35 @@ func plainNonce(s string) bool {
 // NonceOf is what is kept of a sender's nonce.
 func NonceOf(scope, nonce string) [sha256.Size]byte {
 	return sha256.Sum256([]byte(strconv.Itoa(len(scope)) + ":" + scope + nonce))
+}
+
+// Transport signs each request that it sends.
+type Transport struct {
+	Next http.RoundTripper // default http.DefaultTransport
+	Key  []byte
+}
+
+// RoundTrip implements http.RoundTripper. It reads the body whole.
+func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	var body []byte
+	if r.Body != nil {
+		var err error
+		body, err = io.ReadAll(r.Body)
+		if err = errors.Join(err, r.Body.Close()); err != nil {
+			return nil, err
+		}
+	}
+	own := r.Clone(r.Context())
+	own.Body, own.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	if len(body) == 0 {
+		own.Body = http.NoBody
+	}
+	own.GetBody = nil // a repetition would have the same nonce
+	Sign(&Request{Method: own.Method, Target: own.URL.RequestURI(), Header: func(name string) []string { return own.Header[http.CanonicalHeaderKey(name)] }},
+		t.Key, body, time.Now(), own.Header.Set)
+	next := t.Next
+	if next == nil {
+		next = http.DefaultTransport
+	}
+	return next.RoundTrip(own)
 }

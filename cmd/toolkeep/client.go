@@ -18,6 +18,7 @@ import (
 	jsonv2 "github.com/go-json-experiment/json"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/access/signing"
 	"github.com/toolkeep/toolkeep/datadir"
 	"github.com/toolkeep/toolkeep/egress"
 )
@@ -29,6 +30,9 @@ type client struct {
 	http *http.Client
 	tls  *clientTLS
 }
+
+// envSigning is the variable with the secret that signs requests.
+const envSigning = "TOOLKEEP_SIGNING_SECRET"
 
 // maxAnswer limits the size of a response.
 const maxAnswer = 256 << 20
@@ -75,6 +79,12 @@ func (a *app) connect() (*client, error) {
 		t := http.DefaultTransport.(*http.Transport).Clone()
 		t.TLSClientConfig = settings
 		c.http.Transport = t
+	}
+	if secret := strings.TrimSpace(os.Getenv(envSigning)); secret != "" {
+		if len(secret) < signing.MinKey {
+			return nil, usagef("%s has %d bytes; a signing secret has at least %d", envSigning, len(secret), signing.MinKey)
+		}
+		c.http.Transport = &signing.Transport{Next: c.http.Transport, Key: []byte(secret)}
 	}
 	return c, nil
 }

@@ -28,6 +28,7 @@ func (a *app) keysCmd() *cobra.Command {
 
 func (a *app) keysCreateCmd() *cobra.Command {
 	var name, workspace string
+	var sign bool
 	var roles, scope []string
 	var expires time.Duration
 	c := &cobra.Command{
@@ -35,7 +36,8 @@ func (a *app) keysCreateCmd() *cobra.Command {
 		Short: "Make a key for an agent or a person; its text is shown once",
 		Example: `  toolkeep keys create billing-agent --role agent --scope 'shop.*' --expires 720h
   export TOOLKEEP_KEY=$(toolkeep keys create me --role agent)
-  toolkeep keys create ci --role publisher --name 'publishes manifests' --json`,
+  toolkeep keys create ci --role publisher --name 'publishes manifests' --json
+  toolkeep keys create runtime --role agent --require-signature`,
 		Args: arguments(1, 1, "the subject of the key: the agent or person that uses it"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ends, err := expiresAt(cmd, expires)
@@ -55,13 +57,21 @@ func (a *app) keysCreateCmd() *cobra.Command {
 			if ends != "" {
 				body["expires_at"] = ends
 			}
+			if sign {
+				body["require_signature"] = true
+			}
 			var answer struct {
 				ID     string `json:"id"`
 				Secret string `json:"secret"`
+				Sign   string `json:"signing_secret"`
 			}
 			return a.ask(cmd.Context(), http.MethodPost, "/api/v1/keys", body, &answer, func(w io.Writer) error {
 				fmt.Fprintf(a.stderr, "Key %s for %s. Store it now, it is not shown again:\n", answer.ID, args[0])
 				_, err := fmt.Fprintln(w, answer.Secret)
+				if answer.Sign != "" {
+					fmt.Fprintf(a.stderr, "Its requests must be signed with this second secret, which is not shown again either (%s):\n", envSigning)
+					_, err = fmt.Fprintln(w, answer.Sign)
+				}
 				return err
 			})
 		},
@@ -72,6 +82,7 @@ func (a *app) keysCreateCmd() *cobra.Command {
 	f.StringArrayVar(&scope, "scope", nil, "narrow the key to tools that match this pattern, such as 'shop.*'; repeatable")
 	_ = c.RegisterFlagCompletionFunc("role", cobra.FixedCompletions([]string{"admin", "publisher", "operator", "agent", "auditor"}, cobra.ShellCompDirectiveNoFileComp))
 	f.StringVar(&workspace, "workspace", "", "workspace whose secrets come before the organisation's")
+	f.BoolVar(&sign, "require-signature", false, "demand that each request with the key is signed, with a second secret that is printed behind it")
 	f.DurationVar(&expires, "expires", 0, "lifetime, such as 720h; without it the key does not expire")
 	return a.withJSON(c)
 }
@@ -82,6 +93,7 @@ type keyList struct {
 		Roles, Scope      []string
 		ExpiresAt         *time.Time `json:"expires_at"`
 		RevokedAt         *time.Time `json:"revoked_at"`
+		Signed            bool       `json:"require_signature"`
 	} `json:"keys"`
 	TotalCount int `json:"total_count"`
 }
@@ -110,6 +122,9 @@ func (a *app) keysListCmd() *cobra.Command {
 							state = "expired " + k.ExpiresAt.Format(time.DateOnly)
 						case k.ExpiresAt != nil:
 							state = "until " + k.ExpiresAt.Format(time.DateOnly)
+						}
+						if k.Signed {
+							state += ", signs"
 						}
 						row(k.ID, k.Subject, strings.Join(k.Roles, ","), strings.Join(k.Scope, ","), state, k.Name)
 					}
