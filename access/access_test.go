@@ -58,6 +58,13 @@ func (m *memory) Apply(_ context.Context, changes ...toolkeep.Change) error {
 		return m.fail
 	}
 	for _, c := range changes {
+		if n, ok := c.(toolkeep.ClaimNonce); ok {
+			if m.items[string(n.Nonce[:])] {
+				return toolkeep.ErrNonceTaken
+			}
+			m.items[string(n.Nonce[:])] = true
+			return nil
+		}
 		if put, ok := c.(toolkeep.PutDocument); ok && put.Expect == toolkeep.NoRevision && m.items[put.Document.Kind+put.Document.ID] {
 			return toolkeep.ErrStale
 		}

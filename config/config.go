@@ -32,6 +32,8 @@ type Config struct {
 	Metrics   Metrics
 	TLS       TLS
 	Access    Access
+	Signing   Signing
+	Proxy     Proxy
 	Policy    Policy
 	OAuth     OAuth
 	Tokens    Tokens
@@ -142,6 +144,20 @@ type Access struct {
 	CertificatesFile string `key:"access.certificates_file" help:"YAML file that says whom a client certificate of tls.client_ca stands for where no key or token is sent, and which certificates are denied; read again within ten seconds of a change; empty: certificates stand for nobody"`
 	SameSubject      bool   `key:"access.same_subject" default:"false" help:"a key or token that is sent over a connection with a client certificate must belong to the subject and tenant that access.certificates_file gives the certificate"`
 	Roles            []byte // YAML under roles in the configuration file, nil if absent
+}
+
+// Signing configures signatures of requests.
+type Signing struct {
+	Required []string      `key:"signing.required" help:"faces at which every request must be signed: rest, mcp, grpc; a key made with require_signature must sign at each, and none is demanded by default"`
+	Keys     []string      `key:"signing.keys" help:"secret references, such as secret://signing/shared, of what callers sign with whose key has no signing secret of its own; at least 32 bytes; the newest first, each verifies; without one their signatures are refused"`
+	Skew     time.Duration `key:"signing.skew" default:"30s" min:"1s" max:"5m" help:"how far the timestamp of a signed request may be from this server's clock (E3405)"`
+}
+
+// Proxy configures trusted proxies that name the caller in signed headers.
+type Proxy struct {
+	Keys    []string `key:"proxy.keys" help:"secret references, such as secret://signing/runtime, of what trusted proxies sign with that name the caller in X-Caller-Subject; at least 32 bytes; the newest first, each verifies; if http.trusted_proxies is set, they must come from there; empty: no proxy names callers"`
+	Roles   []string `key:"proxy.roles" help:"roles that they may give; no others"`
+	Tenants []string `key:"proxy.tenants" default:"default" help:"tenants that they may speak for; no others"`
 }
 
 // Policy configures the attribute policy that decides calls after the roles.

@@ -88,6 +88,8 @@ func TestDefaults(t *testing.T) {
 		Metrics:   Metrics{Addr: "127.0.0.1:9090", TLS: "same", MaxTools: 10_000},
 		TLS:       TLS{Min: "1.3", Clients: "required"},
 		Access:    Access{Mode: "rbac", AgentFailures: 10, AgentBlock: 5 * time.Minute, AddressFailures: 100, AddressBlock: 15 * time.Minute, FailureAlarm: 10_000},
+		Signing:   Signing{Skew: 30 * time.Second},
+		Proxy:     Proxy{Tenants: []string{"default"}},
 		Policy:    Policy{Timeout: 100 * time.Millisecond, RemoteTimeout: 500 * time.Millisecond, CacheTTL: 5 * time.Minute, Poll: 250 * time.Millisecond},
 		OAuth:     OAuth{SubjectClaim: "sub", TenantClaim: "tenant"},
 		Tokens:    Tokens{Algorithm: "RS256", MaxLife: 24 * time.Hour},

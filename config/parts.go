@@ -99,6 +99,19 @@ func (t Tokens) Capability(baseURL func() string) capability.Config {
 	return capability.Config{KeysFile: t.KeysFile, Issuers: t.Issuers, Audience: t.Audience, BaseURL: baseURL, Algorithm: t.Algorithm, Life: t.MaxLife}
 }
 
+// Callers configures who may come in, but for the stores and the policy. credential reads a secret.
+func (c *Config) Callers(credential func(ref string) func(context.Context) (string, error)) access.Config {
+	read := func(refs []string) (all []access.Secret) {
+		for _, ref := range refs {
+			all = append(all, credential(ref))
+		}
+		return all
+	}
+	return access.Config{TokenRequired: c.Access.TokenRequired(), CertificatesFile: c.Access.CertificatesFile, SameSubject: c.Access.SameSubject,
+		Failures: c.Access.Failures(), Signing: access.Signing{Faces: c.Signing.Required, Shared: read(c.Signing.Keys), Skew: c.Signing.Skew,
+			Proxy: read(c.Proxy.Keys), ProxyRoles: c.Proxy.Roles, ProxyTenants: c.Proxy.Tenants}}
+}
+
 // Failures are the limits of failed authentications and authorisations.
 func (a Access) Failures() access.FailureLimits {
 	return access.FailureLimits{PerAgent: a.AgentFailures, AgentBlock: a.AgentBlock, PerAddr: a.AddressFailures, AddrBlock: a.AddressBlock, Global: a.FailureAlarm}

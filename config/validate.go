@@ -63,6 +63,7 @@ func (c *Config) faults() []toolkeep.Fault {
 	if c.Secrets.SealKey != "" && c.Secrets.SealKeys != "" {
 		f.add("secrets.seal_keys", "contradiction", "secrets.seal_key names a file with keys, and secrets.seal_keys (TOOLKEEP_SEAL_KEY) holds keys; leave one out")
 	}
+	f.signing(c)
 	f.oauth(c)
 	f.policy(c)
 	f.vault(c)
@@ -133,6 +134,30 @@ func (f *faults) reference(key, value, example string) {
 		f.add(key, "format", key+" must be a secret reference, such as "+example+"; there are secret://, vault://, env:// and file://")
 	}
 }
+
+func (f *faults) signing(c *Config) {
+	for _, face := range c.Signing.Required {
+		if face != "rest" && face != "mcp" && face != "grpc" {
+			f.add("signing.required", "enum", fmt.Sprintf("signing.required: there is no face %s; there are rest, mcp and grpc", quote(face)))
+		}
+	}
+	for key, refs := range map[string][]string{"signing.keys": c.Signing.Keys, "proxy.keys": c.Proxy.Keys} {
+		for _, ref := range refs {
+			f.reference(key, ref, "secret://signing/shared")
+		}
+		if len(refs) > maxSigningKeys {
+			f.add(key, "maxItems", fmt.Sprintf("%s has %d references; each is tried, so there are at most %d", key, len(refs), maxSigningKeys))
+		}
+	}
+	if len(c.Proxy.Keys) == 0 {
+		f.needs(c, "proxy.keys", "proxy.roles")
+	} else if len(c.Proxy.Roles) == 0 {
+		f.add("proxy.roles", "required", "proxy.keys lets proxies name callers; that needs proxy.roles, the roles that they may give")
+	}
+}
+
+// maxSigningKeys bounds the secrets that verify one signature.
+const maxSigningKeys = 5
 
 func (f *faults) oauth(c *Config) {
 	o := &c.OAuth

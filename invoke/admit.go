@@ -27,7 +27,7 @@ func (p *Pipeline) admit(ctx context.Context, a *activeCall) (*toolkeep.Result, 
 	}
 	if c.Fault != nil {
 		shorten(&a.row, p.KeyBytes)
-		if code := c.Fault.Code; code == toolkeep.TokenInvalid || code == toolkeep.SignatureInvalid {
+		if c.Fault.Code == toolkeep.TokenInvalid {
 			p.noteDenied(a)
 		}
 		return nil, c.Fault

@@ -320,8 +320,10 @@ func (n *Node) buildAccess(context.Context) error {
 	if n.tokens, err = capability.New(t); err != nil {
 		return err
 	}
-	c := access.Config{Tokens: n.tokens, TokenRequired: n.config.Access.TokenRequired(), Load: n.store.Keys, Store: n.store, Roles: roles, CertificatesFile: n.config.Access.CertificatesFile, SameSubject: n.config.Access.SameSubject, Failures: n.config.Access.Failures(), Clock: n.options.Clock,
-		Log: n.logger("permission_manager"), Share: n.limits.Share, OnFailure: func(f access.Failure) { n.metrics.Unauthenticated(f.Reason) }, Fresh: func(ctx context.Context) error { _, err := n.freshness.Check(ctx); return err }, OAuth: n.config.OAuth.Access(n.publicURL)}
+	c := n.config.Callers(n.credential)
+	c.Tokens, c.Load, c.Store, c.Roles, c.Clock, c.Log, c.Share, c.OAuth = n.tokens, n.store.Keys, n.store, roles, n.options.Clock, t.Log, n.limits.Share, n.config.OAuth.Access(n.publicURL)
+	c.Signing.Sealer, c.OnFailure = n.sealer, func(f access.Failure) { n.metrics.Unauthenticated(f.Reason) }
+	c.Fresh = func(ctx context.Context) error { _, err := n.freshness.Check(ctx); return err }
 	if n.policy != nil {
 		c.Policy = n.policy
 	}

@@ -2,6 +2,7 @@ package gate
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"net/http"
@@ -45,6 +46,10 @@ type Request struct {
 	Headers Headers
 	Peer    string               // the peer's address without port
 	TLS     *tls.ConnectionState // nil without TLS
+	Face    string
+	// Method, Target and Body are what a signature covers; see package signing.
+	Method, Target string
+	Body           func() ([sha256.Size]byte, error)
 }
 
 // certificate is the client's, which the handshake has verified; nil for none.
@@ -64,7 +69,8 @@ type Certificates interface {
 
 // Authenticate names the caller of a request. Its user and its proofs are not checked: those of a
 // call are the pipeline's, which records the refusal. A bearer decides before a client certificate.
-// E3214, E3810.
+// Headers of a trusted proxy stand alone; a signature, where there is one or one is demanded, must be
+// right. E3214, E3810; E3404, E3405, E3406, E3408, E3403 and E3965 of signatures.
 func (g *Gate) Authenticate(ctx context.Context, r *Request) (*toolkeep.Principal, error) {
 	addr := g.proxies.client(r.Headers, r.Peer)
 	bearer, err := r.Headers.bearer()
@@ -75,28 +81,43 @@ func (g *Gate) Authenticate(ctx context.Context, r *Request) (*toolkeep.Principa
 		}
 		return nil, err
 	}
-	var p *toolkeep.Principal
+	p, err := g.proxied(ctx, r, bearer, addr)
+	if err != nil {
+		return nil, err
+	}
 	if bearer != "" {
 		if p, err = g.auth.Authenticate(ctx, bearer, addr); err != nil {
 			return nil, err
 		}
 	}
 	if by, ok := g.auth.(Certificates); ok {
-		if cert := r.certificate(); cert != nil {
+		if cert := r.certificate(); cert != nil && !r.Headers.named() {
 			if p, err = by.AuthenticateCertificate(cert, p, addr); err != nil {
 				return nil, err
 			}
 		}
 	}
 	if p == nil {
-		return g.auth.Authenticate(ctx, "", addr)
+		if p, err = g.auth.Authenticate(ctx, "", addr); err != nil {
+			return nil, err
+		}
+	}
+	if by, ok := g.auth.(Signatures); ok {
+		if err := by.Signed(ctx, p, r.Face, r.signed()); err != nil {
+			return nil, err
+		}
 	}
 	return p, nil
 }
 
 // AuthenticateHTTP is Authenticate for an HTTP request.
 func (g *Gate) AuthenticateHTTP(r *http.Request) (*toolkeep.Principal, error) {
-	return g.Authenticate(r.Context(), &Request{Headers: HTTP(r.Header), Peer: Address(r.RemoteAddr), TLS: r.TLS})
+	face := REST
+	if r.URL.Path == "/mcp" || strings.HasPrefix(r.URL.Path, "/mcp/") {
+		face = MCP
+	}
+	return g.Authenticate(r.Context(), &Request{Headers: HTTP(r.Header), Peer: Address(r.RemoteAddr), TLS: r.TLS,
+		Face: face, Method: r.Method, Target: r.RequestURI, Body: g.digest(r)})
 }
 
 // check refuses proofs that cannot be checked and a user that the principal may not act

@@ -17,6 +17,12 @@ func (p Proxies) trust(ip netip.Addr) bool {
 	return false
 }
 
+// has reports whether a peer's address is a proxy's.
+func (p Proxies) has(peer string) bool {
+	ip, err := netip.ParseAddr(peer)
+	return err == nil && p.trust(ip.Unmap().WithZone(""))
+}
+
 // client is the address that a request comes from, without port: the peer's, or where
 // the peer is a trusted proxy, the rightmost address that is no trusted proxy's in
 // Forwarded (RFC 7239) or X-Forwarded-For. A client can invent what stands left of it.

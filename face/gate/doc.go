@@ -14,7 +14,9 @@
 //	headers or metadata            headers.go
 //	who asks                       caller.go
 //	the client's address           client.go
-//	signature, capability token    proofs.go
+//	client certificate             caller.go
+//	signature, trusted proxy       signature.go
+//	capability token               proofs.go
 //	body: type, size               body.go
 //	answer, compressed             send.go
 //	problem document (RFC 9457)    problem.go

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/access/signing"
 )
 
 // Headers are the headers of an HTTP request or the metadata of an RPC, which
@@ -15,14 +16,14 @@ type Headers struct {
 }
 
 type names struct {
-	authorization, requestID, session, user, key, traceparent, tracestate, signature, timestamp, token, agent, forwarded, forwardedFor string
+	authorization, requestID, session, user, key, traceparent, tracestate, signature, timestamp, nonce, digest, token, agent, forwarded, forwardedFor string
 }
 
 var (
 	inHTTP = names{"Authorization", requestIDHeader, "X-Session-Id", "X-User-Id", "Idempotency-Key", "Traceparent", "Tracestate",
-		"X-Request-Signature", "X-Request-Timestamp", "X-Capability-Token", "User-Agent", "Forwarded", "X-Forwarded-For"}
+		signing.HeaderSignature, signing.HeaderTimestamp, signing.HeaderNonce, signing.HeaderDigest, "X-Capability-Token", "User-Agent", "Forwarded", "X-Forwarded-For"}
 	inMetadata = names{"authorization", "x-request-id", "x-session-id", "x-user-id", "idempotency-key", "traceparent", "tracestate",
-		"x-request-signature", "x-request-timestamp", "x-capability-token", "user-agent", "forwarded", "x-forwarded-for"}
+		"x-request-signature", "x-request-timestamp", "x-request-nonce", "x-content-sha256", "x-capability-token", "user-agent", "forwarded", "x-forwarded-for"}
 )
 
 // HTTP reads the headers of an HTTP request.

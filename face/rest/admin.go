@@ -60,11 +60,14 @@ type Key struct {
 	CreatedBy string     `json:"created_by,omitempty"`
 	ExpiresAt *time.Time `json:"expires_at,omitempty" doc:"absent: never"`
 	RevokedAt *time.Time `json:"revoked_at,omitempty" doc:"absent: valid"`
+
+	RequireSignature bool `json:"require_signature,omitempty" doc:"each request with it must be signed"`
 }
 
 func keyOf(k toolkeep.APIKey) Key {
 	return Key{ID: k.ID, Subject: k.Subject, Name: k.Name, Roles: some(k.Roles), Scope: some(k.Scope), Workspace: k.Workspace,
-		CreatedAt: given(k.CreatedAt), CreatedBy: k.CreatedBy, ExpiresAt: given(k.ExpiresAt), RevokedAt: given(k.RevokedAt)}
+		CreatedAt: given(k.CreatedAt), CreatedBy: k.CreatedBy, ExpiresAt: given(k.ExpiresAt), RevokedAt: given(k.RevokedAt),
+		RequireSignature: k.RequireSignature}
 }
 
 type listKeysInput struct {
@@ -101,6 +104,8 @@ type createKeyInput struct {
 		Scope     []string   `json:"scope,omitempty" maxItems:"256" doc:"tool id patterns that the key is narrowed to"`
 		Workspace string     `json:"workspace,omitempty" maxLength:"512" doc:"whose secrets come before the organisation's"`
 		ExpiresAt *time.Time `json:"expires_at,omitempty" doc:"absent: never"`
+
+		RequireSignature bool `json:"require_signature,omitempty" doc:"each request with it must be signed with signing_secret"`
 	} `nameHint:"CreateKeyRequest"`
 }
 
@@ -108,7 +113,8 @@ type createKeyOutput struct {
 	Location string `header:"Location"`
 	Body     struct {
 		Key
-		Secret string `json:"secret" doc:"send it as Authorization: Bearer; it is shown this once"`
+		Secret  string `json:"secret" doc:"send it as Authorization: Bearer; it is shown this once"`
+		Signing string `json:"signing_secret,omitempty" doc:"of a key with require_signature: sign each request with it; it is shown this once"`
 	} `nameHint:"CreatedKey"`
 }
 
@@ -117,12 +123,19 @@ func (a *API) createKey(ctx context.Context, p *toolkeep.Principal, in *createKe
 	if in.Body.ExpiresAt != nil {
 		k.ExpiresAt = *in.Body.ExpiresAt
 	}
-	made, secret, err := a.c.Keys.CreateKey(ctx, p, k)
+	var made toolkeep.APIKey
+	var secret, signing string
+	var err error
+	if in.Body.RequireSignature {
+		made, secret, signing, err = a.c.Keys.CreateSignedKey(ctx, p, k)
+	} else {
+		made, secret, err = a.c.Keys.CreateKey(ctx, p, k)
+	}
 	if err != nil {
 		return nil, err
 	}
 	out := &createKeyOutput{Location: "/api/v1/keys/" + url.PathEscape(made.ID)}
-	out.Body.Key, out.Body.Secret = keyOf(made), secret
+	out.Body.Key, out.Body.Secret, out.Body.Signing = keyOf(made), secret, signing
 	return out, nil
 }
 

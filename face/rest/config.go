@@ -60,6 +60,9 @@ type Keys interface {
 	// CreateKey makes a key of the principal's tenant. Of k it reads Subject, Name,
 	// Roles, Scope and ExpiresAt. The secret is shown this once.
 	CreateKey(ctx context.Context, p *toolkeep.Principal, k toolkeep.APIKey) (key toolkeep.APIKey, secret string, err error)
+	// CreateSignedKey is CreateKey for a key whose requests must be signed with signing, which is
+	// shown this once too.
+	CreateSignedKey(ctx context.Context, p *toolkeep.Principal, k toolkeep.APIKey) (key toolkeep.APIKey, secret, signing string, err error)
 	RevokeKey(ctx context.Context, p *toolkeep.Principal, id string) error
 	ListKeys(ctx context.Context, p *toolkeep.Principal) ([]toolkeep.APIKey, error)
 }

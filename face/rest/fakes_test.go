@@ -162,6 +162,11 @@ type fakeKeys struct {
 func (f *fakeKeys) CreateKey(_ context.Context, _ *toolkeep.Principal, k toolkeep.APIKey) (toolkeep.APIKey, string, error) {
 	return f.create(k)
 }
+func (f *fakeKeys) CreateSignedKey(_ context.Context, _ *toolkeep.Principal, k toolkeep.APIKey) (toolkeep.APIKey, string, string, error) {
+	k.RequireSignature = true
+	made, text, err := f.create(k)
+	return made, text, "tks_of_" + text, err
+}
 func (f *fakeKeys) RevokeKey(_ context.Context, _ *toolkeep.Principal, id string) error {
 	return f.revoke(id)
 }

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"bytes"
+	"crypto/sha256"
 
 	"google.golang.org/grpc/encoding"
 	protocodec "google.golang.org/grpc/encoding/proto"
@@ -28,12 +29,44 @@ var mark = protowire.AppendVarint(protowire.AppendTag(nil, protowire.MaxValidNum
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	err := c.CodecV2.Unmarshal(data, v)
 	m, ok := v.(proto.Message)
-	if err == nil || !ok || m.ProtoReflect().Descriptor().ParentFile() != l03v1.File_agentic_l03_v1_l03_proto {
+	if !ok || m.ProtoReflect().Descriptor().ParentFile() != l03v1.File_agentic_l03_v1_l03_proto {
 		return err
 	}
-	proto.Reset(m)
-	m.ProtoReflect().SetUnknown(mark)
+	sum := sha256.New()
+	for _, part := range data {
+		sum.Write(part.ReadOnlyData())
+	}
+	r := m.ProtoReflect()
+	if err != nil {
+		proto.Reset(m)
+		r.SetUnknown(mark)
+	}
+	unknown := r.GetUnknown()
+	r.SetUnknown(protowire.AppendBytes(append(unknown[:len(unknown):len(unknown)], digestTag...), sum.Sum(nil)))
 	return nil
+}
+
+// digestTag begins an unknown field that Unmarshal adds behind all others: the SHA-256 of the message
+// as it came, which a request's signature covers. takeDigest takes it off again.
+var digestTag = protowire.AppendTag(nil, protowire.MaxValidNumber-1, protowire.BytesType)
+
+func takeDigest(v any) (sum [sha256.Size]byte, ok bool) {
+	m, is := v.(proto.Message)
+	if !is {
+		return sum, false
+	}
+	r := m.ProtoReflect()
+	unknown := r.GetUnknown()
+	at := len(unknown) - len(digestTag) - 1 - sha256.Size // 1 is the length of the length
+	if at < 0 || !bytes.HasPrefix(unknown[at:], digestTag) {
+		return sum, false
+	}
+	copy(sum[:], unknown[len(unknown)-sha256.Size:])
+	if unknown = unknown[:at]; at == 0 {
+		unknown = nil
+	}
+	r.SetUnknown(unknown)
+	return sum, true
 }
 
 // undecoded returns the refusal of a message that did not decode, nil for any other.

@@ -2,9 +2,12 @@ package rpc
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"net"
+	"net/http"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
@@ -27,7 +30,8 @@ func headersOf(ctx context.Context) gate.Headers {
 
 // admit authenticates the caller.
 func (s *Server) admit(ctx context.Context) (*request, error) {
-	r := &gate.Request{Headers: headersOf(ctx)}
+	r := &gate.Request{Headers: headersOf(ctx), Face: gate.GRPC, Method: http.MethodPost, Body: func() ([sha256.Size]byte, error) { return digest(ctx) }}
+	r.Target, _ = grpc.Method(ctx)
 	r.Peer, r.TLS = remote(ctx)
 	p, err := s.gate.Authenticate(ctx, r)
 	return &request{headers: r.Headers, principal: p}, err

@@ -15,7 +15,7 @@ import (
 
 // unary wraps every RPC with one answer.
 func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (res any, err error) {
-	arrived(ctx)
+	arrived(ctx, req)
 	ctx, release := s.underway(ctx)
 	defer release()
 	id := s.gate.RequestID(headersOf(ctx))
