@@ -49,6 +49,8 @@ type Call struct {
 	// Token is the capability token as sent, "" without one. Authorise verifies it; then the
 	// pipeline goes on with a call that has Grant in its place.
 	Token CapabilityToken
+	// Signature is that of the call alone, nil without one; admit verifies it.
+	Signature *CallSignature
 	// Grant is what a token that was verified allows, nil without one. Faces leave it nil.
 	Grant *Grant
 	// Connected says that the caller waits as long as the tool may take, as MCP clients do: their
@@ -56,6 +58,9 @@ type Call struct {
 	Connected bool
 	Caller    Caller // nil without a connected client
 }
+
+// CallSignature is a signature over tool, agent and arguments of a call, as sent.
+type CallSignature struct{ Value, Timestamp, RequestID string }
 
 // MaxCacheTTL bounds every lifetime of a cached answer: of calls, manifests and settings.
 const MaxCacheTTL = 24 * time.Hour

@@ -13,6 +13,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access/signing"
+	"github.com/toolkeep/toolkeep/canon"
 )
 
 // MethodProxy is the Principal.Method of a caller that a trusted proxy names.
@@ -105,6 +106,9 @@ func (a *Access) Signed(ctx context.Context, p *toolkeep.Principal, face string,
 		return toolkeep.NewError(toolkeep.Unauthenticated, "the API key is not valid any more")
 	}
 	own := h != nil && h.key.RequireSignature
+	if r != nil && r.CallOnly && face != "mcp" {
+		return nil // the gate hands it to the pipeline with the call, and refuses what is no call
+	}
 	if r == nil {
 		switch {
 		case own:
@@ -114,23 +118,43 @@ func (a *Access) Signed(ctx context.Context, p *toolkeep.Principal, face string,
 		}
 		return nil
 	}
-	scope := p.Method + "/" + p.Tenant + "/" + p.Subject
-	var keys [][]byte
-	var err error
-	switch {
-	case own:
-		scope = "key/" + p.KeyID
-		if keys, err = a.ownSecret(h); err != nil {
-			return err
-		}
-	case len(a.config.Signing.Shared) == 0:
-		return a.unsigned(p, signing.Refused(signing.Wrong, "request signatures are not configured on this server for this caller; leave %s and %s out", signing.HeaderSignature, signing.HeaderTimestamp))
-	default:
-		if keys, err = secrets(ctx, a.config.Signing.Shared); err != nil {
-			return err
-		}
+	scope, keys, err := a.signsWith(ctx, p, h)
+	if err == nil {
+		err = a.verifier.Verify(ctx, r, scope, keys)
 	}
-	return a.unsigned(p, a.verifier.Verify(ctx, r, scope, keys))
+	return a.unsigned(p, err)
+}
+
+// signsWith returns the secrets of a principal, whose key is h, nil for none; scope distinguishes
+// its nonces.
+func (a *Access) signsWith(ctx context.Context, p *toolkeep.Principal, h *held) (scope string, keys [][]byte, err error) {
+	switch {
+	case h != nil && h.key.RequireSignature:
+		keys, err = a.ownSecret(h)
+		return "key/" + p.KeyID, keys, err
+	case len(a.config.Signing.Shared) == 0:
+		return "", nil, signing.Refused(signing.Wrong, "request signatures are not configured on this server for this caller; leave %s and %s out", signing.HeaderSignature, signing.HeaderTimestamp)
+	}
+	keys, err = secrets(ctx, a.config.Signing.Shared)
+	return p.Method + "/" + p.Tenant + "/" + p.Subject, keys, err
+}
+
+// SignedCall is Signed for the signature of a call alone, whose arguments are known.
+func (a *Access) SignedCall(ctx context.Context, p *toolkeep.Principal, c *toolkeep.Call, arguments map[string]any) error {
+	h := a.keyOf(p)
+	if p.Method == MethodProxy || p.KeyID != "" && h == nil {
+		return signing.Refused(signing.Incomplete, "the request's own signature is needed here")
+	}
+	scope, keys, err := a.signsWith(ctx, p, h)
+	if err == nil {
+		agent := c.Subject
+		if agent == "" {
+			agent = p.Subject
+		}
+		err = a.verifier.VerifyCall(ctx, &signing.Call{Signature: c.Signature.Value, Timestamp: c.Signature.Timestamp, RequestID: c.Signature.RequestID,
+			Tool: c.Tool, Agent: agent, Parameters: canon.Append(nil, arguments)}, scope, keys)
+	}
+	return a.unsigned(p, err)
 }
 
 func (a *Access) keyOf(p *toolkeep.Principal) *held {

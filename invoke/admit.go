@@ -27,7 +27,7 @@ func (p *Pipeline) admit(ctx context.Context, a *activeCall) (*toolkeep.Result, 
 	}
 	if c.Fault != nil {
 		shorten(&a.row, p.KeyBytes)
-		if c.Fault.Code == toolkeep.TokenInvalid {
+		if c.Fault.Code == toolkeep.TokenInvalid && c.Signature == nil { // one that is not verified counts for nobody
 			p.noteDenied(a)
 		}
 		return nil, c.Fault
@@ -37,6 +37,9 @@ func (p *Pipeline) admit(ctx context.Context, a *activeCall) (*toolkeep.Result, 
 		return nil, err
 	}
 	if err := p.know(ctx, a); err != nil {
+		return nil, err
+	}
+	if err := p.admitSignature(ctx, a); err != nil {
 		return nil, err
 	}
 	acting, err := p.Access.ActingAs(a.principal, c)
@@ -64,6 +67,20 @@ func (p *Pipeline) admit(ctx context.Context, a *activeCall) (*toolkeep.Result, 
 		return nil, toolkeep.NewError(toolkeep.RecordUnavailable, "the idempotency key cannot be looked up now; nothing was executed").Because(err)
 	}
 	return nil, nil
+}
+
+// admitSignature verifies the signature of the call alone, if it has one: before anything counts for
+// its caller, of whom it may not be.
+func (p *Pipeline) admitSignature(ctx context.Context, a *activeCall) error {
+	c := a.call
+	if c.Signature == nil {
+		return nil
+	}
+	arguments, err := canon.ParseObject(c.Arguments, p.Arguments)
+	if err != nil {
+		return err
+	}
+	return p.Access.SignedCall(ctx, a.principal, c, arguments)
 }
 
 // newRow creates the record with what is known before any decision.

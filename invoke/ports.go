@@ -27,6 +27,9 @@ type Access interface {
 	// ActingAs returns the principal that the call is for: the caller, or the one it
 	// acts as. E3201.
 	ActingAs(p *toolkeep.Principal, c *toolkeep.Call) (*toolkeep.Principal, error)
+	// SignedCall verifies the signature of a call alone, of a caller with these arguments. E3404,
+	// E3405, E3406, E3810, E3403, E3965.
+	SignedCall(ctx context.Context, p *toolkeep.Principal, c *toolkeep.Call, arguments map[string]any) error
 	// Refresh looks a stored principal up again: its key may have been revoked or its
 	// roles changed. E3214.
 	Refresh(ctx context.Context, p *toolkeep.Principal) (*toolkeep.Principal, error)

@@ -1,10 +1,14 @@
 package toolkeeptest_test
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -265,4 +269,59 @@ func rpcCode(err error) toolkeep.Code {
 		}
 	}
 	return ""
+}
+
+// A call may carry the signature of Execution IV-008, of the call alone, over REST and gRPC. It is none
+// for requests that are no calls, nor with half of the headers of a signed request.
+func TestSignedCalls(t *testing.T) {
+	const secret = "0123456789abcdef0123456789abcdef"
+	t.Setenv("TOOLKEEP_SECRET_SHARED", secret)
+	k := toolkeeptest.New(t, toolkeeptest.Option{Settings: map[string]string{"signing.keys": "env://TOOLKEEP_SECRET_SHARED", "signing.required": "rest,grpc,mcp",
+		"access.agent_failures": "-1"}, Environ: []string{"TOOLKEEP_SECRET_SHARED=" + secret}})
+	key := k.Key("default", "agent_456", "agent")
+	sign := func(parameters string) (signature, now string) {
+		now = strconv.FormatInt(time.Now().Unix(), 10)
+		digest := sha256.Sum256([]byte(parameters))
+		m := hmac.New(sha256.New, []byte(secret))
+		fmt.Fprintf(m, "L03-HMAC-SHA256\n%s\n7\nstd.echo\nagent_456\n%x", now, digest)
+		return hex.EncodeToString(m.Sum(nil)), now
+	}
+	headers := func(parameters string, more ...string) []string {
+		signature, now := sign(parameters)
+		return append([]string{"X-Request-Signature", signature, "X-Request-Timestamp", now, "X-Request-Id", "7"}, more...)
+	}
+	const invoke, call = "/api/v1/tools/invoke", `{"tool_id":"std.echo","parameters":{"b":2,"a":1}}`
+	signed := headers(`{"a":1,"b":2}`)
+	for _, x := range []struct {
+		name, path, body string
+		header           []string
+		want             toolkeep.Code
+	}{
+		{"a signed call", invoke, call, signed, ""},
+		{"again", invoke, call, signed, toolkeep.ReplayDetected},
+		{"with other parameters", invoke, call, headers(`{"a":1}`), toolkeep.SignatureInvalid},
+		{"with a nonce that is empty", invoke, call, headers(`{"a":1,"b":2}`, "X-Request-Nonce", ""), toolkeep.SignatureInvalid},
+		{"with a digest that is empty", invoke, call, headers(`{"a":1,"b":2}`, "X-Content-Sha256", ""), toolkeep.SignatureInvalid},
+		{"unsigned", invoke, call, nil, toolkeep.SignatureInvalid},
+		{"with an empty signature", invoke, call, []string{"X-Request-Signature", ""}, toolkeep.SignatureInvalid},
+		{"what is no call", "/api/v1/keys", `{"subject":"x","roles":["agent"]}`, headers(`{}`), toolkeep.SignatureInvalid},
+		{"over MCP", "/mcp", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"std_echo","arguments":{"a":1}}}`, headers(`{"a":1}`), toolkeep.SignatureInvalid},
+		{"with a capability token that is none", invoke, call, headers(`{"a":1}`, "X-Capability-Token", ""), toolkeep.TokenInvalid},
+	} {
+		if status, code, _ := sendSigned(t, k.URL(), x.path, key, "", x.body, nil, x.header...); code != x.want || x.want == "" && status != http.StatusOK {
+			t.Errorf("%s: %d %s, want %s", x.name, status, code, x.want)
+		}
+	}
+	c, err := rpcclient.Dial(k.GRPCAddr(), rpcclient.Options{Key: key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for parameters, want := range map[string]toolkeep.Code{`{"c":1}`: "", `{"c":2}`: toolkeep.SignatureInvalid} {
+		signature, now := sign(`{"c":1}`)
+		ctx := metadata.AppendToOutgoingContext(t.Context(), "x-request-signature", signature, "x-request-timestamp", now, "x-request-id", "7")
+		if _, err := c.Invoke(ctx, nil, &toolkeep.Call{Tool: "std.echo", Arguments: []byte(parameters)}); (err == nil) != (want == "") || want != "" && !toolkeep.IsCode(err, want) && !toolkeep.IsCode(err, toolkeep.ReplayDetected) {
+			t.Errorf("gRPC %s: %v, want %s", parameters, err, want)
+		}
+	}
 }

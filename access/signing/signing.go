@@ -64,14 +64,13 @@ type Request struct {
 	Method, Target              string
 	Signature, Timestamp, Nonce string
 	Digest                      string
+	// CallOnly says that the signature is that of a call alone (see Call), which Verify does not take.
+	CallOnly bool
 	// Header returns the values of a header by its lower-case name.
 	Header func(name string) []string
 	// Body returns the SHA-256 of the body that came. It is called once the signature is known to be
 	// right, so that nobody else has a body kept. An error is the caller's.
 	Body func() ([sha256.Size]byte, error)
-	// Handover is what another node of the same store says of a request that it checked and handed
-	// over, "" for none.
-	Handover string
 }
 
 // text is what is signed; ok is false if a header is there twice, which could be read in two ways.
@@ -136,9 +135,6 @@ type Verifier struct {
 	Nonces Nonces
 	Skew   time.Duration // default Skew
 	Now    func() time.Time
-	// Handed reports whether another node checked the nonce before it handed the request over; nil
-	// believes none.
-	Handed func(handover string, nonce [sha256.Size]byte) bool
 }
 
 // reasons of refusals, in details.reason.
@@ -183,19 +179,52 @@ func (v *Verifier) Verify(ctx context.Context, r *Request, scope string, keys []
 	if want, err := hex.DecodeString(r.Digest); err != nil || !hmac.Equal(want, body[:]) {
 		return toolkeep.NewError(toolkeep.BodyAltered, "the body is not the one that was signed: its SHA-256 is not that of %s", HeaderDigest)
 	}
-	nonce := NonceOf(scope, r.Nonce)
-	if r.Handover != "" && v.Handed != nil && v.Handed(r.Handover, nonce) {
-		return nil
-	}
+	return v.claim(ctx, NonceOf(scope, r.Nonce))
+}
+
+// claim takes a nonce. E3406, E3965.
+func (v *Verifier) claim(ctx context.Context, nonce [sha256.Size]byte) error {
 	fresh, err := v.Nonces.Claim(ctx, nonce)
 	switch {
 	case err != nil:
 		return toolkeep.NewError(toolkeep.RecordUnavailable, "it cannot be found out now whether this signed request was sent before; nothing was executed").
 			Because(err).After(time.Second)
 	case !fresh:
-		return toolkeep.NewError(toolkeep.ReplayDetected, "a request with this %s was received before; sign each request with a new one", HeaderNonce)
+		return toolkeep.NewError(toolkeep.ReplayDetected, "this signed request was received before; sign each request again, with a new %s", HeaderNonce)
 	}
 	return nil
+}
+
+// Call is a call with a signature of the call alone, which has no nonce: HMAC-SHA256 over the lines
+// L03-HMAC-SHA256, timestamp, request id, tool id, agent id, and the hex SHA-256 of the parameters. It
+// leaves out what else a request says; see contracts/wire.md.
+type Call struct {
+	Signature, Timestamp, RequestID string
+	Tool, Agent                     string
+	Parameters                      []byte // in the form of RFC 8785
+}
+
+func (c *Call) text() []byte {
+	digest := sha256.Sum256(c.Parameters)
+	return []byte(strings.Join([]string{"L03-HMAC-SHA256", c.Timestamp, c.RequestID, c.Tool, c.Agent, hex.EncodeToString(digest[:])}, "\n"))
+}
+
+// VerifyCall is Verify for a call. Its signature is its nonce. E3404, E3405, E3406, E3965.
+func (v *Verifier) VerifyCall(ctx context.Context, c *Call, scope string, keys [][]byte) error {
+	if c.Signature == "" {
+		return Refused(Incomplete, "a signed call has the header %s", HeaderSignature)
+	}
+	if err := v.timely(c.Timestamp); err != nil {
+		return err
+	}
+	if strings.ContainsAny(c.RequestID+c.Tool+c.Agent, "\n\r") { // they could be read as other lines
+		return Refused(Incomplete, "an id of a signed call has more than one line")
+	}
+	got, err := hex.DecodeString(c.Signature)
+	if err != nil || !anyEqual(got, c.text(), keys) {
+		return Refused(Wrong, "the call's signature does not match; sign the lines that contracts/wire.md lists with the caller's signing secret")
+	}
+	return v.claim(ctx, NonceOf("call/"+scope, hex.EncodeToString(got)))
 }
 
 // timely checks a timestamp. E3405.

@@ -129,6 +129,45 @@ func TestReplay(t *testing.T) {
 	}
 }
 
+// A call's own signature covers tool, agent, parameters and request id; its vector is that of
+// contracts/wire.md.
+func TestVerifyCall(t *testing.T) {
+	now := time.Unix(1_767_225_610, 0)
+	v := &Verifier{Nonces: &nonces{seen: map[[sha256.Size]byte]bool{}}, Now: func() time.Time { return now }}
+	keys := [][]byte{[]byte("0123456789abcdef0123456789abcdef")}
+	signed := Call{Signature: "2c4039a0d43a15053226181d047aa22775d347e1dca0db6b718c8ccb7bf97664", Timestamp: "1767225600", RequestID: "4b0f7c1e-7d53-4c55-9a39-0d0b7f1f6a11",
+		Tool: "weather.current", Agent: "agent_456", Parameters: []byte(`{"city":"Paris","units":"metric"}`)}
+	for name, x := range map[string]struct {
+		change func(*Call)
+		want   toolkeep.Code
+	}{
+		"another tool":       {func(c *Call) { c.Tool = "weather.other" }, toolkeep.SignatureInvalid},
+		"another agent":      {func(c *Call) { c.Agent = "agent_457" }, toolkeep.SignatureInvalid},
+		"another request id": {func(c *Call) { c.RequestID = "1" }, toolkeep.SignatureInvalid},
+		"other parameters":   {func(c *Call) { c.Parameters = []byte(`{}`) }, toolkeep.SignatureInvalid},
+		"two lines":          {func(c *Call) { c.Tool, c.Agent = c.Tool+"\n"+c.Agent, "" }, toolkeep.SignatureInvalid},
+		"no signature":       {func(c *Call) { c.Signature = "" }, toolkeep.SignatureInvalid},
+		"another time":       {func(c *Call) { c.Timestamp = "1767225601" }, toolkeep.SignatureInvalid},
+		"a time long ago":    {func(c *Call) { c.Timestamp = "1767225000" }, toolkeep.TimestampInvalid},
+	} {
+		c := signed
+		x.change(&c)
+		if err := v.VerifyCall(t.Context(), &c, "me", keys); !toolkeep.IsCode(err, x.want) {
+			t.Errorf("%s: %v, want %s", name, err, x.want)
+		}
+	}
+	again := signed
+	again.Signature = strings.ToUpper(again.Signature)
+	if err := v.VerifyCall(t.Context(), &signed, "me", keys); err != nil {
+		t.Error(err)
+	}
+	for _, c := range []Call{signed, again} {
+		if err := v.VerifyCall(t.Context(), &c, "me", keys); !toolkeep.IsCode(err, toolkeep.ReplayDetected) {
+			t.Errorf("again: %v", err)
+		}
+	}
+}
+
 // TestVector is the one of contracts/wire.md.
 func TestVector(t *testing.T) {
 	r := &Request{Method: "POST", Target: "/api/v1/tools/invoke", Timestamp: "1767225600", Nonce: "4b0f7c1e-7d53-4c55-9a39-0d0b7f1f6a11",

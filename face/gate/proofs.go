@@ -1,13 +1,19 @@
 package gate
 
-import "github.com/toolkeep/toolkeep"
+import (
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/access/signing"
+)
 
 // This file is the one place where capability tokens are taken, for every face. A call's token
 // is verified by the pipeline, that of another request here.
 
 // proofs refuses a signature that the Auth cannot check. E3404.
 func (g *Gate) proofs(h Headers) *toolkeep.Error {
-	if _, ok := g.auth.(Signatures); ok { // Authenticate had it checked
+	if _, ok := g.auth.(Signatures); ok { // Authenticate had it checked, but for that of a call alone
+		if h.callSignature() != nil {
+			return signing.Refused(signing.Incomplete, "a signature without %s is that of a call of a tool, and this is none; sign the request", signing.HeaderNonce)
+		}
 		return nil
 	}
 	if h.values[h.names.signature] != nil || h.values[h.names.timestamp] != nil {

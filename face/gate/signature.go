@@ -45,12 +45,21 @@ func (r *Request) signing() *signing.Request {
 	h := r.Headers
 	s := &signing.Request{Method: r.Method, Target: r.Target, Signature: h.first(h.names.signature), Timestamp: h.first(h.names.timestamp),
 		Nonce: h.first(h.names.nonce), Digest: h.first(h.names.digest), Header: h.lower, Body: r.Body}
+	s.CallOnly = h.callSignature() != nil
 	for _, name := range []string{h.names.signature, h.names.timestamp, h.names.nonce, h.names.digest} {
 		if len(h.values[name]) > 1 { // a proxy may have read another one
 			s.Signature = ""
 		}
 	}
 	return s
+}
+
+// callSignature returns the signature of a call alone, nil for none.
+func (h Headers) callSignature() *toolkeep.CallSignature {
+	if h.values[h.names.nonce] != nil || h.values[h.names.digest] != nil || len(h.values[h.names.signature]) != 1 || h.first(h.names.signature) == "" {
+		return nil
+	}
+	return &toolkeep.CallSignature{Value: h.first(h.names.signature), Timestamp: h.first(h.names.timestamp), RequestID: h.first(h.names.requestID)}
 }
 
 // lower returns the values of a header by its lower-case name.
