@@ -23,38 +23,39 @@ import (
 // bytes with a unit, default, development and production are the defaults, min, max and
 // choices the bounds, secret masks the value.
 type Config struct {
-	Data      string `key:"data" default:"data" help:"directory of all that the server keeps; one process at a time"`
-	Service   Service
-	Node      Node
-	HTTP      HTTP
-	MCP       MCP
-	GRPC      GRPC
-	Metrics   Metrics
-	TLS       TLS
-	Access    Access
-	Signing   Signing
-	Proxy     Proxy
-	Policy    Policy
-	OAuth     OAuth
-	Tokens    Tokens
-	Log       Log
-	Limits    Limits
-	Calls     Calls
-	Approvals Approvals
-	Tools     Tools
-	Cache     Cache
-	Catalog   Catalog
-	Store     Store
-	Secrets   Secrets
-	Search    Search
-	Redis     Redis
-	Egress    Egress
-	Files     Files
-	Context   Context
-	Vault     Vault
-	SQL       SQL
-	Examples  Examples
-	Drain     Drain
+	Data        string `key:"data" default:"data" help:"directory of all that the server keeps; one process at a time"`
+	Service     Service
+	Node        Node
+	HTTP        HTTP
+	MCP         MCP
+	GRPC        GRPC
+	Metrics     Metrics
+	TLS         TLS
+	Access      Access
+	Signing     Signing
+	Proxy       Proxy
+	Policy      Policy
+	OAuth       OAuth
+	Tokens      Tokens
+	Log         Log
+	Limits      Limits
+	Calls       Calls
+	Approvals   Approvals
+	Idempotency Idempotency
+	Tools       Tools
+	Cache       Cache
+	Catalog     Catalog
+	Store       Store
+	Secrets     Secrets
+	Search      Search
+	Redis       Redis
+	Egress      Egress
+	Files       Files
+	Context     Context
+	Vault       Vault
+	SQL         SQL
+	Examples    Examples
+	Drain       Drain
 
 	// Notes lists settings that were set and have no effect in this build, a sentence
 	// each.
@@ -281,6 +282,11 @@ type Cache struct {
 	TTL     time.Duration `key:"cache.ttl" default:"300s" development:"60s" min:"1s" max:"1d" help:"how long a result is kept where the tool's manifest names no time"`
 	Entries int           `key:"cache.entries" env:"L03_TOOL_CACHE_MAX_ENTRIES" default:"10000" min:"1" max:"100000000" help:"most results kept"`
 	Bytes   int64         `key:"cache.bytes" env:"L03_TOOL_CACHE_MAX_SIZE_BYTES" kind:"size" default:"100MiB" min:"1KiB" max:"1TiB" help:"most bytes of results kept"`
+}
+
+// Idempotency configures the keys under which a call is carried out once.
+type Idempotency struct {
+	TTL time.Duration `key:"idempotency.ttl" default:"24h" min:"1h" max:"30d" help:"how long an idempotency key gets the answer of its call, from when that call was made; then the key is free, even if the call should still run. With more than store.keep_calls the record of the call is gone first, and the key is free then"`
 }
 
 // Catalog configures tool versions.

@@ -41,7 +41,7 @@ func (f *callFlags) add(c *cobra.Command) {
 	fl := c.Flags()
 	fl.StringVar(&f.jsonText, "json", "", "arguments as one JSON object (`'{…}'`); alone: print the whole answer as JSON")
 	fl.Lookup("json").NoOptDefVal = noValue
-	fl.StringVar(&f.key, "idempotency-key", "", "the same key gets the same answer for 24 h and executes once")
+	fl.StringVar(&f.key, "idempotency-key", "", "the same key gets the same answer for 24 h, or what the server sets, and executes once")
 	fl.StringVar(&f.session, "session", "", "session id, recorded with the call")
 	fl.DurationVar(&f.timeout, "timeout", 0, "shorten the tool's own time limit, in whole seconds such as 5s")
 	fl.StringVar(&f.priority, "priority", "", "low, normal or high, for calls that wait (--async)")

@@ -39,7 +39,7 @@ var searchTools = sync.OnceValue(func() [][]byte {
 			`"tool_id":{"type":"string","description":"id of the tool, such as weather.current, or its name weather__current"},` +
 			`"arguments":{"type":"object","description":"the tool's arguments, as describe_tool shows its input_schema"},` +
 			`"version":{"type":"string","description":"exact version or range such as ^1.2; leave it out for the latest"},` +
-			`"idempotency_key":{"type":"string","description":"the same key with the same call is carried out once and answered again for 24 hours"},` +
+			`"idempotency_key":{"type":"string","description":"the same key with the same call is carried out once and answered again for 24 hours, or what the server sets"},` +
 			`"wait":{"type":"boolean","description":"false answers at once with an invocation_id for get_invocation; default true"}}},` +
 			`"annotations":{"readOnlyHint":false,"destructiveHint":true,"idempotentHint":false,"openWorldHint":true}}`),
 		[]byte(`{"name":"describe_tool","title":"Describe a tool","description":` +

@@ -48,7 +48,7 @@ func (g *group) claimOf(v *toolkeep.Invocation, data []byte) (query string, args
 	return query, args
 }
 
-// makeRoom finds out why a claim was refused. A key claimed more than 24 hours ago is
+// makeRoom finds out why a claim was refused. A key claimed more than Config.KeyKeep ago is
 // no longer valid and is removed, as is one whose call is gone.
 func (g *group) makeRoom(ctx context.Context, v *toolkeep.Invocation) error {
 	var one int
@@ -68,7 +68,7 @@ func (g *group) makeRoom(ctx context.Context, v *toolkeep.Invocation) error {
 	if err != nil {
 		return err
 	}
-	if created > record.Nanos(g.at.Add(-record.KeyHolds)) {
+	if created > record.Nanos(g.at.Add(-g.w.s.cfg.KeyKeep)) {
 		// The row of the holder was written with the key.
 		of := toolkeep.CallRef{Tenant: v.Tenant, ID: plainText(holder)}
 		err := g.tx.QueryRow(ctx, g.on(of).has, text(v.Tenant), holder).Scan(&one)

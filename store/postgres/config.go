@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/store/record"
 )
 
 // Config configures a store. Only DSN is required.
@@ -46,6 +47,8 @@ type Config struct {
 	EventKeep time.Duration
 	// InvocationKeep is how long records of ended calls stay; default 30 days.
 	InvocationKeep time.Duration
+	// KeyKeep is how long an idempotency key is valid, from when its call was made; default 24 hours.
+	KeyKeep time.Duration
 	// Tends tells whether this node makes retention passes; default it does. A lock sees to it
 	// that one node at a time makes them.
 	Tends func() bool
@@ -74,7 +77,7 @@ func (c *Config) fill() error {
 		def   time.Duration
 	}{
 		{&c.timeout, 5 * time.Second}, {&c.GroupDelay, 500 * time.Microsecond}, {&c.pollInterval, 500 * time.Millisecond},
-		{&c.FeedKeep, 7 * 24 * time.Hour}, {&c.EventKeep, 90 * 24 * time.Hour}, {&c.InvocationKeep, 30 * 24 * time.Hour},
+		{&c.FeedKeep, 7 * 24 * time.Hour}, {&c.EventKeep, 90 * 24 * time.Hour}, {&c.InvocationKeep, 30 * 24 * time.Hour}, {&c.KeyKeep, record.KeyHolds},
 		{&c.tendEvery, time.Minute},
 	} {
 		if *d.field == 0 {

@@ -108,14 +108,14 @@ func (r invocations) Get(ctx context.Context, ref toolkeep.CallRef) (v *toolkeep
 // as good as the primary key, as long as there are few keys.
 const sqlByKey = `SELECT id, created FROM call_keys WHERE tenant = $1 AND subject = $2 AND key = $3`
 
-// ByKey returns the call that holds an idempotency key, up to 24 hours after its
+// ByKey returns the call that holds an idempotency key, up to Config.KeyKeep after its
 // creation; ErrNotFound.
 func (r invocations) ByKey(ctx context.Context, tenant, subject, key string) (*toolkeep.Invocation, error) {
 	var id string
 	var created int64
 	err := r.s.read(ctx, func(ctx context.Context) error {
 		err := r.s.pool.QueryRow(ctx, sqlByKey, text(tenant), text(subject), text(key)).Scan(&id, &created)
-		if errors.Is(err, pgx.ErrNoRows) || err == nil && created <= record.Nanos(r.s.cfg.Clock().Add(-record.KeyHolds)) {
+		if errors.Is(err, pgx.ErrNoRows) || err == nil && created <= record.Nanos(r.s.cfg.Clock().Add(-r.s.cfg.KeyKeep)) {
 			return toolkeep.ErrNotFound
 		}
 		return err

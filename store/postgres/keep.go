@@ -60,7 +60,7 @@ func (s *Store) tend(ctx context.Context) error {
 		s.trimFeed("calls", 0, record.LastCallKind, now.Add(-s.cfg.FeedKeep)), // of programs before the journal
 		s.trimFeed("events", record.KindEvent, record.KindEvent, events),
 		remove("items", "dropped AND at < $1", record.Nanos(events)), // the remains of items
-		remove("call_keys", "created < $1", record.Nanos(now.Add(-record.KeyHolds))),
+		remove("call_keys", "created < $1", record.Nanos(now.Add(-s.cfg.KeyKeep))),
 		s.dropWriters,
 		forgetNonces(now),
 	}
@@ -70,7 +70,7 @@ func (s *Store) tend(ctx context.Context) error {
 	for _, name := range callParts {
 		passes = append(passes, remove(name, "created < $1 AND"+ended, record.Nanos(calls)))
 	}
-	if s.cfg.InvocationKeep < record.KeyHolds {
+	if s.cfg.InvocationKeep < s.cfg.KeyKeep {
 		passes = append(passes, remove("call_keys AS k",
 			"created < $1 AND NOT EXISTS (SELECT FROM invocations AS i WHERE i.tenant = k.tenant AND i.id = k.id)", record.Nanos(calls)))
 	}

@@ -27,7 +27,7 @@ const (
 	KindRevoke    = 23
 )
 
-// KeyHolds is how long an idempotency key is valid.
+// KeyHolds is how long an idempotency key is valid by default.
 const KeyHolds = 24 * time.Hour
 
 // MaxBytes bounds the encoded size that one change may store in a row.

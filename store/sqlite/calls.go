@@ -32,7 +32,7 @@ func (g *group) claim(v *toolkeep.Invocation, data []byte) error {
 	return err
 }
 
-// makeRoom finds out why a claim was refused. A key claimed more than 24 hours ago is
+// makeRoom finds out why a claim was refused. A key claimed more than Config.KeyKeep ago is
 // no longer valid and is removed from its row.
 func (g *group) makeRoom(v *toolkeep.Invocation) error {
 	var one int
@@ -47,7 +47,7 @@ func (g *group) makeRoom(v *toolkeep.Invocation) error {
 	if err := g.queryRow(sqlKeyHolder, v.Tenant, v.Subject, v.Key).Scan(&row, &created); err != nil {
 		return err
 	}
-	if created > record.Nanos(g.at.Add(-record.KeyHolds)) {
+	if created > record.Nanos(g.at.Add(-g.w.s.cfg.KeyKeep)) {
 		return fmt.Errorf("claim %s: %w", v.ID, toolkeep.ErrKeyTaken)
 	}
 	_, err = g.exec(sqlFreeRow, row)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/store/record"
 )
 
 // Config configures a store. Only Path is required.
@@ -41,6 +42,8 @@ type Config struct {
 	EventKeep time.Duration
 	// InvocationKeep is how long records of ended calls stay; default 30 days.
 	InvocationKeep time.Duration
+	// KeyKeep is how long an idempotency key is valid, from when its call was made; default 24 hours.
+	KeyKeep time.Duration
 	// Enqueue passes a call to the queue within the store's transaction. Without it an
 	// Apply with toolkeep.Enqueue fails. It must use only tx: any other use of the
 	// write connection would wait for the transaction it is in.
@@ -70,6 +73,7 @@ func (c *Config) fill() error {
 	orDuration(&c.FeedKeep, 7*24*time.Hour)
 	orDuration(&c.EventKeep, 90*24*time.Hour)
 	orDuration(&c.InvocationKeep, 30*24*time.Hour)
+	orDuration(&c.KeyKeep, record.KeyHolds)
 	if c.groupMax <= 0 {
 		c.groupMax = 512
 	}
@@ -79,7 +83,7 @@ func (c *Config) fill() error {
 	if c.feedKeepRows <= 0 {
 		c.feedKeepRows = 100_000
 	}
-	if c.busyTimeout < 0 || c.FeedKeep < 0 || c.EventKeep < 0 || c.InvocationKeep < 0 {
+	if c.busyTimeout < 0 || c.FeedKeep < 0 || c.EventKeep < 0 || c.InvocationKeep < 0 || c.KeyKeep < 0 {
 		return errors.New("sqlite: durations other than GroupDelay must not be negative")
 	}
 	if c.Clock == nil {

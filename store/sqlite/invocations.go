@@ -87,11 +87,11 @@ func (r invocations) Get(ctx context.Context, ref toolkeep.CallRef) (*toolkeep.I
 	return r.one(ctx, r.s.byID, ref.Tenant, ref.ID)
 }
 
-// ByKey returns the call that holds an idempotency key, up to 24 hours after its
+// ByKey returns the call that holds an idempotency key, up to Config.KeyKeep after its
 // creation; ErrNotFound.
 func (r invocations) ByKey(ctx context.Context, tenant, subject, key string) (*toolkeep.Invocation, error) {
 	return r.one(ctx, r.s.byKey,
-		tenant, subject, key, record.Nanos(r.s.cfg.Clock().Add(-record.KeyHolds)))
+		tenant, subject, key, record.Nanos(r.s.cfg.Clock().Add(-r.s.cfg.KeyKeep)))
 }
 
 // troubleWhere is the condition of the index by state, verbatim.

@@ -104,6 +104,34 @@ func testClaimKeyTakeOver(t *testing.T, f *fixture) {
 	f.same(f.get("a"), first)
 }
 
+// KeyKeep checks that a store which keeps idempotency keys for a time that was set frees them after it.
+func KeyKeep(t *testing.T, open func(keep time.Duration, clock func() time.Time) Store) {
+	var passed atomic.Int64
+	clock := func() time.Time {
+		return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC).Add(time.Duration(passed.Load()))
+	}
+	s := open(2*time.Hour, clock)
+	claim := func(id string) error {
+		c := keyed(id, "k")
+		c.CreatedAt = clock()
+		return s.Apply(t.Context(), toolkeep.ClaimCall{Invocation: c})
+	}
+	if err := claim("a"); err != nil {
+		t.Fatal(err)
+	}
+	passed.Add(int64(2*time.Hour - time.Second))
+	if err := claim("b"); !errors.Is(err, toolkeep.ErrKeyTaken) {
+		t.Errorf("before its time is over: %v", err)
+	}
+	passed.Add(int64(2 * time.Second))
+	if v, err := s.Invocations().ByKey(t.Context(), "t", "s", "k"); !errors.Is(err, toolkeep.ErrNotFound) {
+		t.Errorf("after its time: %v, %v", v, err)
+	}
+	if err := claim("b"); err != nil {
+		t.Errorf("after its time: %v", err)
+	}
+}
+
 func testClaimRace(t *testing.T, f *fixture) {
 	const n = 50
 	var won atomic.Int32
