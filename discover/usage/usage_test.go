@@ -2,6 +2,7 @@ package usage
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
@@ -226,12 +227,11 @@ func TestCheckpointWithoutItsParts(t *testing.T) {
 // TestBigState: a state with several parts.
 func TestBigState(t *testing.T) {
 	f := newFolder(t)
-	r := rand.New(rand.NewPCG(5, 6))
+	r := rand.NewChaCha8([32]byte{5, 6})
 	for i := range 8000 {
-		b := make([]byte, 400)
-		for k := range b {
-			b[k] = byte('a' + r.IntN(26))
-		}
+		var half [200]byte
+		_, _ = r.Read(half[:]) // it has no error
+		b := hex.AppendEncode(nil, half[:])
 		f.searched(fmt.Sprint("r", i), string(b[:100]), fmt.Sprint("s", i), string(b[100:]), fmt.Sprint("tool.", string(b[:80])), string(b[:300]))
 		f.after(time.Second).used(string(b[:100]), fmt.Sprint("s", i), fmt.Sprint("tool.", string(b[:80])))
 	}
