@@ -2,11 +2,14 @@ package toolkeeptest_test
 
 import (
 	"bufio"
+	"encoding/json"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/access/signing"
 	"github.com/toolkeep/toolkeep/toolkeeptest"
 )
 
@@ -88,9 +91,55 @@ func TestSessionsAtAnyNode(t *testing.T) {
 	}
 	auth[1] = "Bearer " + key
 
+	// A signed request is checked by the node that gets it, and handed over with what it found.
+	var made struct {
+		Secret string
+		Signs  string `json:"signing_secret"`
+	}
+	if code, answer := nodes[0].Do("POST", "/api/v1/keys", `{"subject":"runtime","roles":["agent"],"require_signature":true}`); json.Unmarshal([]byte(answer), &made) != nil || made.Signs == "" {
+		t.Fatalf("%d %s", code, answer)
+	}
+	nodes[1].AwaitKey("default", made.Secret)
+	for i, k := range nodes {
+		path, headers, body := "/mcp/all", append([]string{}, auth[2:]...), `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`
+		if i == 0 {
+			body = begin
+		} else {
+			headers = append(headers, "Mcp-Session-Id", session, "Mcp-Protocol-Version", "2025-11-25")
+		}
+		code, refusal, sent := sendSigned(t, k.URL(), path, made.Secret, made.Signs, body, nil, headers...)
+		if code != http.StatusOK {
+			t.Fatalf("a signed request at node %d: %d %s", i, code, refusal)
+		}
+		if _, refusal := sendAgain(t, sent); refusal != toolkeep.ReplayDetected {
+			t.Errorf("again at node %d: %s", i, refusal)
+		}
+		if i == 0 {
+			session = signedSession(t, k, made.Secret, made.Signs, begin)
+		}
+	}
+
 	// The session's node stops: the client is told to start a new session.
 	nodes[0].Close()
 	if got := status(send(nodes[1], http.MethodPost, `{"jsonrpc":"2.0","id":4,"method":"ping"}`, session)); got != http.StatusNotFound {
 		t.Errorf("a session of a node that is gone gives %d", got)
 	}
+}
+
+// signedSession begins a session with a key that must sign.
+func signedSession(t *testing.T, k *toolkeeptest.Toolkeep, key, secret, begin string) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, k.URL()+"/mcp/all", strings.NewReader(begin))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, v := range map[string]string{"Authorization": "Bearer " + key, "Content-Type": "application/json", "Accept": "application/json, text/event-stream"} {
+		req.Header.Set(name, v)
+	}
+	resp, err := (&signing.Transport{Key: []byte(secret)}).RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	return resp.Header.Get("Mcp-Session-Id")
 }

@@ -116,8 +116,14 @@ func (g *Gate) AuthenticateHTTP(r *http.Request) (*toolkeep.Principal, error) {
 	if r.URL.Path == "/mcp" || strings.HasPrefix(r.URL.Path, "/mcp/") {
 		face = MCP
 	}
-	return g.Authenticate(r.Context(), &Request{Headers: HTTP(r.Header), Peer: Address(r.RemoteAddr), TLS: r.TLS,
-		Face: face, Method: r.Method, Target: r.RequestURI, Body: g.digest(r)})
+	q := &Request{Headers: HTTP(r.Header), Peer: Address(r.RemoteAddr), TLS: r.TLS, Face: face, Method: r.Method, Target: r.RequestURI, Body: g.digest(r)}
+	switch h, err := g.handedOver(r); {
+	case err != nil:
+		return nil, err
+	case h != nil:
+		return g.authenticateHanded(r.Context(), h, q)
+	}
+	return g.Authenticate(r.Context(), q)
 }
 
 // check refuses proofs that cannot be checked and a user that the principal may not act

@@ -17,6 +17,7 @@
 //	client certificate             caller.go
 //	signature, trusted proxy       signature.go
 //	capability token               proofs.go
+//	request from another node      handover.go
 //	body: type, size               body.go
 //	answer, compressed             send.go
 //	problem document (RFC 9457)    problem.go

@@ -32,7 +32,9 @@ type Config struct {
 	// whether credentials were sent; nil names the scheme alone.
 	Challenge func(path string, err error, sent bool) string
 	Limits    Limits
-	Log       *slog.Logger // default slog.Default()
+	// Sealer lets a node tell another what it checked of a request; nil: nodes check each again.
+	Sealer Sealer
+	Log    *slog.Logger // default slog.Default()
 }
 
 // Limits on what comes in and goes out, the same for all faces. Zero fields take
@@ -77,6 +79,7 @@ type Gate struct {
 	pages       []Pages
 	challenge   func(path string, err error, sent bool) string
 	limits      Limits
+	sealer      Sealer
 	log         *slog.Logger
 	failed      *slog.Logger // of requests that fail; see Failed
 	compressors [encodings]*sync.Pool
@@ -91,7 +94,7 @@ func New(c Config) *Gate {
 	if c.Auth == nil {
 		panic("gate: Auth is required")
 	}
-	g := &Gate{auth: c.Auth, hosts: map[string]bool{}, proxies: c.Proxies, challenge: c.Challenge, limits: c.Limits.withDefaults(), log: c.Log,
+	g := &Gate{auth: c.Auth, hosts: map[string]bool{}, proxies: c.Proxies, challenge: c.Challenge, limits: c.Limits.withDefaults(), sealer: c.Sealer, log: c.Log,
 		compressors: newCompressors()}
 	if g.log == nil {
 		g.log = slog.Default()

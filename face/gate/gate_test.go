@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -519,5 +520,63 @@ func TestActing(t *testing.T) {
 		if toolkeep.IsCode(err, x.code) != (x.code != "") || err == nil && (acting.Person() != x.person || acting.Subject != "agent") || p.OnBehalf != "" {
 			t.Errorf("%q: %+v %v", x.user, acting, err)
 		}
+	}
+}
+
+// reversing seals by a prefix, which clients do not know.
+type reversing struct{}
+
+func (reversing) Seal(plain, context []byte) ([]byte, error) {
+	return append(append([]byte("sealed"), context...), plain...), nil
+}
+
+func (reversing) Open(sealed, context []byte) ([]byte, error) {
+	plain, ok := bytes.CutPrefix(sealed, append([]byte("sealed"), context...))
+	if !ok {
+		return nil, errors.New("it is not sealed")
+	}
+	return plain, nil
+}
+
+// What another node says of a request is believed for that request alone, and what a client says in
+// its place is not.
+func TestHandOver(t *testing.T) {
+	g := New(Config{Sealer: reversing{}, Auth: fakeAuth(func(bearer, addr string) (*toolkeep.Principal, error) {
+		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "there is no bearer")
+	})})
+	request := func(path, body, handover string) *http.Request {
+		r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
+		r.Header.Set(handoverHeader, handover)
+		return r
+	}
+	first := request("/mcp", "{}", "made up")
+	if err := g.HandOver(first, &toolkeep.Principal{Subject: "ann", Method: "mtls"}, []byte("{}")); err != nil {
+		t.Fatal(err)
+	}
+	said := first.Header.Get(handoverHeader)
+	for name, x := range map[string]struct {
+		r  *http.Request
+		in bool
+	}{
+		"the same":        {request("/mcp", "{}", said), true},
+		"another path":    {request("/mcp/all", "{}", said), false},
+		"another body":    {request("/mcp", "{ }", said), false},
+		"made up":         {request("/mcp", "{}", "bWFkZSB1cA"), false},
+		"no encoding":     {request("/mcp", "{}", "?"), false},
+		"without a word":  {httptest.NewRequest(http.MethodPost, "/mcp", strings.NewReader("{}")), false},
+		"with a new user": {func() *http.Request { r := request("/mcp", "{}", said); r.Header.Set("X-User-Id", "bob"); return r }(), false},
+	} {
+		p, err := g.AuthenticateHTTP(x.r)
+		if x.in && (err != nil || p.Subject != "ann") || !x.in && !toolkeep.IsCode(err, toolkeep.Unauthenticated) {
+			t.Errorf("%s: %+v %v", name, p, err)
+		}
+		if body, err := io.ReadAll(x.r.Body); err != nil || x.in && string(body) != "{}" {
+			t.Errorf("%s: the body is %q, %v", name, body, err)
+		}
+	}
+	plain := request("/mcp", "{}", "made up")
+	plain.Header.Set("Authorization", "Bearer k")
+	if err := g.HandOver(plain, nil, []byte("{}")); err != nil || plain.Header.Get(handoverHeader) != "" {
+		t.Errorf("a bearer without certificate or signature: %q %v", plain.Header.Get(handoverHeader), err)
 	}
 }

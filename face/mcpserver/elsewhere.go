@@ -52,8 +52,9 @@ func (s *Server) stateNode(raw []byte) string {
 
 // elsewhere forwards a request to the node of the tag. It returns false for this node and for an
 // unknown one: then the session is gone and the client starts a new one. body is the part of the
-// request already read, which is all of it, and list its messages: only a POST has a body.
-func (s *Server) elsewhere(w http.ResponseWriter, r *http.Request, tag string, body []byte, list []*mcp.Message) bool {
+// request already read, which is all of it, and list its messages: only a POST has a body. p is the
+// caller.
+func (s *Server) elsewhere(w http.ResponseWriter, r *http.Request, p *toolkeep.Principal, tag string, body []byte, list []*mcp.Message) bool {
 	if tag == "" || s.c.Forward == nil || tag == tagOf(s.node) || r.Header.Get(forwardedBy) != "" {
 		return false
 	}
@@ -62,6 +63,10 @@ func (s *Server) elsewhere(w http.ResponseWriter, r *http.Request, tag string, b
 	r.Body, r.ContentLength, r.TransferEncoding = http.NoBody, int64(len(body)), nil
 	if len(body) > 0 {
 		r.Body = io.NopCloser(bytes.NewReader(body))
+	}
+	if err := s.gate.HandOver(r, p, body); err != nil {
+		s.refuse(w, r, err, 0)
+		return true
 	}
 	err := s.c.Forward(w, r, tag)
 	if errors.Is(err, toolkeep.ErrNotFound) {

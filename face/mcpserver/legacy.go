@@ -95,7 +95,7 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, v *view, p *toolke
 // and the request was refused. body is the part of the request that was read, list its messages.
 func (s *Server) sessionOf(w http.ResponseWriter, r *http.Request, id string, p *toolkeep.Principal, v *view, body []byte, list []*mcp.Message) *session {
 	ses := s.enter(id, p, v)
-	if ses == nil && !s.elsewhere(w, r, sessionNode(id), body, list) {
+	if ses == nil && !s.elsewhere(w, r, p, sessionNode(id), body, list) {
 		s.refuse(w, r, toolkeep.NewError(toolkeep.ResourceNotFound, "there is no such MCP session here; begin a new one with initialize"), http.StatusNotFound)
 	}
 	return ses

@@ -35,7 +35,7 @@ func (s *Server) postModern(w http.ResponseWriter, r *http.Request, v *view, p *
 		s.refuseMessage(w, http.StatusBadRequest, m.ID, e)
 		return
 	}
-	if state := mcp.Get(m.Params, "requestState"); state != nil && s.elsewhere(w, r, s.stateNode(state), body, list) {
+	if state := mcp.Get(m.Params, "requestState"); state != nil && s.elsewhere(w, r, p, s.stateNode(state), body, list) {
 		return
 	}
 	ctx, over := context.WithCancel(r.Context())
