@@ -2,10 +2,22 @@ package mcpserver
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
 	"errors"
 	"io"
+	"log/slog"
+	"math/big"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +28,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/face/gate"
+	"github.com/toolkeep/toolkeep/reload"
 )
 
 // pair is a node, and another one that answers as a test has it.
@@ -321,4 +334,58 @@ func TestHandoverEnds(t *testing.T) {
 	p.other.CloseClientConnections()
 	p.other.Close()
 	p.post("/mcp", peerTool, p.session...).problem(t, http.StatusNotFound, toolkeep.ResourceNotFound)
+}
+
+// A renewed certificate is shown to other nodes and trusted of them without a restart.
+func TestPeersFollowTheirCertificate(t *testing.T) {
+	dir, now := t.TempDir(), time.Now()
+	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	renew := func(name string) tls.Certificate {
+		t.Helper()
+		private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+			NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour)}
+		der, err := x509.CreateCertificate(rand.Reader, c, c, private.Public(), private)
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw, err := x509.MarshalPKCS8PrivateKey(private)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(os.WriteFile(cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600),
+			os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw}), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: private}
+	}
+	renew("first")
+	p := NewPeers(PeersConfig{Cert: cert, Key: key, Clock: func() time.Time { return now }, Log: slog.New(slog.DiscardHandler)})
+	transport, err := p.transport()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer transport.CloseIdleConnections()
+	second := renew("number two")
+	now = now.Add(reload.Every)
+	shown := make(chan string, 1)
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { shown <- r.TLS.PeerCertificates[0].Subject.CommonName }))
+	s.TLS = &tls.Config{Certificates: []tls.Certificate{second}, ClientAuth: tls.RequireAnyClientCert}
+	s.StartTLS()
+	defer s.Close()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if got := <-shown; got != "number two" {
+		t.Errorf("%q was shown", got)
+	}
 }

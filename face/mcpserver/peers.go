@@ -17,6 +17,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/face/gate"
+	"github.com/toolkeep/toolkeep/reload"
 )
 
 // peerKind is the kind of the documents that hold the addresses of a store's nodes.
@@ -121,29 +122,42 @@ func (p *Peers) Start(ctx context.Context, address string) error {
 }
 
 // transport trusts the system's authorities and also this node's own certificate, since nodes often
-// share a self-signed one.
+// share a self-signed one. It shows that certificate, and follows its files when they change.
 func (p *Peers) transport() (*http.Transport, error) {
 	d := &net.Dialer{Timeout: 5 * time.Second, KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3}}
-	t := &http.Transport{DialContext: d.DialContext, TLSHandshakeTimeout: 5 * time.Second, MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute,
+	t := &http.Transport{DialContext: d.DialContext, MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute,
 		MaxResponseHeaderBytes: 1 << 20, DisableCompression: true}
 	if p.c.Cert == "" {
 		return t, nil
 	}
+	own, err := reload.Open(reload.Config[*tls.Config]{What: "the TLS certificate towards other nodes", Paths: []string{p.c.Cert, p.c.Key}, Now: p.c.Clock, Log: p.c.Log,
+		Read: func() (*tls.Config, error) { return peerTLS(p.c.Cert, p.c.Key) }})
+	if err != nil {
+		return nil, err
+	}
+	t.DialTLSContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, peerDial)
+		defer cancel()
+		return (&tls.Dialer{NetDialer: d, Config: own.Get()}).DialContext(ctx, network, addr)
+	}
+	return t, nil
+}
+
+// peerDial bounds connecting to another node with the TLS handshake.
+const peerDial = 10 * time.Second
+
+func peerTLS(cert, key string) (*tls.Config, error) {
 	roots, err := x509.SystemCertPool()
 	if err != nil {
 		roots = x509.NewCertPool()
 	}
-	own, err := os.ReadFile(p.c.Cert)
+	own, err := os.ReadFile(cert)
 	if err != nil {
 		return nil, err
 	}
 	roots.AppendCertsFromPEM(own)
-	pair, err := tls.LoadX509KeyPair(p.c.Cert, p.c.Key)
-	if err != nil {
-		return nil, err
-	}
-	t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, Certificates: []tls.Certificate{pair}}
-	return t, nil
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, Certificates: []tls.Certificate{pair}}, err
 }
 
 func (p *Peers) learn(it toolkeep.Document) {
