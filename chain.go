@@ -60,8 +60,22 @@ type LinkQuery struct {
 	After, UpTo int64
 	All         bool   // of all tenants
 	Tenant      string // unless All
+	Events      bool   // events alone, no calls
 	Content     bool
 	Limit       int
+}
+
+// Cursor is how far a reader has come in the entries of a writer.
+type Cursor struct {
+	Writer int64
+	Seq    int64     // number of the last entry that it is done with
+	At     time.Time // when that entry was written, or when the reader came to it
+}
+
+// Cursors keeps how far readers of the journal have come; MoveCursor moves a cursor.
+type Cursors interface {
+	// Cursors returns a reader's cursors, by writer. One that is missing is at 0.
+	Cursors(ctx context.Context, reader string) ([]Cursor, error)
 }
 
 // NewestQuery asks for a tenant's entries.

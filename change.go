@@ -12,7 +12,7 @@ import (
 // There are two kinds. What everybody must know (PublishVersion, SetLifecycle, PutKey,
 // RevokeKey, PutDocument, DeleteDocument) is in the feed, which has one order for all nodes;
 // see Watcher. What happens in calls (RecordCall, ClaimCall, MoveCall, RenewLeases,
-// RequestCancel, ReportProgress, MarkFetched, Enqueue, AppendEvent, ClaimNonce) has an order for each
+// RequestCancel, ReportProgress, MarkFetched, Enqueue, MoveCursor, AppendEvent, ClaimNonce) has an order for each
 // call and each writer only: the end of a call and an event are entries of the journal, see
 // Journal, and the rest is seen by who asks for the call, see Invocations and CallMarks. An
 // Apply may have changes of both kinds, and commits all or none of them.
@@ -84,6 +84,17 @@ type Enqueue struct {
 	At       time.Time // not before; zero is now
 }
 
+// MaxReader bounds MoveCursor.Reader in bytes.
+const MaxReader = 128
+
+// MoveCursor moves a reader's cursor forward, past what the reader is done with. ErrStale if it is not at
+// From: another process has moved it. A cursor that is not stored is at 0.
+type MoveCursor struct {
+	Reader string
+	From   int64
+	To     Cursor
+}
+
 // PutKey adds or replaces an API key. Only the hash of its secret is stored.
 type PutKey struct{ Key APIKey }
 
@@ -144,6 +155,7 @@ func (RequestCancel) change()  {}
 func (ReportProgress) change() {}
 func (MarkFetched) change()    {}
 func (Enqueue) change()        {}
+func (MoveCursor) change()     {}
 func (PutKey) change()         {}
 func (RevokeKey) change()      {}
 func (PutDocument) change()    {}

@@ -30,6 +30,7 @@ type Store interface {
 	toolkeep.Members
 	toolkeep.Journal
 	toolkeep.Chains
+	toolkeep.Cursors
 	Invocations() toolkeep.Invocations
 	CallMarks() toolkeep.CallMarks
 	Versions(ctx context.Context) ([]toolkeep.Version, int64, error)

@@ -20,9 +20,9 @@ var _ toolkeep.Chains = (*Store)(nil)
 const (
 	linkWhere = ` WHERE writer = $1 AND entry > $2 AND entry <= $3 AND ($4::boolean OR tenant = $5)`
 	// One statement, so that calls and events are those of one moment.
-	sqlLinks = `(SELECT entry, 8 AS kind, 0 AS at, tenant, '' AS id, hash, NULL::bytea AS data FROM invocations` + linkWhere + ` AND entry IS NOT NULL ORDER BY entry LIMIT $6)
+	sqlLinks = `(SELECT entry, 8 AS kind, 0 AS at, tenant, '' AS id, hash, NULL::bytea AS data FROM invocations` + linkWhere + ` AND entry IS NOT NULL AND NOT $7::boolean ORDER BY entry LIMIT $6)
 		UNION ALL (SELECT entry, 10, 0, tenant, '', hash, NULL FROM events` + linkWhere + ` ORDER BY entry LIMIT $6) ORDER BY entry LIMIT $6`
-	sqlWholeLinks = `(SELECT entry, 8 AS kind, 0::bigint AS at, tenant, id, hash, coalesce(ended, data) AS data FROM invocations` + linkWhere + ` AND entry IS NOT NULL ORDER BY entry LIMIT $6)
+	sqlWholeLinks = `(SELECT entry, 8 AS kind, 0::bigint AS at, tenant, id, hash, coalesce(ended, data) AS data FROM invocations` + linkWhere + ` AND entry IS NOT NULL AND NOT $7::boolean ORDER BY entry LIMIT $6)
 		UNION ALL (SELECT entry, 10, at, tenant, id, hash, data FROM events` + linkWhere + ` ORDER BY entry LIMIT $6) ORDER BY entry LIMIT $6`
 )
 
@@ -62,7 +62,7 @@ func (s *Store) Links(ctx context.Context, q toolkeep.LinkQuery) (list []toolkee
 		query = sqlWholeLinks
 	}
 	err = s.read(ctx, func(ctx context.Context) error {
-		rows, err := s.pool.Query(ctx, query, q.Writer, q.After, q.UpTo, q.All, text(q.Tenant), q.Limit)
+		rows, err := s.pool.Query(ctx, query, q.Writer, q.After, q.UpTo, q.All, text(q.Tenant), q.Limit, q.Events)
 		if err != nil {
 			return err
 		}

@@ -158,10 +158,14 @@ func forgetNonces(now time.Time) pass {
 // sqlAlive shows that a writer is alive.
 const sqlAlive = `UPDATE writers SET at = now() WHERE id = $1`
 
-// dropWriters removes the rows of writers whose entries are all past their retention. A live
-// writer that loses its row inserts it again.
+// dropWriters removes the rows of writers whose entries are all past their retention, and the cursors
+// in what they wrote. A live writer that loses its row inserts it again.
 func (s *Store) dropWriters(ctx context.Context, tx pgx.Tx) (bool, error) {
 	_, err := tx.Exec(ctx, `DELETE FROM writers WHERE at < now() - make_interval(secs => $1)`,
 		(max(s.cfg.EventKeep, s.cfg.InvocationKeep) + 24*time.Hour).Seconds())
+	if err != nil {
+		return false, err
+	}
+	_, err = tx.Exec(ctx, `DELETE FROM cursors AS c WHERE NOT EXISTS (SELECT FROM writers AS w WHERE w.id = c.writer)`)
 	return false, err
 }

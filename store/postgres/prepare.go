@@ -67,6 +67,8 @@ func (s *Store) prepare(c toolkeep.Change) (step, error) {
 			}
 			return err == nil, err
 		}
+	case toolkeep.MoveCursor:
+		st.act = func(ctx context.Context, g *group, _ *step) (bool, error) { return true, g.moveCursor(ctx, c) }
 	case toolkeep.Enqueue:
 		if s.cfg.Enqueue == nil {
 			return step{}, errors.New("postgres: the store was opened without a queue")

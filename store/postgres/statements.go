@@ -96,5 +96,7 @@ const (
 		RETURNING revision`
 	sqlDropDocument = `UPDATE items SET dropped = TRUE, at = $4, by = $5, body = ''
 		WHERE kind = $1 AND tenant = $2 AND id = $3 AND NOT dropped AND ($6::bigint = -1 OR revision = $6)`
-	sqlDocument = `SELECT revision FROM items WHERE kind = $1 AND tenant = $2 AND id = $3 AND NOT dropped`
+	sqlFirstCursor = `INSERT INTO cursors (reader, writer, seq, at) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING`
+	sqlCursor      = `UPDATE cursors SET seq = $3, at = $4 WHERE reader = $1 AND writer = $2 AND seq = $5`
+	sqlDocument    = `SELECT revision FROM items WHERE kind = $1 AND tenant = $2 AND id = $3 AND NOT dropped`
 )

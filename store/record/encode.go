@@ -99,6 +99,8 @@ func encode(c toolkeep.Change, now func() time.Time) (Encoded, error) {
 			c.At = now()
 		}
 		return Encoded{Change: c}, nil
+	case toolkeep.MoveCursor:
+		return Encoded{Change: c}, checkCursor(c)
 	case toolkeep.AppendEvent:
 		return encodeEvent(c)
 	case toolkeep.PutDocument:
@@ -164,6 +166,16 @@ func checkRenewal(c toolkeep.RenewLeases) error {
 		if err := checkRef(ref); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+func checkCursor(c toolkeep.MoveCursor) error {
+	switch {
+	case c.Reader == "" || len(c.Reader) > toolkeep.MaxReader:
+		return fmt.Errorf("the name of a reader has 1 to %d bytes", toolkeep.MaxReader)
+	case c.From < 0 || c.To.Seq <= c.From || c.To.At.IsZero():
+		return errors.New("a cursor moves forward, to an entry with a time")
 	}
 	return nil
 }

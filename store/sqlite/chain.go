@@ -85,6 +85,9 @@ func (s *Store) Links(ctx context.Context, q toolkeep.LinkQuery) ([]toolkeep.Lin
 	query += ` WHERE j.seq > ? AND j.seq <= ? AND j.seq >= (SELECT first FROM runs WHERE id = ?)
 		AND j.seq < coalesce((SELECT min(first) FROM runs WHERE id > ?), 9223372036854775807)`
 	args := []any{q.After, q.UpTo, q.Writer, q.Writer}
+	if q.Events {
+		query += ` AND j.kind = 10`
+	}
 	if !q.All {
 		query, args = query+` AND j.tenant = ?`, append(args, q.Tenant)
 	}

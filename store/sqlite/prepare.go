@@ -56,6 +56,8 @@ func (s *Store) prepare(c toolkeep.Change) (step, error) {
 			}
 			return false, err
 		}
+	case toolkeep.MoveCursor:
+		st.act = func(g *group, _ *step) (bool, error) { return false, g.moveCursor(c) }
 	case toolkeep.Enqueue:
 		if s.cfg.Enqueue == nil {
 			return step{}, errors.New("sqlite: the store was opened without a queue")

@@ -36,6 +36,8 @@ const (
 	sqlNextDocument
 	sqlDropDocument
 	sqlDocument
+	sqlFirstCursor
+	sqlCursor
 	statementCount
 )
 
@@ -114,7 +116,9 @@ func statements() [statementCount]string {
 			RETURNING revision`,
 		sqlDropDocument: `UPDATE items SET dropped = 1, at = ?4, by = ?5, body = NULL
 			WHERE kind = ?1 AND tenant = ?2 AND id = ?3 AND dropped = 0 AND (?6 = -1 OR revision = ?6)`,
-		sqlDocument: `SELECT revision FROM items WHERE kind = ? AND tenant = ? AND id = ? AND dropped = 0`,
+		sqlFirstCursor: `INSERT INTO cursors (reader, writer, seq, at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING`,
+		sqlCursor:      `UPDATE cursors SET seq = ?3, at = ?4 WHERE reader = ?1 AND writer = ?2 AND seq = ?5`,
+		sqlDocument:    `SELECT revision FROM items WHERE kind = ? AND tenant = ? AND id = ? AND dropped = 0`,
 	}
 }
 

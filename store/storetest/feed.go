@@ -56,6 +56,7 @@ func everyChange(now time.Time) (changes, feed []toolkeep.Change, journal []tool
 		toolkeep.PutDocument{Document: fullDocument(now), Expect: toolkeep.NoRevision},
 		toolkeep.DeleteDocument{Kind: "kind", Tenant: "t", ID: "i", Expect: 1, By: "boss"},
 		toolkeep.ClaimNonce{Nonce: [32]byte{1}, At: now},
+		toolkeep.MoveCursor{Reader: "r", To: toolkeep.Cursor{Writer: 1, Seq: 3, At: now}},
 	}
 	placed := fullDocument(now)
 	placed.Revision = 1

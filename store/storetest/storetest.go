@@ -21,6 +21,7 @@ type Store interface {
 	toolkeep.Members
 	toolkeep.Journal
 	toolkeep.Chains
+	toolkeep.Cursors
 	Invocations() toolkeep.Invocations
 	CallMarks() toolkeep.CallMarks
 	Versions(ctx context.Context) ([]toolkeep.Version, int64, error)
@@ -90,6 +91,7 @@ func Run(t *testing.T, open Open) {
 		{"journal read while it is written", testJournalRead},
 		{"chain of the journal", testChain},
 		{"chain without what is taken", testChainTaken},
+		{"cursors", testCursors},
 		{"nothing of what failed or changed nothing", testSilence},
 		{"in order under writers", each(testOrder)},
 		{"watch stops", each(testStops)},
