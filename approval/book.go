@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -26,6 +27,7 @@ type Config struct {
 	// MaxPending is how many calls of one tenant may wait for a person, default 10,000; and
 	// MaxPendingAgent how many of one agent, default 100.
 	MaxPending, MaxPendingAgent int
+	URL                         func() string // under which people reach the server; nil leaves decide_at out of events
 	Clock                       func() time.Time
 	Log                         *slog.Logger
 }
@@ -224,6 +226,9 @@ func (b *Book) Room(tenant, subject string) error {
 // Ask returns the changes that begin the request of a call: they are committed with its row.
 func (b *Book) Ask(n *Need, v *toolkeep.Invocation) (*Request, []toolkeep.Change) {
 	q := newRequest(n, v)
+	if b.c.URL != nil {
+		q.DecideAt = b.c.URL() + "/api/v1/approvals/" + url.PathEscape(q.ID)
+	}
 	return q, []toolkeep.Change{q.Put(v.Subject), q.event(eventRequested, v.CreatedAt, map[string]any{"needed": q.Needed, "roles": anyOf(q.Roles())})}
 }
 

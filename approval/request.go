@@ -45,6 +45,8 @@ type Request struct {
 	Tool      string     `json:"tool_digest"`
 	Digest    string     `json:"digest"` // of version and arguments, see Digest
 	Why       string     `json:"why"`
+	Risk      string     `json:"risk,omitempty"`      // of the tool
+	DecideAt  string     `json:"decide_at,omitempty"` // address where the approval is read and decided
 	Rule      string     `json:"rule,omitempty"`
 	Needed    int        `json:"needed"`
 	Confirm   bool       `json:"confirm,omitempty"`
@@ -120,7 +122,7 @@ func DigestOf(v *toolkeep.Invocation) string {
 func newRequest(n *Need, v *toolkeep.Invocation) *Request {
 	return &Request{
 		ID: v.ID, Tenant: v.Tenant, Subject: v.Subject, OnBehalf: v.OnBehalf, Actor: v.Actor, KeyID: v.KeyID, Session: v.Session,
-		ToolID: v.ToolID, Version: v.Version, Tool: v.Digest, Digest: DigestOf(v), Why: n.Why, Rule: n.Rule,
+		ToolID: v.ToolID, Version: v.Version, Tool: v.Digest, Digest: DigestOf(v), Why: n.Why, Risk: n.Risk, Rule: n.Rule,
 		Needed: n.Count, Confirm: n.Confirm, Levels: n.Levels, CreatedAt: v.CreatedAt, ExpiresAt: v.Deadline, State: Pending,
 	}
 }
@@ -316,7 +318,7 @@ func (q *Request) event(kind string, at time.Time, more map[string]any) toolkeep
 		"invocation_id": q.ID, "agent_did": q.Subject, "tool_id": q.ToolID, "tool_version": q.Version, "digest": q.Digest,
 		"why": q.Why, "state": string(q.State), "expires_at": q.ExpiresAt.UTC().Format(time.RFC3339),
 	}
-	for name, v := range map[string]string{"on_behalf_of": q.OnBehalf, "session_id": q.Session, "rule": q.Rule} {
+	for name, v := range map[string]string{"on_behalf_of": q.OnBehalf, "session_id": q.Session, "rule": q.Rule, "risk": q.Risk, "decide_at": q.DecideAt} {
 		if v != "" {
 			data[name] = v
 		}

@@ -29,6 +29,7 @@ type Level struct {
 // Need is the approval that a call owes.
 type Need struct {
 	Why     string        // for people: what asks for it
+	Risk    string        // of the tool
 	Rule    string        // which rule says who decides, "" for the default
 	Levels  []Level       // at least one, by time
 	Count   int           // how many persons must approve
@@ -277,7 +278,7 @@ func (rs *Rules) Of(p *toolkeep.Principal, t *toolkeep.Tool, why string) *Need {
 	if why == "" {
 		return nil
 	}
-	need.Why = why
+	need.Why, need.Risk = why, t.Manifest.Risk
 	return &need
 }
 

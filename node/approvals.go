@@ -16,7 +16,7 @@ func (n *Node) buildApprovals(context.Context) error {
 		return err
 	}
 	n.approvals, err = approval.New(approval.Config{Store: n.store, Rules: rules, MaxPending: c.MaxPending, MaxPendingAgent: c.MaxPendingAgent,
-		Clock: n.options.Clock, Log: n.logger("approvals")})
+		URL: n.publicURL, Clock: n.options.Clock, Log: n.logger("approvals")})
 	return err
 }
 
