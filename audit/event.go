@@ -91,7 +91,8 @@ func decision(v *toolkeep.Invocation) string {
 	return Failed
 }
 
-func newEntry(l *toolkeep.Link, e *toolkeep.Entry) (*Entry, error) {
+// NewEntry returns an entry of the journal as it is shown.
+func NewEntry(l *toolkeep.Link, e *toolkeep.Entry) (*Entry, error) {
 	out := &Entry{SpecVersion: "1.0", ID: l.Ref, Source: source, Time: e.At.UTC(), ContentType: "application/json", Schema: schema,
 		Tenant: l.Tenant, Writer: l.Writer, Number: l.Seq, Hash: hexOf(l.Hash)}
 	if e.Event != nil {

@@ -72,7 +72,7 @@ func (a *Audit) Find(ctx context.Context, f Filter) (list []*Entry, next string,
 			if err != nil || e == nil { // verify tells of it
 				continue
 			}
-			entry, err := newEntry(&links[i], e)
+			entry, err := NewEntry(&links[i], e)
 			if err != nil {
 				return nil, "", err
 			}
