@@ -42,6 +42,7 @@ type Config struct {
 	Calls       Calls
 	Approvals   Approvals
 	Idempotency Idempotency
+	Outbox      Outbox
 	Tools       Tools
 	Cache       Cache
 	Catalog     Catalog
@@ -256,6 +257,12 @@ type Approvals struct {
 	Expire          time.Duration `key:"approvals.expire_after" default:"24h" min:"1s" max:"30d" help:"when it is refused (E3213); times of escalation after this one are left out"`
 	MaxPending      int           `key:"approvals.max_pending" default:"10000" min:"1" max:"1000000" help:"calls of one tenant that may wait for a person; further ones are refused (E3216)"`
 	MaxPendingAgent int           `key:"approvals.max_pending_per_agent" default:"100" min:"1" max:"1000000" help:"calls of one agent that may wait for a person; further ones are refused (E3216)"`
+}
+
+// Outbox configures where the journal is delivered.
+type Outbox struct {
+	SinksFile   string `key:"outbox.sinks_file" help:"YAML file with the sinks to which records and events are delivered: files, webhooks, Kafka, NATS (docs/outbox.md); without one they stay in the store alone"`
+	DeadLetters string `key:"outbox.dead_letters" help:"folder of the events that sinks refused; empty is in the data directory"`
 }
 
 // Tools has what holds for tools whose manifests leave it out.

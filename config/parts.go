@@ -305,6 +305,14 @@ func (h HTTP) Public(at string) string {
 	return at
 }
 
+// DeadLetters is the folder of the events that sinks refused.
+func (c *Config) DeadLetters() string {
+	if c.Outbox.DeadLetters != "" {
+		return c.Outbox.DeadLetters
+	}
+	return filepath.Join(c.Data, datadir.Outbox)
+}
+
 // Rules reads the approval rules.
 func (a Approvals) Rules() (*approval.Rules, error) {
 	return approval.ReadRules(a.RulesFile, approval.Defaults{Escalate: []time.Duration{a.Escalate, a.EscalateAgain}, Expires: a.Expire})

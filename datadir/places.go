@@ -14,6 +14,7 @@ const (
 	MCP        = "mcp"
 	Models     = "models"
 	Vectors    = "vectors"
+	Outbox     = "outbox"
 	VaultNonce = "vault.nonce"
 	SealLost   = "seal.lost"
 	Spool      = "spool.jsonl"
@@ -70,6 +71,7 @@ var Places = []Place{
 		Missing: "what lies sealed in the backup cannot be read without it"},
 	{Name: Blobs, Folder: true, Kept: Always, AtStart: true, Max: MaxBlob, What: "full results that were cut"},
 	{Name: Notes, Folder: true, Kept: Always, Max: 4 << 30, What: "notes of the std.note tools"},
+	{Name: Outbox, Folder: true, Kept: Always, Max: 4 << 30, What: "dead letters: events that sinks refused"},
 	{Name: AdminKey, Kept: WithSecrets, AtStart: true, Max: 64 << 10, What: "the text of the first admin key",
 		Missing: "to use a restored server set TOOLKEEP_KEY to a key that you have, or make one with `toolkeep keys recover` before it starts"},
 	{Name: Secrets, Folder: true, Kept: WithSecrets, Max: 64 << 10, What: "files that manifests name as file://",

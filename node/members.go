@@ -8,6 +8,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/audit"
+	"github.com/toolkeep/toolkeep/audit/outbox"
 	"github.com/toolkeep/toolkeep/control/nodes"
 	"github.com/toolkeep/toolkeep/control/servers"
 	"github.com/toolkeep/toolkeep/datadir"
@@ -20,7 +21,7 @@ const (
 	workApprovals = "approvals.sweep" // approvals that others are asked for, and those that were decided
 	workRetention = "store.retention" // rows past their time
 	workVectors   = "vectors.sweep"   // vectors that no node uses (pgvector)
-	// usage.Work and audit.Work are others.
+	// usage.Work, audit.Work and outbox.Work are others.
 )
 
 // workBlobs is the removal of old blobs, in the folder that this node has.
@@ -53,6 +54,7 @@ func (n *Node) startLeading(context.Context) error {
 		n.members.Lead(work, nil)
 	}
 	n.members.Lead(audit.Work, membership.Every(audit.Every, n.logger("audit"), n.audit.Checkpoint))
+	n.leadSinks()
 	return nil
 }
 
@@ -72,7 +74,8 @@ func (n *Node) buildAgreement(ctx context.Context) error {
 		return struct {
 			nodes.Facts
 			servers.Told
-		}{nodes.Facts{Seals: ids[0], Opens: ids, Blobs: n.blobs.ID()}, n.servers.Told()}
+			Sinks map[string]outbox.State `json:"sinks,omitempty"`
+		}{nodes.Facts{Seals: ids[0], Opens: ids, Blobs: n.blobs.ID()}, n.servers.Told(), n.sinks.Told()}
 	}, func() {
 		n.agreement.Look()
 		n.limits.SetNodes(n.members.Rank())

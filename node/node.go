@@ -34,6 +34,7 @@ import (
 	"github.com/toolkeep/toolkeep/control/search"
 	"github.com/toolkeep/toolkeep/control/secrets"
 	"github.com/toolkeep/toolkeep/control/servers"
+	"github.com/toolkeep/toolkeep/control/sinks"
 	"github.com/toolkeep/toolkeep/datadir"
 	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/discover/assembly"
@@ -129,6 +130,7 @@ type Node struct {
 	sealer        *secrets.Sealer
 	tokens        *capability.Tokens
 	audit         *audit.Audit
+	sinks         *sinks.Sinks
 	keeping       secretKeeping
 	approvals     *approval.Book
 	approving     *approvals.Approvals
@@ -197,6 +199,7 @@ func (n *Node) parts(opening context.Context) []part {
 		{"keys", func(ctx context.Context) error { return n.access.Start(ctx) }, nil},
 		{"admin key", n.makeAdminKey, nil},
 		{"secrets", n.buildSecrets, func() { n.keeping.minter.Close() }},
+		{"sinks", n.buildSinks, func() { n.closed("outbox", n.sinks.Stop()) }},
 		{"upstream", n.buildUpstream, n.stopUpstream},
 		{"http tools", n.buildHTTP, func() { n.http.Close() }},
 		{"file tools", n.buildFiles, nil},
@@ -435,6 +438,9 @@ func (n *Node) buildTelemetry(context.Context) (err error) {
 	if n.policy != nil {
 		n.health.Add(telemetry.Component{Name: "policy", Check: n.policy.Health})
 	}
+	if n.sinks.Any() {
+		n.health.Add(telemetry.Component{Name: "sinks", Check: n.sinks.Health})
+	}
 	n.health.Add(telemetry.Component{Name: "search", Check: n.index.Health})
 	n.health.Add(telemetry.Component{Name: "usage", Check: n.usage.Health})
 	if n.redis != nil {
@@ -468,6 +474,9 @@ func (n *Node) samples() []telemetry.Sample {
 	all := slices.Concat(telemetry.SpoolSamples(n.pipeline.Spooled()), telemetry.ResultSamples(n.pipeline.HeldByResults()), telemetry.IndexSamples(n.index.Len(), n.index.Embedding()), telemetry.UsageSamples(n.usage.Stats()))
 	if n.policy != nil {
 		all = append(all, telemetry.PolicySamples(n.policy.Stats())...)
+	}
+	if n.sinks.Any() {
+		all = append(all, telemetry.SinkSamples(n.sinks.Stats())...)
 	}
 	if n.searchCache != nil {
 		all = append(all, telemetry.SearchCacheSamples(n.searchCache.Stats())...)

@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"github.com/toolkeep/toolkeep/access/policy"
+	"github.com/toolkeep/toolkeep/audit/outbox"
 	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/discover/cache"
 	"github.com/toolkeep/toolkeep/discover/usage"
@@ -80,6 +81,17 @@ func UsageSamples(s usage.Stats) []Sample {
 		{Name: "toolkeep_retrieval_events_total", Help: "Records of searches that were written.", Counter: true, Value: float64(s.Written)},
 		{Name: "toolkeep_retrieval_events_dropped_total", Help: "Records of searches that could not be written.", Counter: true, Value: float64(s.Dropped)},
 		{Name: "toolkeep_retrieval_events_waiting", Help: "Records of searches that wait to be written.", Value: float64(s.Waiting)},
+	}
+}
+
+// SinkSamples tell what was delivered to the sinks of the journal.
+func SinkSamples(s outbox.Stats) []Sample {
+	return []Sample{
+		{Name: "toolkeep_outbox_delivered_total", Help: "Events that sinks confirmed.", Counter: true, Value: float64(s.Delivered)},
+		{Name: "toolkeep_outbox_failures_total", Help: "Deliveries that failed; they are tried again.", Counter: true, Value: float64(s.Failures)},
+		{Name: "toolkeep_outbox_failing", Help: "Sinks that do not take events now.", Value: float64(s.Failing)},
+		{Name: "toolkeep_outbox_dead_letters", Help: "Events that sinks refused, in this node's files.", Value: float64(s.DeadLetters)},
+		{Name: "toolkeep_outbox_lost", Help: "Entries that retention removed before sinks had them, at most.", Value: float64(s.Lost)},
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access/policy"
+	"github.com/toolkeep/toolkeep/audit/outbox"
 	"github.com/toolkeep/toolkeep/config"
 	"github.com/toolkeep/toolkeep/discover/remote"
 	"github.com/toolkeep/toolkeep/secret"
@@ -38,6 +39,8 @@ func Check(ctx context.Context, c *config.Config) error {
 		_, err := remote.New(c.Search.Service())
 		check("/search/embeddings_url", err)
 	}
+	_, err = outbox.Read(c.Outbox.SinksFile)
+	check("/outbox/sinks_file", err)
 	check("/policy/path", checkPolicy(ctx, c))
 	check("/http/public_url", c.HTTP.CheckPublic())
 	check("/vault", c.Vault.Check(c.Data))
