@@ -156,5 +156,6 @@ func (a *API) operations() {
 	}
 	a.policyRoutes()
 	a.auditRoutes()
+	a.sinkRoutes()
 	a.searchAdminRoutes()
 }
