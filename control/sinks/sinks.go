@@ -3,6 +3,7 @@ package sinks
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"log/slog"
 	"net"
@@ -15,6 +16,7 @@ import (
 	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/audit/outbox"
 	"github.com/toolkeep/toolkeep/audit/outbox/file"
+	"github.com/toolkeep/toolkeep/audit/outbox/kafka"
 	"github.com/toolkeep/toolkeep/audit/outbox/webhook"
 	"github.com/toolkeep/toolkeep/egress"
 )
@@ -66,6 +68,12 @@ func (s *Sinks) open(t outbox.Settings) (outbox.Sink, error) {
 	case outbox.Webhook:
 		return webhook.New(webhook.Config{URL: t.URL, Client: s.c.Client("", egress.Destination(t.URL)), Secret: s.c.Credential(t.Secret),
 			Token: s.credential(t.Token), Clock: s.c.Clock}), nil
+	case outbox.Kafka:
+		c := kafka.Config{Brokers: t.Brokers, Topic: t.Topic, Dial: s.dial(slices.Concat(t.Brokers, t.Network)), SASL: t.SASL, Username: t.Username, Password: s.credential(t.Password)}
+		if t.TLS {
+			c.TLS = &tls.Config{MinVersion: max(s.c.Egress.MinTLS, tls.VersionTLS12), RootCAs: s.c.Egress.RootCAs}
+		}
+		return kafka.New(c), nil
 	case outbox.File:
 		return file.New(t.Path), nil
 	}
@@ -79,8 +87,13 @@ func (s *Sinks) credential(ref string) func(context.Context) (string, error) {
 	return s.c.Credential(ref)
 }
 
+// dial connects to public addresses, and to these inside.
+func (s *Sinks) dial(inside []string) func(ctx context.Context, addr string) (net.Conn, error) {
+	return s.c.Egress.Dialer(&egress.Guard{Allow: allowed(inside), Resolver: s.c.Egress.Resolver, ConnectTimeout: s.c.Egress.ConnectTimeout})
+}
+
 // allowed are the addresses of HOST:PORT.
-func allowed(addresses ...string) (list []toolkeep.HostPort) {
+func allowed(addresses []string) (list []toolkeep.HostPort) {
 	for _, a := range addresses {
 		host, port, _ := net.SplitHostPort(a) // the settings were checked
 		n, _ := strconv.Atoi(port)

@@ -1,0 +1,83 @@
+package sinks_test
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/access"
+	"github.com/toolkeep/toolkeep/audit/outbox"
+	"github.com/toolkeep/toolkeep/control/sinks"
+	"github.com/toolkeep/toolkeep/store/sqlite"
+)
+
+type members []toolkeep.NodeState
+
+func (m *members) Live() ([]toolkeep.NodeState, time.Duration) { return *m, 0 }
+func (m *members) Owner() string                               { return "a/1" }
+
+// TestList: what the store, this node and the others know of a sink is shown to operators of the home tenant.
+func TestList(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "sinks.yaml")
+	if err := os.WriteFile(file, []byte("sinks:\n  - {name: log, kind: file, path: "+dir+"/out.jsonl}\n  - {name: stream, kind: kafka, brokers: ['127.0.0.1:1']}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	store, err := sqlite.Open(t.Context(), sqlite.Config{Path: filepath.Join(dir, "toolkeep.db")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	live := &members{{Name: "a", Run: "1"}}
+	s, err := sinks.New(sinks.Config{File: file, Dir: filepath.Join(dir, "dead"), Store: store, Members: live,
+		Client:     func(string, []toolkeep.HostPort) *http.Client { return http.DefaultClient },
+		Credential: func(string) func(context.Context) (string, error) { return nil }, Clock: time.Now, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Stop()
+	for what, p := range map[string]*toolkeep.Principal{
+		"another tenant's administrator": {Tenant: "acme", Permissions: []string{"*"}},
+		"an agent":                       {Tenant: access.HomeTenant},
+	} {
+		if list, err := s.List(t.Context(), p); list != nil || toolkeep.AsError(err).Code != toolkeep.PermissionDenied {
+			t.Errorf("%s gets %v, %v", what, list, err)
+		}
+		if _, err := s.Replay(t.Context(), p, "log"); toolkeep.AsError(err).Code != toolkeep.PermissionDenied {
+			t.Errorf("%s replays: %v", what, err)
+		}
+	}
+	list := func() []sinks.Sink {
+		t.Helper()
+		list, err := s.List(t.Context(), access.System())
+		if err != nil || len(list) != 2 {
+			t.Fatalf("%+v, %v", list, err)
+		}
+		return list
+	}
+	if l := list(); l[0].State != sinks.Waiting || l[0].Node != "" || l[1].Target != "127.0.0.1:1/tool-execution-events" {
+		t.Errorf("no node leads: %+v", l)
+	}
+	*live = members{{Name: "a", Run: "1", Leads: []string{outbox.Work}}, {Name: "b", Run: "2", Data: []byte(`{"sinks":{"log":{"dead_letters":3,"error":"old"}}}`)}}
+	if l := list(); l[0].State != sinks.OK || l[0].Node != "a" || l[0].DeadLetters["b"] != 3 || l[0].Error != "" {
+		t.Errorf("this node leads: %+v", l[0])
+	}
+	told, err := json.Marshal(map[string]any{"sinks": map[string]outbox.State{
+		"log": {Delivered: 7, Error: "disk full", FailingSince: time.Now()}, "stream": {Error: "x", Full: true}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	*live = members{{Name: "a", Run: "1"}, {Name: "b", Run: "2", Leads: []string{outbox.Work}, Data: told}}
+	if l := list(); l[0].State != sinks.Failing || l[0].Node != "b" || l[0].Error != "disk full" || l[0].Delivered != 7 || l[0].FailingSince == nil || l[1].State != sinks.Full {
+		t.Errorf("another node leads: %+v", l)
+	}
+	if r, err := s.Replay(t.Context(), access.System(), "log"); err != nil || r.Remaining != 0 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
