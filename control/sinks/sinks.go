@@ -2,12 +2,14 @@
 package sinks
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"time"
@@ -17,6 +19,7 @@ import (
 	"github.com/toolkeep/toolkeep/audit/outbox"
 	"github.com/toolkeep/toolkeep/audit/outbox/file"
 	"github.com/toolkeep/toolkeep/audit/outbox/kafka"
+	"github.com/toolkeep/toolkeep/audit/outbox/nats"
 	"github.com/toolkeep/toolkeep/audit/outbox/webhook"
 	"github.com/toolkeep/toolkeep/egress"
 )
@@ -68,10 +71,17 @@ func (s *Sinks) open(t outbox.Settings) (outbox.Sink, error) {
 	case outbox.Webhook:
 		return webhook.New(webhook.Config{URL: t.URL, Client: s.c.Client("", egress.Destination(t.URL)), Secret: s.c.Credential(t.Secret),
 			Token: s.credential(t.Token), Clock: s.c.Clock}), nil
+	case outbox.NATS:
+		u, err := url.Parse(t.URL)
+		if err != nil {
+			return nil, err
+		}
+		return nats.New(nats.Config{URL: t.URL, Subject: t.Subject, Timeout: t.Timeout, Dial: s.dial(append([]string{net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "4222"))}, t.Network...)),
+			TLS: s.tls(), Token: s.credential(t.Token), Username: t.Username, Password: s.credential(t.Password)}), nil
 	case outbox.Kafka:
 		c := kafka.Config{Brokers: t.Brokers, Topic: t.Topic, Dial: s.dial(slices.Concat(t.Brokers, t.Network)), SASL: t.SASL, Username: t.Username, Password: s.credential(t.Password)}
 		if t.TLS {
-			c.TLS = &tls.Config{MinVersion: max(s.c.Egress.MinTLS, tls.VersionTLS12), RootCAs: s.c.Egress.RootCAs}
+			c.TLS = s.tls()
 		}
 		return kafka.New(c), nil
 	case outbox.File:
@@ -85,6 +95,10 @@ func (s *Sinks) credential(ref string) func(context.Context) (string, error) {
 		return nil
 	}
 	return s.c.Credential(ref)
+}
+
+func (s *Sinks) tls() *tls.Config {
+	return &tls.Config{MinVersion: max(s.c.Egress.MinTLS, tls.VersionTLS12), RootCAs: s.c.Egress.RootCAs}
 }
 
 // dial connects to public addresses, and to these inside.
