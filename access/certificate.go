@@ -220,7 +220,7 @@ func (a *Access) openCertificates() (err error) {
 func (a *Access) CertificatesHealth(ctx context.Context) error { return a.certificates.Health(ctx) }
 
 // AuthenticateCertificate returns the principal of a client certificate, which the TLS handshake has
-// verified; bearer is the principal of the key or token that came with it, nil if none did. Without
+// verified; bearer is the principal of the key, token or signed headers that came with it, nil if none did. Without
 // rules certificates stand for nobody: the answer is then bearer. A bearer decides; with
 // Config.SameSubject it must be of the certificate's own subject and tenant. E3214 for a certificate
 // that is denied, or that no rule is for where there is no bearer; details.reason is
@@ -241,7 +241,7 @@ func (a *Access) AuthenticateCertificate(cert *x509.Certificate, bearer *toolkee
 	if all.denies(cert) {
 		return nil, refuse("denied_certificate", "CERTIFICATE_DENIED", "the client certificate is denied here; ask for another")
 	}
-	if bearer != nil && !a.config.SameSubject {
+	if bearer != nil && (!a.config.SameSubject || bearer.Method == MethodProxy) { // a proxy's certificate is its own
 		return bearer, nil
 	}
 	rule, subject := all.find(cert)

@@ -115,6 +115,7 @@ func TestCertificateAndBearer(t *testing.T) {
 	billing, denied := shown(uri("spiffe://example.org/agents/billing")), shown(func(c *x509.Certificate) { c.SerialNumber = big.NewInt(0xff01) })
 	own, other := &toolkeep.Principal{Tenant: "default", Subject: "billing"}, &toolkeep.Principal{Tenant: "default", Subject: "ann"}
 	elsewhere := &toolkeep.Principal{Tenant: "acme", Subject: "billing"}
+	proxied := &toolkeep.Principal{Tenant: "default", Subject: "ann", Method: MethodProxy}
 	for _, x := range []struct {
 		name   string
 		same   bool
@@ -128,6 +129,8 @@ func TestCertificateAndBearer(t *testing.T) {
 		{"of one subject", true, billing, own, ""},
 		{"of two subjects", true, billing, other, "CERTIFICATE_DIFFERS"},
 		{"of two tenants", true, billing, elsewhere, "CERTIFICATE_DIFFERS"},
+		{"a proxy's own certificate", true, billing, proxied, ""},
+		{"a proxy with a denied certificate", true, denied, proxied, "CERTIFICATE_DENIED"},
 		{"a certificate of nobody", true, shown(func(*x509.Certificate) {}), own, "CERTIFICATE_DIFFERS"},
 	} {
 		a, _ := withRules(t, certificateRules, func(c *Config) { c.SameSubject = x.same })

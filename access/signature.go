@@ -275,6 +275,9 @@ func (a *Access) AuthenticateProxy(ctx context.Context, r *signing.Request, trus
 	if p.Tenant == "" {
 		p.Tenant = HomeTenant
 	}
+	if p.OnBehalf == "" && len(p.Chain) > 0 {
+		p.OnBehalf = p.Chain[0]
+	}
 	if p.OnBehalf == p.Subject {
 		p.OnBehalf = ""
 	}

@@ -87,6 +87,9 @@ func keyOf(q *question, reads part) (key [32]byte, ok bool) {
 	if reads&partRoles != 0 {
 		b = list(b, p.Roles)
 	}
+	if reads&partChain != 0 {
+		b = list(b, p.Chain)
+	}
 	if reads&partPermissions != 0 {
 		b = list(b, p.Permissions)
 	}

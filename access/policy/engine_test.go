@@ -58,7 +58,7 @@ func try(t testing.TB, files map[string]string, change ...func(*Config)) (*Engin
 func ask(change ...func(q *access.Question)) *access.Question {
 	q := &access.Question{
 		Principal: &toolkeep.Principal{Subject: "alice", Tenant: "acme", Roles: []string{"agent", "clerk"}, Method: "api_key", KeyID: "k1",
-			OnBehalf: "bob", Workspace: "w1", Permissions: []string{"act-as"}, Addr: "192.0.2.7"},
+			OnBehalf: "bob", Chain: []string{"bob", "planner"}, Workspace: "w1", Permissions: []string{"act-as"}, Addr: "192.0.2.7"},
 		Tool: &toolkeep.Tool{ID: "billing.eu.refund", Version: "1.2.3", Tenant: "acme", Digest: "sha256:aa", Manifest: &toolkeep.Manifest{
 			Category: "finance", Tags: []string{"production"}, Capabilities: []string{"refund"}, Risk: "medium", SideEffects: "writes",
 			Execution: toolkeep.ExecutionSpec{Kind: "http"}}},
@@ -109,7 +109,7 @@ func TestRules(t *testing.T) {
 		{name: "time", rules: `allow if { input.time.weekday == "Sunday"; input.time.hour == 19; input.time.minute == 30; input.time.of_day == "evening"; input.time.rfc3339 == "2026-11-29T19:30:00Z"; input.time.unix_ns == time.now_ns() }`, allow: true},
 		{name: "time in a zone", rules: `allow if { [20, 30, 0] == time.clock([time.now_ns(), "Europe/Berlin"]) }`, allow: true},
 		{name: "address", rules: `allow if net.cidr_contains("192.0.2.0/24", input.caller.address)`, allow: true},
-		{name: "everything of the caller", rules: `allow if input.caller == {"subject": "alice", "tenant": "acme", "roles": ["agent", "clerk"], "method": "api_key", "key_id": "k1", "on_behalf_of": "bob", "workspace": "w1", "permissions": ["act-as"], "address": "192.0.2.7"}`, allow: true},
+		{name: "everything of the caller", rules: `allow if input.caller == {"subject": "alice", "tenant": "acme", "roles": ["agent", "clerk"], "method": "api_key", "key_id": "k1", "on_behalf_of": "bob", "chain": ["bob", "planner"], "workspace": "w1", "permissions": ["act-as"], "address": "192.0.2.7"}`, allow: true},
 		{name: "everything of the tool", rules: `allow if input.tool == {"id": "billing.eu.refund", "namespace": "billing.eu", "version": "1.2.3", "digest": "sha256:aa", "tenant": "acme", "category": "finance", "tags": ["production"], "capabilities": ["refund"], "risk": "medium", "side_effects": "writes", "idempotent": false, "kind": "http", "requires_approval": false}`, allow: true},
 		{name: "everything of the call", rules: `allow if { input.call == {"session": "s1", "plan": "p1", "task": "OPS-1", "parent": "i0", "face": "rest", "async": false, "priority": "normal"}; input.action == "invoke" }`, allow: true},
 		{name: "the arguments", rules: `allow if input.arguments == {"amount": 5, "to": {"iban": "X"}, "list": [1, true, null]}`, allow: true},
@@ -281,6 +281,7 @@ var changes = map[part]func(*access.Question){
 	partTenant:      func(q *access.Question) { q.Principal.Tenant = "evil" },
 	partRoles:       func(q *access.Question) { q.Principal.Roles = []string{"agentclerk"} },
 	partOnBehalf:    func(q *access.Question) { q.Principal.OnBehalf = "eve" },
+	partChain:       func(q *access.Question) { q.Principal.Chain = []string{"bobplanner"} },
 	partWorkspace:   func(q *access.Question) { q.Principal.Workspace = "w2" },
 	partMethod:      func(q *access.Question) { q.Principal.Method = "oauth" },
 	partKeyID:       func(q *access.Question) { q.Principal.KeyID = "k2" },

@@ -21,6 +21,7 @@ const (
 	partTenant
 	partRoles
 	partOnBehalf
+	partChain
 	partWorkspace
 	partMethod
 	partKeyID
@@ -38,7 +39,7 @@ const (
 	partTime
 
 	partAll    = partTime<<1 - 1
-	partCaller = partSubject | partTenant | partRoles | partOnBehalf | partWorkspace | partMethod | partKeyID | partPermissions | partAddress
+	partCaller = partSubject | partTenant | partRoles | partOnBehalf | partChain | partWorkspace | partMethod | partKeyID | partPermissions | partAddress
 	partCall   = partSession | partPlan | partTask | partParent | partFace | partAsync | partPriority
 	// partAlways are in every key, whether the policy reads them or not.
 	partAlways = partAction | partTenant | partTool
@@ -64,6 +65,12 @@ var callerMembers = []member{
 	{ast.StringTerm("tenant"), partTenant, func(q *question) *ast.Term { return ast.StringTerm(q.Principal.Tenant) }},
 	{ast.StringTerm("roles"), partRoles, func(q *question) *ast.Term { return texts(q.Principal.Roles) }},
 	{ast.StringTerm("on_behalf_of"), partOnBehalf, func(q *question) *ast.Term { return ast.StringTerm(q.Principal.OnBehalf) }},
+	{ast.StringTerm("chain"), partChain, func(q *question) *ast.Term {
+		if q.Principal.Chain == nil {
+			return nil
+		}
+		return texts(q.Principal.Chain)
+	}},
 	{ast.StringTerm("workspace"), partWorkspace, func(q *question) *ast.Term { return ast.StringTerm(q.Principal.Workspace) }},
 	{ast.StringTerm("method"), partMethod, func(q *question) *ast.Term { return ast.StringTerm(q.Principal.Method) }},
 	{ast.StringTerm("key_id"), partKeyID, func(q *question) *ast.Term { return ast.StringTerm(q.Principal.KeyID) }},
@@ -117,8 +124,11 @@ func input(q *question, reads part) (ast.Value, error) {
 func object(members []member, q *question, reads part) *ast.Term {
 	o := ast.NewObjectWithCapacity(len(members))
 	for _, m := range members {
-		if reads&m.part != 0 {
-			o.Insert(m.name, m.of(q))
+		if reads&m.part == 0 {
+			continue
+		}
+		if v := m.of(q); v != nil {
+			o.Insert(m.name, v)
 		}
 	}
 	return ast.NewTerm(o)

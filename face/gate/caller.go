@@ -91,7 +91,7 @@ func (g *Gate) Authenticate(ctx context.Context, r *Request) (*toolkeep.Principa
 		}
 	}
 	if by, ok := g.auth.(Certificates); ok {
-		if cert := r.certificate(); cert != nil && !r.Headers.named() {
+		if cert := r.certificate(); cert != nil {
 			if p, err = by.AuthenticateCertificate(cert, p, addr); err != nil {
 				return nil, err
 			}
