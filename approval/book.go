@@ -1,6 +1,7 @@
 package approval
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -316,6 +317,22 @@ func (b *Book) List(tenant string, state State) []*Request {
 			return n
 		}
 		return strings.Compare(x.ID, y.ID)
+	})
+	return all
+}
+
+// Waiting returns the pending requests of all tenants, the oldest first.
+func (b *Book) Waiting() []*Request {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	var all []*Request
+	for _, q := range b.requests {
+		if q.State == Pending {
+			all = append(all, q)
+		}
+	}
+	slices.SortFunc(all, func(x, y *Request) int {
+		return cmp.Or(x.CreatedAt.Compare(y.CreatedAt), strings.Compare(x.ID, y.ID))
 	})
 	return all
 }

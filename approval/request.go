@@ -217,6 +217,26 @@ func (q *Request) Confirmed(p *toolkeep.Principal, approve bool, at time.Time) b
 	return true
 }
 
+// BySupervisor is whose decisions those of a service are that is asked instead of persons here.
+const BySupervisor = "supervisor"
+
+// Supervised is the decision of such a service, for a person that it names or "". It decides alone. E3201 for a person
+// who asks; E3014 for a request that was decided or whose time is over.
+func (q *Request) Supervised(person string, approve bool, reason string, at time.Time) error {
+	switch {
+	case q.State != Pending || !at.Before(q.ExpiresAt):
+		return Over(q)
+	case q.IsOwn(&toolkeep.Principal{Subject: BySupervisor, OnBehalf: person}):
+		return toolkeep.NewError(toolkeep.PermissionDenied, "the approvals service names as who decided one of those who ask").With("reason", "RBAC_DENIED")
+	}
+	q.Decisions = append(q.Decisions, Decision{By: BySupervisor, OnBehalf: person, At: at, Approve: approve, Digest: q.Digest, Reason: reason})
+	q.State, q.DecidedAt = Approved, at
+	if !approve {
+		q.State = Denied
+	}
+	return nil
+}
+
 // MaxDecisions bounds the decisions of a request.
 const MaxDecisions = 50
 

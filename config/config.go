@@ -257,6 +257,11 @@ type Approvals struct {
 	Expire          time.Duration `key:"approvals.expire_after" default:"24h" min:"1s" max:"30d" help:"when it is refused (E3213); times of escalation after this one are left out"`
 	MaxPending      int           `key:"approvals.max_pending" default:"10000" min:"1" max:"1000000" help:"calls of one tenant that may wait for a person; further ones are refused (E3216)"`
 	MaxPendingAgent int           `key:"approvals.max_pending_per_agent" default:"100" min:"1" max:"1000000" help:"calls of one agent that may wait for a person; further ones are refused (E3216)"`
+	Endpoint        string        `key:"approvals.endpoint" help:"service that decides too about calls which wait for a person; each is sent to it by POST, signed, until it has decided, such as https://supervision.example/escalations"`
+	EndpointKey     string        `key:"approvals.endpoint_key" help:"secret reference of the key (32 bytes at least) that signs what is sent to approvals.endpoint, such as env://TOOLKEEP_SECRET_SUPERVISION"`
+	EndpointTimeout time.Duration `key:"approvals.endpoint_timeout" default:"5s" min:"100ms" max:"30s" help:"how long one request to approvals.endpoint may take"`
+	EndpointFailure string        `key:"approvals.endpoint_failure" default:"wait" choices:"wait,deny" help:"what becomes of a call about which approvals.endpoint gives no answer: wait lets it wait for those who approve here, until its deadline; deny refuses it after approvals.endpoint_deny_after (E3216)"`
+	EndpointDeny    time.Duration `key:"approvals.endpoint_deny_after" default:"300s" min:"1s" max:"30d" help:"how long approvals.endpoint may give no answer about a call before it is refused, with approvals.endpoint_failure deny"`
 }
 
 // Outbox configures where the journal is delivered.

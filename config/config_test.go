@@ -80,27 +80,28 @@ func TestDefaults(t *testing.T) {
 	c := load(t, Sources{})
 	c.given = nil
 	want := &Config{
-		Data:      "data",
-		Service:   Service{Name: "l03-tool-executor"},
-		HTTP:      HTTP{Addr: "127.0.0.1:8080", MaxBody: 1 << 20, MaxDepth: 50, MaxProperties: 1000, MaxHeader: 64 << 10, MaxKey: 4096},
-		MCP:       MCP{View: "auto", AutoTools: 40, SessionIdle: 30 * time.Minute, Sessions: 10_000, PrincipalSessions: 100},
-		GRPC:      GRPC{Addr: "127.0.0.1:50053"},
-		Metrics:   Metrics{Addr: "127.0.0.1:9090", TLS: "same", MaxTools: 10_000},
-		TLS:       TLS{Min: "1.3", Clients: "required"},
-		Access:    Access{Mode: "rbac", AgentFailures: 10, AgentBlock: 5 * time.Minute, AddressFailures: 100, AddressBlock: 15 * time.Minute, FailureAlarm: 10_000},
-		Signing:   Signing{Skew: 30 * time.Second},
-		Proxy:     Proxy{Tenants: []string{"default"}},
-		Policy:    Policy{Timeout: 100 * time.Millisecond, RemoteTimeout: 500 * time.Millisecond, CacheTTL: 5 * time.Minute, Poll: 250 * time.Millisecond},
-		OAuth:     OAuth{SubjectClaim: "sub", TenantClaim: "tenant"},
-		Tokens:    Tokens{Algorithm: "RS256", MaxLife: 24 * time.Hour},
-		Log:       Log{Level: slog.LevelInfo, Format: "json", Buffer: 1 << 20},
-		Limits:    Limits{AgentPerMinute: 10_000, AgentToolPerMinute: 1000, GlobalPerMinute: 1_000_000, Shared: true, AgentConcurrent: 64},
-		Calls:     Calls{SyncLimit: 30 * time.Second, WaitLimit: 24 * time.Hour, ResultLifetime: 24 * time.Hour, Workers: 8, Poll: 100 * time.Millisecond, Lease: 10 * time.Second, RecordWait: 50 * time.Millisecond, MaxResult: 100_000_000},
-		Approvals: Approvals{Wait: 300 * time.Second, Escalate: time.Hour, EscalateAgain: 4 * time.Hour, Expire: 24 * time.Hour, MaxPending: 10_000, MaxPendingAgent: 100},
-		Tools:     Tools{Timeout: 30 * time.Second, Strict: true, CoerceTo: []string{"number", "integer", "boolean"}, Retry: ToolRetry{MaxAttempts: 3, BaseDelay: time.Second, MaxDelay: 32 * time.Second, Jitter: "full"}},
-		Cache:     Cache{Enabled: true, TTL: 5 * time.Minute, Entries: 10_000, Bytes: 100 << 20},
-		Catalog:   Catalog{StaleFor: 5 * time.Minute, KeepActive: 5, RemovalAfter: 90 * 24 * time.Hour},
-		Store:     Store{MaxConns: 10, Synchronous: "NORMAL", MaxStaleness: 10 * time.Second, GroupDelay: 500 * time.Microsecond, MaxWait: 2 * time.Second, WALBytes: 64 << 20, KeepCalls: 30 * 24 * time.Hour, KeepEvents: 90 * 24 * time.Hour, KeepFeed: 7 * 24 * time.Hour},
+		Data:    "data",
+		Service: Service{Name: "l03-tool-executor"},
+		HTTP:    HTTP{Addr: "127.0.0.1:8080", MaxBody: 1 << 20, MaxDepth: 50, MaxProperties: 1000, MaxHeader: 64 << 10, MaxKey: 4096},
+		MCP:     MCP{View: "auto", AutoTools: 40, SessionIdle: 30 * time.Minute, Sessions: 10_000, PrincipalSessions: 100},
+		GRPC:    GRPC{Addr: "127.0.0.1:50053"},
+		Metrics: Metrics{Addr: "127.0.0.1:9090", TLS: "same", MaxTools: 10_000},
+		TLS:     TLS{Min: "1.3", Clients: "required"},
+		Access:  Access{Mode: "rbac", AgentFailures: 10, AgentBlock: 5 * time.Minute, AddressFailures: 100, AddressBlock: 15 * time.Minute, FailureAlarm: 10_000},
+		Signing: Signing{Skew: 30 * time.Second},
+		Proxy:   Proxy{Tenants: []string{"default"}},
+		Policy:  Policy{Timeout: 100 * time.Millisecond, RemoteTimeout: 500 * time.Millisecond, CacheTTL: 5 * time.Minute, Poll: 250 * time.Millisecond},
+		OAuth:   OAuth{SubjectClaim: "sub", TenantClaim: "tenant"},
+		Tokens:  Tokens{Algorithm: "RS256", MaxLife: 24 * time.Hour},
+		Log:     Log{Level: slog.LevelInfo, Format: "json", Buffer: 1 << 20},
+		Limits:  Limits{AgentPerMinute: 10_000, AgentToolPerMinute: 1000, GlobalPerMinute: 1_000_000, Shared: true, AgentConcurrent: 64},
+		Calls:   Calls{SyncLimit: 30 * time.Second, WaitLimit: 24 * time.Hour, ResultLifetime: 24 * time.Hour, Workers: 8, Poll: 100 * time.Millisecond, Lease: 10 * time.Second, RecordWait: 50 * time.Millisecond, MaxResult: 100_000_000},
+		Approvals: Approvals{Wait: 300 * time.Second, Escalate: time.Hour, EscalateAgain: 4 * time.Hour, Expire: 24 * time.Hour, MaxPending: 10_000, MaxPendingAgent: 100,
+			EndpointTimeout: 5 * time.Second, EndpointFailure: "wait", EndpointDeny: 300 * time.Second},
+		Tools:   Tools{Timeout: 30 * time.Second, Strict: true, CoerceTo: []string{"number", "integer", "boolean"}, Retry: ToolRetry{MaxAttempts: 3, BaseDelay: time.Second, MaxDelay: 32 * time.Second, Jitter: "full"}},
+		Cache:   Cache{Enabled: true, TTL: 5 * time.Minute, Entries: 10_000, Bytes: 100 << 20},
+		Catalog: Catalog{StaleFor: 5 * time.Minute, KeepActive: 5, RemovalAfter: 90 * 24 * time.Hour},
+		Store:   Store{MaxConns: 10, Synchronous: "NORMAL", MaxStaleness: 10 * time.Second, GroupDelay: 500 * time.Microsecond, MaxWait: 2 * time.Second, WALBytes: 64 << 20, KeepCalls: 30 * 24 * time.Hour, KeepEvents: 90 * 24 * time.Hour, KeepFeed: 7 * 24 * time.Hour},
 		Search: Search{Model: "auto", Vectors: "memory", SemanticWeight: 0.4, KeywordWeight: 0.3, HistoryWeight: 0.2, SuccessWeight: 0.1, ComplexityWeight: 0.1, History: "on", HistoryKeep: 30 * 24 * time.Hour, Learning: "on", Budgets: SearchBudgets{3000, 5000, 4000, 5000}, Context: SearchContext{0.5, 0.2},
 			Cache: SearchCache{Enabled: true, Entries: 20_000, Bytes: 100 << 20, TTL: 5 * time.Minute, SharedEntries: 20_000, SharedTTL: time.Hour, Wait: 50 * time.Millisecond}},
 		Redis: Redis{Prefix: "toolkeep:", MaxConns: 16, Timeout: time.Second},
@@ -304,7 +305,7 @@ L03_PERMISSION_MANAGER_MODE=rbac L03_PERMISSION_MANAGER_CACHE_TTL_SECONDS=300
 L03_RATE_LIMITER_PER_AGENT_RPM=101 L03_RATE_LIMITER_PER_TOOL_RPM=11 L03_RATE_LIMITER_GLOBAL_RPM=10001
 L03_TOOL_CACHE_ENABLED=false L03_TOOL_CACHE_BACKEND=memory L03_TOOL_CACHE_TTL_SECONDS=302 L03_TOOL_CACHE_MAX_SIZE_BYTES=104857600
 L03_L01_ENDPOINT= L03_L01_TIMEOUT_MS=100 L03_VAULT_ENDPOINT=https://vault:8200 TOOLKEEP_VAULT_TOKEN=t L03_VAULT_TIMEOUT_MS=100
-L03_L08_ENDPOINT=grpc://l08:50051 L03_L08_ENABLED=false L03_L08_ESCALATION_TIMEOUT_SECONDS=300 L03_LOG_LEVEL=ERROR
+L03_L08_ENDPOINT=grpc://l08:50051 L03_L08_ENABLED=false L03_L08_ESCALATION_TIMEOUT_SECONDS=301 L03_LOG_LEVEL=ERROR
 L03_TOOL_REGISTRY_LOG_LEVEL=DEBUG L03_PERMISSION_MANAGER_LOG_LEVEL=INFO L03_HTTP_EXECUTOR_LOG_LEVEL=WARN`)})
 	if c.HTTP.Addr != "127.0.0.1:8081" || c.Metrics.Addr != "127.0.0.1:9091" || c.GRPC.Addr != "127.0.0.1:50054" || c.Catalog.StaleFor != 301*time.Second ||
 		c.Cache.Enabled || c.Cache.TTL != 302*time.Second || c.Limits.AgentToolPerMinute != 11 ||
@@ -312,7 +313,7 @@ L03_TOOL_REGISTRY_LOG_LEVEL=DEBUG L03_PERMISSION_MANAGER_LOG_LEVEL=INFO L03_HTTP
 		len(c.Log.Components) != 3 {
 		t.Errorf("%+v", c)
 	}
-	if len(c.Notes) != 4 || c.Policy.CacheTTL != 300*time.Second { // of the registry's cache, two time limits, L08's endpoint
+	if len(c.Notes) != 3 || c.Policy.CacheTTL != 300*time.Second || c.Approvals.EndpointDeny != 301*time.Second { // of the registry's cache, a time limit, L08's endpoint
 		t.Errorf("%d notes: %s", len(c.Notes), strings.Join(c.Notes, "\n"))
 	}
 }

@@ -33,8 +33,8 @@ var foreignSettings = foreign([]setting{
 	{env: "L03_VAULT_ENDPOINT", means: "vault.address"},
 	{env: "L03_VAULT_TIMEOUT_MS", kind: whole, means: "vault.timeout", unit: time.Millisecond},
 	{env: "L03_L08_ENDPOINT", needs: supervision},
-	{env: "L03_L08_ENABLED", kind: boolean, def: "false", quiet: true, refuse: only(false, "L08 supervision is not in this build; set it to false or leave it out"), needs: supervision, help: "only false: L08 supervision is not in this build"},
-	{env: "L03_L08_ESCALATION_TIMEOUT_SECONDS", kind: whole, needs: supervision},
+	{env: "L03_L08_ENABLED", kind: boolean, def: "false", quiet: true, refuse: only(false, "L08 supervision is not in this build; set it to false or leave it out; approvals.endpoint asks a service over HTTP"), needs: supervision, help: "only false: L08 supervision over gRPC is not in this build; approvals.endpoint asks a service over HTTP"},
+	{env: "L03_L08_ESCALATION_TIMEOUT_SECONDS", kind: whole, means: "approvals.endpoint_deny_after", unit: time.Second},
 
 	// Platform 3.3.1 registry
 	{key: "registry.postgresql_connection_string", secret: true, means: "store.dsn"},
@@ -151,7 +151,7 @@ const (
 	remoteStore     part = "a remote data layer is not in this build"
 	sandboxes       part = "sandboxes are not in this build"
 	sharedResults   part = "results of tools are kept in each process"
-	supervision     part = "L08 supervision is not in this build"
+	supervision     part = "L08 supervision over gRPC is not in this build; approvals.endpoint asks a service over HTTP"
 )
 
 // daySeconds bounds what lives for a time (TTL), as everywhere.

@@ -42,6 +42,11 @@ func TestSearchKey(t *testing.T) {
 
 func TestPolicy(t *testing.T) {
 	for give, want := range map[string]string{
+		"approvals: {endpoint: 'https://sup.example/x'}":                                                  "approvals.endpoint and approvals.endpoint_key go together",
+		"approvals: {endpoint_key: 'env://TOOLKEEP_SECRET_S'}":                                            "approvals.endpoint and approvals.endpoint_key go together",
+		"approvals: {endpoint: 'http://sup.example/x', endpoint_key: 'env://TOOLKEEP_SECRET_S'}":          "approvals.endpoint must be https where the service is not on this machine",
+		"approvals: {endpoint: 'https://sup.example/x', endpoint_key: plain}":                             "approvals.endpoint_key must be a secret reference",
+		"approvals: {endpoint_failure: deny}":                                                             "which is not set",
 		"access: {mode: rbac+abac}\npolicy: {path: p, opa_url: 'http://127.0.0.1:8181/v1/data/toolkeep'}": "policy.path and policy.opa_url name a policy each",
 		"access: {mode: rbac+abac}\npolicy: {abac_url: 'https://l01.example', token: hunter2}":            "policy.token must be a secret reference",
 		"access: {mode: rbac+abac}\npolicy: {opa_url: 'http://opa.example/v1/data/toolkeep'}":             "policy.opa_url must be https where the service is not on this machine",

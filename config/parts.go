@@ -18,6 +18,7 @@ import (
 	"github.com/toolkeep/toolkeep/access/policy"
 	"github.com/toolkeep/toolkeep/approval"
 	"github.com/toolkeep/toolkeep/catalog"
+	"github.com/toolkeep/toolkeep/control/approvals"
 	"github.com/toolkeep/toolkeep/datadir"
 	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/discover/assembly"
@@ -316,6 +317,18 @@ func (c *Config) DeadLetters() string {
 // Rules reads the approval rules.
 func (a Approvals) Rules() (*approval.Rules, error) {
 	return approval.ReadRules(a.RulesFile, approval.Defaults{Escalate: []time.Duration{a.Escalate, a.EscalateAgain}, Expires: a.Expire})
+}
+
+// Supervisor is the service of approvals.endpoint without its client and key, nil for none.
+func (a Approvals) Supervisor() *approvals.Supervisor {
+	if a.Endpoint == "" {
+		return nil
+	}
+	s := &approvals.Supervisor{URL: a.Endpoint, Timeout: a.EndpointTimeout}
+	if a.EndpointFailure == "deny" {
+		s.DenyAfter = a.EndpointDeny
+	}
+	return s
 }
 
 // Engine is what makes the policy's engine, remote where no path is set.

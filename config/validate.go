@@ -68,6 +68,7 @@ func (c *Config) faults() []toolkeep.Fault {
 	f.policy(c)
 	f.vault(c)
 	f.search(c)
+	f.approvals(c)
 	f.context(c)
 	f.redis(c)
 	if _, why := c.Tools.Retry.statuses(); why != "" {
@@ -226,6 +227,17 @@ func (f *faults) policy(c *Config) {
 		f.add("policy.token", "contradiction", "policy.token is the token for policy.opa_url or policy.abac_url, and neither is set")
 	}
 	f.reference("policy.token", s.Token, "env://TOOLKEEP_SECRET_POLICY")
+}
+
+func (f *faults) approvals(c *Config) {
+	s := &c.Approvals
+	f.together(c, "approvals.endpoint", "approvals.endpoint_key")
+	if s.Endpoint != "" {
+		f.service("approvals.endpoint", s.Endpoint, "https://supervision.example/escalations")
+	} else if s.EndpointFailure != "wait" {
+		f.add("approvals.endpoint_failure", "contradiction", "approvals.endpoint_failure is for approvals.endpoint, which is not set")
+	}
+	f.reference("approvals.endpoint_key", s.EndpointKey, "env://TOOLKEEP_SECRET_SUPERVISION")
 }
 
 func (f *faults) context(c *Config) {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
@@ -22,6 +23,7 @@ type Book interface {
 	Close(ctx context.Context, ref toolkeep.CallRef, as approval.State, at time.Time) ([]toolkeep.Change, error)
 	Link(ctx context.Context, token string) (*approval.Link, error)
 	Links(ref toolkeep.CallRef) int
+	Waiting() []*approval.Request
 }
 
 // Callers knows those who decide by links; *access.Access does.
@@ -51,6 +53,8 @@ type Config struct {
 	Store toolkeep.Applier
 	// Callers are asked about decision links; nil: there are none.
 	Callers Callers
+	// Supervisor is a service that decides too; nil for none.
+	Supervisor *Supervisor
 	// Clean removes secrets from the reason of a decision.
 	Clean func(p *toolkeep.Principal, text string) string
 	Clock func() time.Time // default time.Now
@@ -58,7 +62,11 @@ type Config struct {
 }
 
 // Approvals decides. It is safe for concurrent use.
-type Approvals struct{ c Config }
+type Approvals struct {
+	c           Config
+	seldom      *slog.Logger
+	supervising atomic.Bool
+}
 
 // New makes one.
 func New(c Config) *Approvals {
@@ -68,7 +76,7 @@ func New(c Config) *Approvals {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Approvals{c}
+	return &Approvals{c: c, seldom: toolkeep.Seldom(c.Log, 1, nil)}
 }
 
 // Approval is a request as people see it.
@@ -361,7 +369,7 @@ func (a *Approvals) Revoke(ctx context.Context, p *toolkeep.Principal, id string
 	return toolkeep.NewError(toolkeep.ResourceNotFound, "there is no standing approval %q that you may see", id)
 }
 
-// Sweep asks the next approvers of requests whose time has come, ends requests whose call ended
+// Sweep asks the next approvers of requests whose time has come, and the Supervisor; ends requests whose call ended
 // otherwise, and forgets what was decided a day ago. One node of all does it.
 func (a *Approvals) Sweep(ctx context.Context) error {
 	now := a.c.Clock()
@@ -398,5 +406,6 @@ func (a *Approvals) Sweep(ctx context.Context) error {
 	for _, c := range forget {
 		apply(c)
 	}
+	a.supervise(ctx)
 	return failed
 }
