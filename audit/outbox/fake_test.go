@@ -96,8 +96,8 @@ func (s *fakeStore) Links(_ context.Context, q toolkeep.LinkQuery) (list []toolk
 		return nil, 0, err
 	}
 	defer unlock()
-	for _, e := range s.entries[q.Writer] {
-		if e.e == nil || e.Seq <= q.After || e.Seq > q.UpTo || !q.All && e.Tenant != q.Tenant || q.Events && e.e.Event == nil {
+	for _, e := range s.entries[q.Writer][q.After:q.UpTo] { // numbers without gaps, from 1
+		if e.e == nil || !q.All && e.Tenant != q.Tenant || q.Events && e.e.Event == nil {
 			continue
 		}
 		if list = append(list, e.Link); len(list) == q.Limit {
@@ -114,12 +114,7 @@ func (s *fakeStore) Newest(context.Context, toolkeep.NewestQuery) ([]toolkeep.Li
 func (s *fakeStore) Entry(l toolkeep.Link) (*toolkeep.Entry, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, e := range s.entries[l.Writer] {
-		if e.Seq == l.Seq {
-			return e.e, nil
-		}
-	}
-	return nil, toolkeep.ErrNotFound
+	return s.entries[l.Writer][l.Seq-1].e, nil
 }
 
 func (s *fakeStore) KeepsFrom() time.Time {

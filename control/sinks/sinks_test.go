@@ -5,13 +5,16 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access"
+	"github.com/toolkeep/toolkeep/audit"
 	"github.com/toolkeep/toolkeep/audit/outbox"
 	"github.com/toolkeep/toolkeep/control/sinks"
 	"github.com/toolkeep/toolkeep/store/sqlite"
@@ -79,5 +82,66 @@ func TestList(t *testing.T) {
 	}
 	if r, err := s.Replay(t.Context(), access.System(), "log"); err != nil || r.Remaining != 0 {
 		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// TestWebhookGoesDown: approvers are told of what happened while their webhook was down, once it is up.
+func TestWebhookGoesDown(t *testing.T) {
+	var up atomic.Bool
+	refused, got := make(chan struct{}, 100), make(chan string, 100)
+	hook := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var events []audit.Entry
+		if err := json.NewDecoder(r.Body).Decode(&events); err != nil || r.Header.Get("webhook-signature") == "" {
+			t.Errorf("%v, %v", err, r.Header)
+		}
+		if !up.Load() {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			select {
+			case refused <- struct{}{}:
+			default:
+			}
+			return
+		}
+		for _, e := range events {
+			got <- e.ID
+		}
+	}))
+	defer hook.Close()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "sinks.yaml")
+	if err := os.WriteFile(file, []byte("sinks:\n  - {name: hook, kind: webhook, types: ['approval.*'], from: start, flush: 10ms, timeout: 1m, url: '"+hook.URL+"', secret: 'env://HOOK'}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	store, err := sqlite.Open(t.Context(), sqlite.Config{Path: filepath.Join(dir, "toolkeep.db")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	s, err := sinks.New(sinks.Config{File: file, Dir: filepath.Join(dir, "dead"), Store: store, Members: &members{},
+		Client: func(string, []toolkeep.HostPort) *http.Client { return hook.Client() },
+		Credential: func(string) func(context.Context) (string, error) {
+			return func(context.Context) (string, error) { return "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", nil }
+		}, Clock: time.Now, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); s.Run(ctx) }()
+	defer func() { cancel(); <-done; s.Stop() }()
+	record := func(id, kind string) {
+		t.Helper()
+		if err := store.Apply(t.Context(), toolkeep.AppendEvent{Event: toolkeep.Event{ID: id, Type: kind, Tenant: "t", Time: time.Now(), Data: []byte(`{}`)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	record("1", "ai.agent.tool.approval.requested")
+	<-refused
+	<-refused
+	record("2", "ai.agent.auth.failed")
+	record("3", "ai.agent.tool.approval.decided")
+	up.Store(true)
+	if a, b := <-got, <-got; a != "1" || b != "3" {
+		t.Errorf("the webhook got %s and %s", a, b)
 	}
 }
