@@ -73,6 +73,7 @@ type Invocation struct {
 	Roles       []string
 	Scope       []string
 	Workspace   string // of the principal
+	Method      string // of the principal, "" in rows of older programs
 	Timeout     time.Duration
 	SkipCache   bool
 	CacheTTL    time.Duration

@@ -76,21 +76,23 @@ func (a *Access) token(ctx context.Context, bearer, addr, net string) (*toolkeep
 }
 
 // refreshOutside is Refresh for a caller without an API key. What it showed is not stored, so its
-// roles are limited to those that the configuration still gives in some way. A token or certificate
-// that has expired or been revoked since does not end the calls it admitted.
+// roles are limited to those that the configuration still gives by the way it came in; by any, if
+// that was not stored. A token or certificate that has expired or been revoked since does not end the
+// calls it admitted.
 func (a *Access) refreshOutside(p *toolkeep.Principal) (*toolkeep.Principal, error) {
 	var give []string
-	if a.oauth != nil {
+	by := func(method string) bool { return p.Method == "" || p.Method == method }
+	if a.oauth != nil && by(MethodOAuth) {
 		give = append(give, a.oauth.roles...)
 	}
-	if a.certificates != nil {
+	if a.certificates != nil && by(MethodMTLS) {
 		give = append(give, a.certificates.Get().roles()...)
 	}
-	if len(a.config.Signing.Proxy) > 0 {
+	if len(a.config.Signing.Proxy) > 0 && by(MethodProxy) {
 		give = append(give, a.config.Signing.ProxyRoles...)
 	}
 	if give == nil {
-		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "the call was admitted without an API key, and neither an OAuth issuer nor rules of certificates nor a trusted proxy is configured any more")
+		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "the call was admitted without an API key, by an OAuth issuer, a rule of certificates or a trusted proxy that is not configured any more")
 	}
 	now := *p
 	now.Roles = nil

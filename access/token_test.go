@@ -9,6 +9,8 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -492,4 +494,29 @@ func BenchmarkToken(b *testing.B) {
 			}
 		})
 	}
+}
+
+// TestRefreshByMethod: a stored caller keeps the roles that the way it came in still gives, and none
+// that only another way gives; one whose way was not stored keeps those of any.
+func TestRefreshByMethod(t *testing.T) {
+	s := listen(t)
+	file := filepath.Join(t.TempDir(), "certificates.yaml")
+	if err := os.WriteFile(file, []byte("certificates: [{cn: '*', roles: [operator]}]"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	all := Config{Clock: (&clock{}).Now, OAuth: s.config(), CertificatesFile: file,
+		Signing: Signing{Proxy: []Secret{fixedSecret(longSecret)}, ProxyRoles: []string{Publisher}}}
+	a := open(t, all)
+	for method, want := range map[string][]string{
+		MethodOAuth: {Auditor, Agent}, MethodMTLS: {Operator}, MethodProxy: {Publisher}, "": {Auditor, Agent, Operator, Publisher},
+	} {
+		stored := &toolkeep.Principal{Subject: "alice", Tenant: "acme", Method: method, Roles: []string{Auditor, Agent, Operator, Publisher}}
+		p := must[*toolkeep.Principal](t)(a.Refresh(t.Context(), stored))
+		if !slices.Equal(p.Roles, want) || method != "" && p.Method != method {
+			t.Errorf("%s: %v by %s", method, p.Roles, p.Method)
+		}
+	}
+	all.OAuth = nil
+	b := open(t, all)
+	is(t, second(b.Refresh(t.Context(), &toolkeep.Principal{Subject: "alice", Tenant: "acme", Method: MethodOAuth, Roles: []string{Operator}})), toolkeep.Unauthenticated)
 }

@@ -76,7 +76,7 @@ func (p *Pipeline) prepareWaiting(a *activeCall, state toolkeep.CallState, wait 
 	a.row.StartedAt = time.Time{}
 	a.row.Deadline = p.Clock().Add(wait)
 	a.row.ExpiresAt = a.row.Deadline.Add(p.ResultLife)
-	a.row.Roles, a.row.Scope, a.row.Workspace = a.principal.Roles, a.principal.Scope, a.principal.Workspace
+	a.row.Roles, a.row.Scope, a.row.Workspace, a.row.Method = a.principal.Roles, a.principal.Scope, a.principal.Workspace, a.principal.Method
 	sealed, err := p.Sealer.Seal(a.call.Arguments, sealContext(&a.row))
 	if err != nil {
 		return recordUnavailable(err)

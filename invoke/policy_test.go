@@ -240,3 +240,26 @@ func TestRefusedCallsDoNotFloodTheLog(t *testing.T) {
 		t.Errorf("the log has %s", got)
 	}
 }
+
+// TestPolicySeesTheMethodLater: a call that waited reaches the policy with the method by which its
+// caller came in.
+func TestPolicySeesTheMethodLater(t *testing.T) {
+	for _, method := range []string{"api_key", access.MethodOAuth, access.MethodMTLS, access.MethodProxy} {
+		h := newHarness(t)
+		h.tool("read")
+		var methods []string
+		h.access.policy = &fakePolicy{decide: func(q *access.Question) (access.Verdict, error) {
+			methods = append(methods, q.Principal.Method)
+			return access.Verdict{Allow: true}, nil
+		}}
+		caller := *alice
+		caller.Method = method
+		if _, err := h.pipeline.Invoke(t.Context(), &caller, &toolkeep.Call{Tool: "std.read", Async: true}); err != nil {
+			t.Fatal(err)
+		}
+		h.work()
+		if len(methods) != 2 || methods[0] != method || methods[1] != method {
+			t.Errorf("%s: the policy saw %v", method, methods)
+		}
+	}
+}

@@ -147,7 +147,8 @@ func appendWaiting(b []byte, v *toolkeep.Invocation) ([]byte, error) {
 		}
 	}
 	b = appendBytes(b, grant)
-	return appendString(b, v.Actor), nil
+	b = appendString(b, v.Actor)
+	return appendString(b, v.Method), nil
 }
 
 // AppendProgress encodes progress.
@@ -275,4 +276,5 @@ func decodeWaiting(d *decoder, v *toolkeep.Invocation) {
 		}
 	}
 	v.Actor = d.string()
+	v.Method = d.string()
 }
