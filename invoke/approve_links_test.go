@@ -257,3 +257,64 @@ func TestLinksEnd(t *testing.T) {
 	}
 	wantCode(t, err, toolkeep.StateConflict)
 }
+
+// TestLinksNeedKeys: who came without an API key makes no link, and one that such a person has from before decides
+// nothing, since its roles outlive the person.
+func TestLinksNeedKeys(t *testing.T) {
+	d, callers := linked(t, "")
+	id := d.parked(&toolkeep.Call{Tool: "std.risky"})
+	visitor := &toolkeep.Principal{Subject: "vera", Tenant: "acme", Method: "oauth", Permissions: []string{toolkeep.PermApprove}}
+	callers["vera"] = visitor
+	for _, approver := range []string{"", "vera", "boss"} {
+		_, err := d.link(visitor, id, approver, time.Time{})
+		wantCode(t, err, toolkeep.PermissionDenied)
+	}
+	q, e := d.book.Get(t.Context(), toolkeep.CallRef{Tenant: "acme", ID: id})
+	if e != nil {
+		t.Fatal(e)
+	}
+	for _, of := range [][2]*toolkeep.Principal{{visitor, visitor}, {visitor, boss}, {boss, visitor}} {
+		token, _, changes := q.Link(of[0], of[1], time.Now().Add(time.Hour), time.Now())
+		if e := d.store.Apply(t.Context(), changes...); e != nil {
+			t.Fatal(e)
+		}
+		d.settle()
+		_, err := d.byLink(token, approvals.Verdict{Approve: true})
+		wantCode(t, err, toolkeep.Unauthenticated)
+		_, _, e := d.control.ByLink(t.Context(), token)
+		wantCode(t, toolkeep.AsError(e), toolkeep.Unauthenticated)
+	}
+	if got := d.approve(boss, id); got.Have != 1 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestLinkLosesActAs: a link made on behalf of a person decides nothing when its key may act for others no more,
+// whether that is the approver's or the maker's.
+func TestLinkLosesActAs(t *testing.T) {
+	d, callers := linked(t, "")
+	portal := &toolkeep.Principal{Subject: "portal", Tenant: "acme", KeyID: "kp", Permissions: []string{toolkeep.PermApprove, toolkeep.PermActAs}}
+	callers["portal"] = portal
+	acting := *portal
+	acting.OnBehalf = "lea"
+	id := d.parked(&toolkeep.Call{Tool: "std.risky"})
+	var tokens []string
+	for _, approver := range []string{"", "boss"} {
+		l, err := d.link(&acting, id, approver, time.Time{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tokens = append(tokens, l.Token)
+	}
+	less := *portal
+	less.Permissions = []string{toolkeep.PermApprove}
+	callers["portal"] = &less
+	for _, token := range tokens {
+		_, err := d.byLink(token, approvals.Verdict{Approve: true})
+		wantCode(t, err, toolkeep.PermissionDenied)
+	}
+	callers["portal"] = portal
+	if got, err := d.byLink(tokens[0], approvals.Verdict{Approve: true}); err != nil || got.State != "approved" || got.Decisions[0].For != "lea" {
+		t.Errorf("%+v %v", got, err)
+	}
+}

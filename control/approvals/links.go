@@ -23,7 +23,8 @@ const LinkPath = "/api/v1/approvals/decide"
 // MakeLink makes a link by which the approver named decides the call, "" for the principal itself, at most until a
 // time; zero is the call's deadline. Both must be asked about the call, and neither be one of those who ask: who makes
 // a link can use it, so it is for nothing that its maker could not decide, and its decision counts as one of both.
-// Another approver is known by its API keys. E3013, E3014, E3201, E3301, E3965.
+// Both need API keys, since a link ends with the keys: who came with a token, a certificate or through a proxy cannot be
+// looked up again (E3201). E3013, E3014, E3201, E3301, E3965.
 func (a *Approvals) MakeLink(ctx context.Context, p *toolkeep.Principal, id, approver string, until time.Time) (*DecisionLink, error) {
 	q, err := a.find(ctx, p, id)
 	if err != nil {
@@ -37,6 +38,9 @@ func (a *Approvals) MakeLink(ctx context.Context, p *toolkeep.Principal, id, app
 		return nil, toolkeep.NewError(toolkeep.PermissionDenied, "you cannot make a link to decide about a call of your own").With("reason", "RBAC_DENIED")
 	case !q.Asks(p):
 		return nil, q.NotAsked()
+	case p.KeyID == "":
+		return nil, toolkeep.NewError(toolkeep.PermissionDenied, "only the holder of an API key makes a link, since the link ends with that key; make it with an API key, or decide here").
+			With("reason", "RBAC_DENIED")
 	case a.c.Book.Links(q.Ref()) >= approval.MaxLinks:
 		return nil, toolkeep.NewError(toolkeep.StateConflict, "the call has %d links that were not used, which is the limit", approval.MaxLinks)
 	}
@@ -113,10 +117,24 @@ func (a *Approvals) open(ctx context.Context, token string) (l *approval.Link, d
 	if err != nil {
 		return nil, nil, nil, unreadable(err)
 	}
-	if decider, err = a.c.Callers.Refresh(ctx, l.Decider.Principal(l.Tenant)); err == nil && l.Maker != nil {
-		maker, err = a.c.Callers.Refresh(ctx, l.Maker.Principal(l.Tenant))
+	if decider, err = a.again(ctx, l, &l.Decider); err == nil && l.Maker != nil {
+		maker, err = a.again(ctx, l, l.Maker)
 	}
 	return l, decider, maker, err
+}
+
+// again returns one of those whose link it is as their API key is now. E3214 without a valid key, E3201 for a key that
+// may no longer act for the person it acted for.
+func (a *Approvals) again(ctx context.Context, l *approval.Link, party *approval.Party) (*toolkeep.Principal, error) {
+	if party.KeyID == "" {
+		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "the link was made without an API key, so it decides nothing; look at the approval with your own key")
+	}
+	p, err := a.c.Callers.Refresh(ctx, party.Principal(l.Tenant))
+	if err == nil && p.OnBehalf != "" && !p.May(toolkeep.PermActAs) {
+		return nil, toolkeep.NewError(toolkeep.PermissionDenied, "the link was made on behalf of another person, and its API key does not have the permission %s any more", toolkeep.PermActAs).
+			With("reason", "RBAC_DENIED")
+	}
+	return p, err
 }
 
 func noLink() error {
