@@ -43,7 +43,7 @@ SELDOM := GOGC=400
 GOTEST = $(SELDOM) $(GO) test -exec 'env GOGC=200' -vet=off -p $(TESTP)
 # Code of others that only computes; SQLite, for example, is C translated to Go. As used here it starts no goroutine (zstd would
 # for a stream with a concurrency above 1) and synchronises by
-# mutexes and pools, which stay instrumented; none of it uses atomics or sync.Map for what others read, which would be
+# mutexes and pools, which stay instrumented; what it keeps by atomics or in a sync.Map it alone reads: what others read so would be
 # reported. Instrumenting it too takes twice the processor in tests that use it much.
 COMPUTES := modernc.org/sqlite/lib modernc.org/libc modernc.org/memory github.com/santhosh-tekuri/jsonschema/v6/... \
 	github.com/kljensen/snowball/... github.com/klauspost/compress/... compress/flate regexp

@@ -104,6 +104,7 @@ need_redis
 	"$(dirname "$0")/pgvector.sh"
 } &
 downloads=$!
+trap wait EXIT # a build that fails leaves no download behind
 need_built kvtest
 need_built vaulttest
 wait "$downloads"

@@ -28,6 +28,8 @@ type Facts struct {
 	Seals string   `json:"seals,omitempty"`
 	Opens []string `json:"opens,omitempty"`
 	Blobs string   `json:"blobs,omitempty"` // id in the folder of blobs
+	// KeyTTL is idempotency.ttl.
+	KeyTTL time.Duration `json:"key_ttl,omitempty"`
 }
 
 func factsOf(n *toolkeep.NodeState) (f Facts) {
@@ -40,7 +42,7 @@ func factsOf(n *toolkeep.NodeState) (f Facts) {
 // Difference is something that a node has otherwise than others. Its JSON is for health, which
 // anybody may read: it names no node and no place.
 type Difference struct {
-	What  string `json:"what"`  // seal_key, blobs, version or clock
+	What  string `json:"what"`  // seal_key, blobs, idempotency_ttl, version or clock
 	State string `json:"state"` // differs, warn, or fail: the node is not ready
 	Text  string `json:"-"`     // what, where and what to do
 }
@@ -64,7 +66,7 @@ func Compare(self *toolkeep.NodeState, others []toolkeep.NodeState, conflict fun
 		}
 	}
 	conflict = sync.OnceValue(conflict)
-	var theirKey, myKey, both, alike, blobs, versions []string
+	var theirKey, myKey, both, alike, blobs, ttls, versions []string
 	for _, o := range others {
 		if o.Name == self.Name {
 			continue
@@ -86,6 +88,9 @@ func Compare(self *toolkeep.NodeState, others []toolkeep.NodeState, conflict fun
 		if has.Blobs != "" && mine.Blobs != "" && has.Blobs != mine.Blobs {
 			blobs = append(blobs, o.Name)
 		}
+		if has.KeyTTL != 0 && mine.KeyTTL != 0 && has.KeyTTL != mine.KeyTTL {
+			ttls = append(ttls, o.Name)
+		}
 		if o.Version != self.Version {
 			versions = append(versions, o.Name+" ("+o.Version+")")
 		}
@@ -105,6 +110,7 @@ func Compare(self *toolkeep.NodeState, others []toolkeep.NodeState, conflict fun
 		}
 	}
 	add("blobs", Warn, blobs, "%s stores full results in another folder than this node, so a result can be fetched only from the node that produced it; set store.blobs to one folder that all nodes share")
+	add("idempotency_ttl", Warn, ttls, "%s has another idempotency.ttl than this node, so a key may be free before the longer of them is over; set the same on all nodes")
 	add("version", Differs, versions, "%s runs another version than this node ("+strings.ReplaceAll(self.Version, "%", "%%")+"); update all nodes, in the order of docs/operations.md")
 	return all
 }

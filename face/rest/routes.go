@@ -16,7 +16,7 @@ func (a *API) rawRoutes() {
 	invoke.description = "With `dry_run` nothing is carried out and the answer explains what would happen, step by step. " +
 		"With `execution_options.async_mode`, and wherever the call has to wait, the answer is 202 and `polling_info` says where to ask."
 	invoke.params = []tree{
-		headerParam("Idempotency-Key", "the same call sent again with the same key within 24 h is carried out once"),
+		headerParam("Idempotency-Key", "the same call sent again with the same key is carried out once, for 24 h or what idempotency.ttl says"),
 		headerParam("X-Session-ID", "as agent_context.session_id"),
 		headerParam("X-User-ID", "as agent_context.user_did"),
 		headerParam("traceparent", "W3C Trace Context"),
