@@ -298,7 +298,7 @@ type Cache struct {
 
 // Idempotency configures the keys under which a call is carried out once.
 type Idempotency struct {
-	TTL time.Duration `key:"idempotency.ttl" default:"24h" min:"1h" max:"30d" help:"how long an idempotency key gets the answer of its call, from when that call was made; then the key is free, even if the call should still run. With more than store.keep_calls the record of the call is gone first, and the key is free then; an asynchronous answer that was not fetched within calls.result_lifetime is E3704. The same on all nodes"`
+	TTL time.Duration `key:"idempotency.ttl" default:"24h" min:"1h" max:"24h" help:"how long an idempotency key gets the answer of its call, from when that call was made; then the key is free, even if the call should still run. With more than store.keep_calls the record of the call is gone first, and the key is free then; an asynchronous answer that was not fetched within calls.result_lifetime is E3704. The same on all nodes"`
 }
 
 // Catalog configures tool versions.
