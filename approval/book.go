@@ -258,6 +258,9 @@ func (q *Request) DecidedEvent(g *Grant) toolkeep.Change {
 	if last.OnBehalf != "" {
 		more["decided_on_behalf_of"] = last.OnBehalf
 	}
+	if last.Service {
+		more["decided_by_service"] = true
+	}
 	if last.Via != "" {
 		more["decided_by_link_of"] = last.Via
 	}

@@ -65,11 +65,13 @@ type Request struct {
 	Revision int64 `json:"-"` // of the document
 }
 
-// Decision is what one person decided.
+// Decision is what one person or a service decided.
 type Decision struct {
 	By       string `json:"by"`
 	OnBehalf string `json:"on_behalf,omitempty"`
 	KeyID    string `json:"key_id,omitempty"` // of the API key that it came with
+	// Service marks a decision of the service that is asked besides persons. By is a name that keys can have too.
+	Service bool `json:"service,omitempty"`
 	// Via made the link for By that it came by, acting for ViaFor, with ViaKey; "" without one, or if By made it.
 	// It counts as a decision of each of them.
 	Via    string `json:"via,omitempty"`
@@ -217,7 +219,8 @@ func (q *Request) Confirmed(p *toolkeep.Principal, approve bool, at time.Time) b
 	return true
 }
 
-// BySupervisor is whose decisions those of a service are that is asked instead of persons here.
+// BySupervisor is By of decisions of a service that is asked besides persons here; Service tells them from those of a
+// key with this subject.
 const BySupervisor = "supervisor"
 
 // Supervised is the decision of such a service, for a person that it names or "". It decides alone. E3201 for a person
@@ -226,10 +229,10 @@ func (q *Request) Supervised(person string, approve bool, reason string, at time
 	switch {
 	case q.State != Pending || !at.Before(q.ExpiresAt):
 		return Over(q)
-	case q.IsOwn(&toolkeep.Principal{Subject: BySupervisor, OnBehalf: person}):
+	case q.IsOwn(&toolkeep.Principal{OnBehalf: person}):
 		return toolkeep.NewError(toolkeep.PermissionDenied, "the approvals service names as who decided one of those who ask").With("reason", "RBAC_DENIED")
 	}
-	q.Decisions = append(q.Decisions, Decision{By: BySupervisor, OnBehalf: person, At: at, Approve: approve, Digest: q.Digest, Reason: reason})
+	q.Decisions = append(q.Decisions, Decision{By: BySupervisor, OnBehalf: person, Service: true, At: at, Approve: approve, Digest: q.Digest, Reason: reason})
 	q.State, q.DecidedAt = Approved, at
 	if !approve {
 		q.State = Denied

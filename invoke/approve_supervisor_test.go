@@ -10,12 +10,14 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access/signing"
+	"github.com/toolkeep/toolkeep/approval"
 	"github.com/toolkeep/toolkeep/control/approvals"
 )
 
@@ -24,9 +26,18 @@ const supervisorKey = "0123456789abcdef0123456789abcdef"
 // supervision is a service that answers as a test says, and holds each request against its signature.
 type supervision struct {
 	*httptest.Server
+	of     *approvals.Supervisor // what asks it
 	status int
 	answer func(e map[string]any) string
 	asked  []map[string]any
+	until  []time.Duration // to the deadline of each request
+}
+
+// RoundTrip notes how long a request may take.
+func (s *supervision) RoundTrip(r *http.Request) (*http.Response, error) {
+	end, _ := r.Context().Deadline()
+	s.until = append(s.until, time.Until(end))
+	return s.Client().Transport.RoundTrip(r)
 }
 
 // nonces notes each nonce once.
@@ -60,14 +71,20 @@ func supervised(t *testing.T, denyAfter time.Duration) (*desk, *supervision) {
 			t.Errorf("%v %v", err, h)
 		}
 		s.asked = append(s.asked, e)
-		w.WriteHeader(s.status)
-		_, _ = io.WriteString(w, s.answer(e))
+		text := s.answer(e)
+		if text == "fail" {
+			w.WriteHeader(http.StatusInternalServerError)
+		} else {
+			w.WriteHeader(s.status)
+		}
+		_, _ = io.WriteString(w, text)
 	}))
-	client := &http.Client{Transport: &http.Transport{}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	t.Cleanup(func() { client.CloseIdleConnections(); s.Close() })
+	client := &http.Client{Transport: s, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	t.Cleanup(s.Close)
+	s.of = &approvals.Supervisor{URL: s.URL + "/escalations?x=1", Client: client, Timeout: 20 * time.Second, DenyAfter: denyAfter,
+		Key: func(context.Context) (string, error) { return supervisorKey, nil }}
 	d.control = approvals.New(approvals.Config{Book: d.book, Calls: d.pipeline, Store: d.store, Clock: func() time.Time { return d.now() }, Log: slog.New(slog.DiscardHandler),
-		Supervisor: &approvals.Supervisor{URL: s.URL + "/escalations?x=1", Client: client, Timeout: 20 * time.Second, DenyAfter: denyAfter,
-			Key: func(context.Context) (string, error) { return supervisorKey, nil }}})
+		Supervisor: s.of})
 	return d, s
 }
 
@@ -81,7 +98,14 @@ func (d *desk) sweep() {
 
 func decision(what string) func(map[string]any) string {
 	return func(e map[string]any) string {
-		return fmt.Sprintf(`{"decision":%q,"digest":%q,"decided_by":"sue","reason":"because"}`, what, e["digest"])
+		return fmt.Sprintf(`{"decision":%q,"invocation_id":%q,"digest":%q,"decided_by":"sue","reason":"because"}`, what, e["invocation_id"], e["digest"])
+	}
+}
+
+// answers is a text with the call's id and digest in the place of $id and $digest.
+func answers(text string) func(map[string]any) string {
+	return func(e map[string]any) string {
+		return strings.NewReplacer("$id", e["invocation_id"].(string), "$digest", e["digest"].(string)).Replace(text)
 	}
 }
 
@@ -95,15 +119,17 @@ func TestSupervisor(t *testing.T) {
 	for i, say := range []func(map[string]any) string{
 		decision("pending"),
 		decision("maybe"),
-		func(map[string]any) string { return `{"decision":"approve","decided_by":"sue"}` },
-		func(map[string]any) string { return `{"decision":"approve","digest":"other"}` },
-		func(map[string]any) string { return `{"decision":true}` },
+		answers(`{"decision":"approve","invocation_id":"$id","decided_by":"sue"}`),
+		answers(`{"decision":"approve","invocation_id":"$id","digest":"other"}`),
+		answers(`{"decision":"approve","digest":"$digest"}`),
+		answers(`{"decision":"approve","invocation_id":"other","digest":"$digest"}`),
+		answers(`{"decision":"deny","reason":"no call is named"}`),
+		answers(`{"decision":"deny","invocation_id":"other","digest":"$digest"}`),
+		answers(`{"invocation_id":"$id","decision":true}`),
+		answers(`{"invocation_id":"$id","decision":"deny","decision":"approve"}`),
 		func(map[string]any) string { return `approve` },
-		func(map[string]any) string { return `{"decision":"deny","decision":"approve"}` },
 		func(map[string]any) string { return strings.Repeat("x", 70<<10) },
-		func(e map[string]any) string {
-			return fmt.Sprintf(`{"decision":"approve","digest":%q,"decided_by":"alice"}`, e["digest"])
-		}, // the caller
+		answers(`{"decision":"approve","invocation_id":"$id","digest":"$digest","decided_by":"alice"}`), // the caller
 	} {
 		s.answer = say
 		d.sweep()
@@ -121,6 +147,9 @@ func TestSupervisor(t *testing.T) {
 		}
 		now = now.Add(5 * time.Second)
 	}
+	if shortest := slices.Min(s.until); shortest < 10*time.Second {
+		t.Errorf("a question had %s; its timeout is 20 s", shortest)
+	}
 	e := s.asked[0]
 	if e["invocation_id"] != id || e["tenant_id"] != "acme" || e["agent_id"] != "alice" || e["tool_id"] != "std.risky" || e["needed"] != 2.0 || e["session_id"] != "s1" ||
 		fmt.Sprint(e["parameters"]) != "map[n:7]" || fmt.Sprint(e["roles"]) != "[lead]" || e["why"] == "" {
@@ -129,7 +158,7 @@ func TestSupervisor(t *testing.T) {
 	s.status, s.answer = 200, decision("approve")
 	d.sweep()
 	got, err := d.control.Get(t.Context(), alice, id)
-	if err != nil || got.State != "approved" || got.Decisions[0].By != "supervisor" || got.Decisions[0].For != "sue" {
+	if err != nil || got.State != "approved" || got.Decisions[0].By != "supervisor" || !got.Decisions[0].Service || got.Decisions[0].For != "sue" {
 		t.Fatalf("%+v %v", got, err)
 	}
 	d.work()
@@ -180,5 +209,95 @@ func TestSupervisorIsAway(t *testing.T) {
 		if _, err := d.book.Get(t.Context(), row.Ref()); !errors.Is(err, toolkeep.ErrNotFound) {
 			t.Errorf("its request is left: %v", err)
 		}
+	}
+}
+
+// TestSupervisorAndOnePoisonCall: a call about which the service fails or hangs does not keep it from others, whether
+// they wait for longer or not.
+func TestSupervisorAndOnePoisonCall(t *testing.T) {
+	for name, hangs := range map[string]bool{"status 500": false, "hangs": true} {
+		t.Run(name, func(t *testing.T) {
+			d, s := supervised(t, time.Minute)
+			now := time.Now()
+			d.now = func() time.Time { return now }
+			poison := d.parked(&toolkeep.Call{Tool: "std.risky", Arguments: []byte(`{"n":1}`)})
+			now = now.Add(time.Second)
+			other := d.parked(&toolkeep.Call{Tool: "std.risky", Arguments: []byte(`{"n":2}`)})
+			over := make(chan struct{})
+			t.Cleanup(func() { close(over) })
+			s.answer = func(e map[string]any) string {
+				switch {
+				case e["invocation_id"] != poison:
+					return decision("deny")(e)
+				case hangs:
+					<-over
+				}
+				return "fail"
+			}
+			if hangs {
+				s.of.Timeout = 200 * time.Millisecond
+			}
+			d.sweep()
+			if hangs { // it ends the round; the next one begins with the other
+				now = now.Add(5 * time.Second)
+				d.sweep()
+			}
+			if row := d.row(other); row.Code != toolkeep.ApprovalDenied {
+				t.Errorf("the other call is %s %s", row.State, row.Code)
+			}
+			now = now.Add(2 * time.Minute)
+			d.sweep()
+			if row := d.row(poison); row.State != toolkeep.CallRefused || row.Code != toolkeep.ApprovalUnavailable {
+				t.Errorf("the call without an answer is %s %s", row.State, row.Code)
+			}
+		})
+	}
+}
+
+// TestSupervisorIsNotAskedYet: a call that waited while no node asked about it is not refused for the silence about it
+// or others.
+func TestSupervisorIsNotAskedYet(t *testing.T) {
+	d, s := supervised(t, time.Minute)
+	now := time.Now()
+	d.now = func() time.Time { return now }
+	s.Close()
+	asked := d.parked(&toolkeep.Call{Tool: "std.risky", Arguments: []byte(`{"n":1}`)})
+	d.sweep()
+	later := d.parked(&toolkeep.Call{Tool: "std.risky", Arguments: []byte(`{"n":2}`)})
+	now = now.Add(2 * time.Minute)
+	d.sweep() // asks about the one that it did not ask about yet, and then no more
+	if row := d.row(asked); row.Code != toolkeep.ApprovalUnavailable {
+		t.Errorf("the call that was asked about is %s %s", row.State, row.Code)
+	}
+	if row := d.row(later); row.State != toolkeep.CallPendingApproval {
+		t.Errorf("the call that was asked about now for the first time is %s %s", row.State, row.Code)
+	}
+}
+
+// TestSupervisorOfItsNamesake: a key may have the name under which the service decides; the service decides about its
+// calls, and a decision of the key is not taken for one of the service.
+func TestSupervisorOfItsNamesake(t *testing.T) {
+	d, s := supervised(t, 0)
+	caller := &toolkeep.Principal{Subject: "supervisor", Tenant: "acme", Roles: []string{"agent", "lead"}, Scope: alice.Scope, KeyID: "kn"}
+	id := d.parked(&toolkeep.Call{Tool: "std.risky"})
+	if got := d.approve(caller, id); got.Have != 1 || got.Decisions[0].By != "supervisor" || got.Decisions[0].Service {
+		t.Errorf("%+v", got)
+	}
+	q := &approval.Request{Subject: "supervisor", State: approval.Pending, ExpiresAt: time.Now().Add(time.Hour)}
+	if err := q.Supervised("sue", true, "", time.Now()); err != nil || q.State != approval.Approved || !q.Decisions[0].Service {
+		t.Errorf("%+v %v", q.Decisions, err)
+	}
+	s.answer = decision("approve")
+	d.sweep()
+	var decided []map[string]any
+	for _, text := range d.events("ai.agent.tool.approval.decided") {
+		var data map[string]any
+		if err := json.Unmarshal([]byte(text), &data); err != nil {
+			t.Fatal(err)
+		}
+		decided = append(decided, data)
+	}
+	if len(decided) != 2 || decided[0]["decided_by_service"] != nil || decided[1]["decided_by_service"] != true {
+		t.Errorf("%v", decided)
 	}
 }

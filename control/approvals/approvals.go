@@ -105,9 +105,10 @@ type Approval struct {
 	Asked      any `json:"asked_parameters,omitempty" doc:"what the caller sent, where a person edited it"`
 }
 
-// Decision is one of a person.
+// Decision is one of a person or a service.
 type Decision struct {
 	By      string    `json:"by"`
+	Service bool      `json:"by_service,omitempty" doc:"the service of approvals.endpoint decided it, for on_behalf_of; by is supervisor then, which can be the subject of a key too"`
 	For     string    `json:"on_behalf_of,omitempty"`
 	At      time.Time `json:"at"`
 	Verdict string    `json:"verdict" doc:"approved or denied"`
@@ -130,7 +131,7 @@ func view(p *toolkeep.Principal, q *approval.Request) Approval {
 		v.DecidedAt = &at
 	}
 	for i, d := range q.Decisions {
-		v.Decisions[i] = Decision{By: d.By, For: d.OnBehalf, At: d.At.UTC(), Verdict: d.Verdict(), Edited: d.Edited, Digest: d.Digest, Reason: d.Reason, Link: d.Via}
+		v.Decisions[i] = Decision{By: d.By, Service: d.Service, For: d.OnBehalf, At: d.At.UTC(), Verdict: d.Verdict(), Edited: d.Edited, Digest: d.Digest, Reason: d.Reason, Link: d.Via}
 	}
 	return v
 }

@@ -28,14 +28,18 @@ type Supervisor struct {
 	Key func(ctx context.Context) (string, error)
 	// Timeout bounds one request; default 5 s.
 	Timeout time.Duration
-	// DenyAfter refuses a call (E3216) about which the service gave no valid answer for that long; 0 lets it
-	// wait for those who are asked here, until its deadline.
+	// DenyAfter refuses a call (E3216) about which the service gave no valid answer for that long since this
+	// node first asked about it; 0 lets it wait for those who are asked here, until its deadline.
 	DenyAfter time.Duration
 
-	// Of one round at a time.
-	since time.Time                      // of the first round on this node
-	next  map[toolkeep.CallRef]time.Time // when to ask again
-	heard map[toolkeep.CallRef]time.Time // of the last valid answer
+	of map[toolkeep.CallRef]*asking // of one round at a time
+}
+
+// asking is what is known of one call.
+type asking struct {
+	last  time.Time // when the service was asked, zero for never
+	next  time.Time // when to ask again
+	heard time.Time // of the last valid answer, else when it was first asked
 }
 
 // Escalation is what the service is asked.
@@ -66,65 +70,59 @@ type answer struct {
 
 const (
 	supervisorBytes = 64 << 10
-	supervisorRound = 4 * time.Second // for all calls that wait
+	supervisorRound = 4 * time.Second // in which questions of one round begin
 	supervisorPause = 5 * time.Second // between two questions about one call
 	supervisorLong  = time.Hour       // the longest pause that the service may ask for
 )
 
-// errAway is a service that cannot be reached: others are not asked about in this round.
+// errAway is a service that cannot be reached or does not answer in time: others are not asked about in this round.
 var errAway = errors.New("the approvals service cannot be reached")
 
-// supervise asks the service about the calls that wait, those first that wait for the longest.
+// supervise asks the service about the calls that wait, those first that it was not asked about for the longest. A
+// service that cannot be reached ends the round.
 func (a *Approvals) supervise(ctx context.Context) {
 	s := a.c.Supervisor
 	if s == nil || !a.supervising.CompareAndSwap(false, true) {
 		return
 	}
 	defer a.supervising.Store(false)
-	now := a.c.Clock()
-	if s.next == nil {
-		s.since, s.next, s.heard = now, map[toolkeep.CallRef]time.Time{}, map[toolkeep.CallRef]time.Time{}
-	}
+	now, began := a.c.Clock(), time.Now()
 	waiting := a.c.Book.Waiting()
-	for ref := range s.next {
-		if !slices.ContainsFunc(waiting, func(q *approval.Request) bool { return q.Ref() == ref }) {
-			delete(s.next, ref)
-			delete(s.heard, ref)
+	of := make(map[toolkeep.CallRef]*asking, len(waiting))
+	for _, q := range waiting {
+		if of[q.Ref()] = s.of[q.Ref()]; of[q.Ref()] == nil {
+			of[q.Ref()] = &asking{}
 		}
 	}
-	slices.SortStableFunc(waiting, func(x, y *approval.Request) int { return s.next[x.Ref()].Compare(s.next[y.Ref()]) })
-	ctx, cancel := context.WithTimeout(ctx, supervisorRound)
-	defer cancel()
+	s.of = of
+	slices.SortStableFunc(waiting, func(x, y *approval.Request) int { return of[x.Ref()].last.Compare(of[y.Ref()].last) })
 	away := false
 	for _, q := range waiting {
 		ref := q.Ref()
-		if s.next[ref].After(now) || ctx.Err() != nil {
-			break
-		}
-		err := errAway
-		if !away {
-			err = a.escalate(ctx, s, ref)
-			away = errors.Is(err, errAway)
-		}
-		if err == nil {
+		c := of[ref]
+		if c.next.After(now) || ctx.Err() != nil {
 			continue
 		}
-		s.next[ref] = now.Add(supervisorPause)
-		a.seldom.Warn("the approvals service has no answer about a call that waits", "invocation_id", ref.ID, "error", err)
-		last := s.since
-		for _, t := range [...]time.Time{q.CreatedAt, s.heard[ref]} {
-			if t.After(last) {
-				last = t
+		if !away {
+			if time.Since(began) >= supervisorRound {
+				return
 			}
+			err := a.escalate(ctx, s, ref, c)
+			if err == nil {
+				continue
+			}
+			away = errors.Is(err, errAway)
+			c.next = now.Add(supervisorPause)
+			a.seldom.Warn("the approvals service has no answer about a call that waits", "invocation_id", ref.ID, "error", err)
 		}
-		if s.DenyAfter > 0 && now.Sub(last) >= s.DenyAfter {
+		if s.DenyAfter > 0 && !c.last.IsZero() && a.c.Clock().Sub(c.heard) >= s.DenyAfter {
 			a.giveUp(ctx, ref, s.DenyAfter)
 		}
 	}
 }
 
 // escalate asks about one call and carries out what the service decided.
-func (a *Approvals) escalate(ctx context.Context, s *Supervisor, ref toolkeep.CallRef) error {
+func (a *Approvals) escalate(ctx context.Context, s *Supervisor, ref toolkeep.CallRef, c *asking) error {
 	q, err := a.c.Book.Get(ctx, ref)
 	if err != nil {
 		return err
@@ -138,15 +136,20 @@ func (a *Approvals) escalate(ctx context.Context, s *Supervisor, ref toolkeep.Ca
 	if err != nil {
 		return err
 	}
+	now := a.c.Clock()
+	if c.last.IsZero() {
+		c.heard = now
+	}
+	c.last = now
 	got, err := s.ask(ctx, &Escalation{ID: q.ID, Tenant: q.Tenant, Agent: q.Subject, User: q.OnBehalf, Session: q.Session, Tool: q.ToolID, Version: q.Version,
 		Digest: q.Digest, Why: q.Why, Rule: q.Rule, Needed: q.Needed, Have: q.Have(), Roles: q.Roles(), CreatedAt: q.CreatedAt.UTC(), ExpiresAt: q.ExpiresAt.UTC(),
-		Parameters: arguments}, a.c.Clock())
+		Parameters: arguments}, now)
 	if err != nil {
 		return err
 	}
 	if got.decision == "pending" {
-		now := a.c.Clock()
-		s.heard[ref], s.next[ref] = now, now.Add(got.again)
+		now = a.c.Clock()
+		c.heard, c.next = now, now.Add(got.again)
 		return nil
 	}
 	if a.c.Clean != nil {
@@ -155,6 +158,7 @@ func (a *Approvals) escalate(ctx context.Context, s *Supervisor, ref toolkeep.Ca
 	if err := q.Supervised(got.by, got.decision == "approve", got.reason, a.c.Clock()); err != nil {
 		return err
 	}
+	c.heard = a.c.Clock()
 	with := []toolkeep.Change{q.Put(approval.BySupervisor), q.DecidedEvent(nil)}
 	if q.State == approval.Approved {
 		err = a.c.Calls.Release(ctx, row, nil, with...)
@@ -219,11 +223,7 @@ func (s *Supervisor) ask(ctx context.Context, e *Escalation, now time.Time) (ans
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		err := fmt.Errorf("the approvals service answered with status %d", resp.StatusCode)
-		if resp.StatusCode >= 500 {
-			err = fmt.Errorf("%w: %w", errAway, err)
-		}
-		return answer{}, err
+		return answer{}, fmt.Errorf("the approvals service answered with status %d", resp.StatusCode)
 	}
 	raw, err := io.ReadAll(io.LimitReader(resp.Body, supervisorBytes+1))
 	if err != nil {
@@ -232,11 +232,11 @@ func (s *Supervisor) ask(ctx context.Context, e *Escalation, now time.Time) (ans
 	if len(raw) > supervisorBytes {
 		return answer{}, fmt.Errorf("the approvals service answered with more than %d KiB", supervisorBytes>>10)
 	}
-	return readAnswer(raw, e.Digest)
+	return readAnswer(raw, e)
 }
 
-// readAnswer reads what the service decided. An approval names the digest that it is for.
-func readAnswer(raw []byte, digest string) (a answer, err error) {
+// readAnswer reads what the service decided. It names the call that it is for, and an approval the digest.
+func readAnswer(raw []byte, e *Escalation) (a answer, err error) {
 	m, err := canon.ParseObject(raw, canon.Limits{Bytes: supervisorBytes, Depth: 20})
 	if err != nil {
 		return a, fmt.Errorf("the answer of the approvals service is not a JSON object (%s)", toolkeep.AsError(err).Code)
@@ -246,9 +246,12 @@ func readAnswer(raw []byte, digest string) (a answer, err error) {
 		return toolkeep.ClipBytes(s, most)
 	}
 	a = answer{decision: text("decision", 20), by: text("decided_by", 256), reason: text("reason", MaxReason), again: supervisorPause}
+	if m["invocation_id"] != e.ID {
+		return a, errors.New("the approvals service answers about another invocation_id than that of the call, or none")
+	}
 	switch a.decision {
 	case "approve":
-		if m["digest"] != digest {
+		if m["digest"] != e.Digest {
 			return a, errors.New("the approvals service approves another digest than what would run, or none")
 		}
 	case "deny":
