@@ -25,9 +25,13 @@ func (p *Pipeline) admit(ctx context.Context, a *activeCall) (*toolkeep.Result, 
 	if p.draining.Load() && a.mode != modeChild { // calls under way go on, including their child calls
 		return nil, toolkeep.NewError(toolkeep.Draining, "this node is shutting down; send the call again").After(time.Second)
 	}
+	if err := p.admitSignature(ctx, a); err != nil { // it takes no id of the caller's
+		shorten(&a.row, p.KeyBytes)
+		return nil, err
+	}
 	if c.Fault != nil {
 		shorten(&a.row, p.KeyBytes)
-		if c.Fault.Code == toolkeep.TokenInvalid && c.Signature == nil { // one that is not verified counts for nobody
+		if c.Fault.Code == toolkeep.TokenInvalid {
 			p.noteDenied(a)
 		}
 		return nil, c.Fault
@@ -36,11 +40,10 @@ func (p *Pipeline) admit(ctx context.Context, a *activeCall) (*toolkeep.Result, 
 		shorten(&a.row, p.KeyBytes)
 		return nil, err
 	}
-	if err := p.know(ctx, a); err != nil {
-		return nil, err
-	}
-	if err := p.admitSignature(ctx, a); err != nil {
-		return nil, err
+	if c.Signature == nil { // else admitSignature did
+		if err := p.know(ctx, a); err != nil {
+			return nil, err
+		}
 	}
 	acting, err := p.Access.ActingAs(a.principal, c)
 	if err != nil {
@@ -70,17 +73,28 @@ func (p *Pipeline) admit(ctx context.Context, a *activeCall) (*toolkeep.Result, 
 }
 
 // admitSignature verifies the signature of the call alone, if it has one: before anything counts for
-// its caller, of whom it may not be.
+// its caller, of whom it may not be. What is wrong with the message is told before a signature that
+// does not match, which counts all the same. What the block of failed signatures refuses has no record.
 func (p *Pipeline) admitSignature(ctx context.Context, a *activeCall) error {
 	c := a.call
 	if c.Signature == nil {
 		return nil
 	}
-	arguments, err := canon.ParseObject(c.Arguments, p.Arguments)
-	if err != nil {
+	if err := p.know(ctx, a); err != nil {
 		return err
 	}
-	return p.Access.SignedCall(ctx, a.principal, c, arguments)
+	arguments, unread := canon.ParseObject(c.Arguments, p.Arguments)
+	err := p.Access.SignedCall(ctx, a.principal, c, arguments)
+	switch {
+	case toolkeep.IsCode(err, toolkeep.AuthFailuresLimited):
+		a.unrecorded = true
+	case err == nil || !toolkeep.IsCode(err, toolkeep.SignatureInvalid):
+	case c.Fault != nil:
+		return c.Fault
+	case unread != nil:
+		return unread
+	}
+	return err
 }
 
 // newRow creates the record with what is known before any decision.

@@ -41,6 +41,8 @@ type asked struct {
 	arguments map[string]any       // parsed, not yet coerced
 	kept      *toolkeep.Invocation // the call that holds the idempotency key, or nil
 	knew      int64                // the feed position that was applied when the call came
+	// unrecorded is a refusal without a record, of which anybody may cause any number.
+	unrecorded bool
 
 	composition *composition    // of the root call and all calls below it
 	ancestors   []string        // the tools above this one, from the root

@@ -36,6 +36,11 @@ func (p *Pipeline) end(ctx context.Context, a *activeCall, res *toolkeep.Result,
 	}
 	p.enter(a, StepRecord)
 	p.settle(a, res, e)
+	if a.unrecorded {
+		a.leave(StepRecord)
+		p.observe(a, e)
+		return nil, e
+	}
 	if lost := p.write(ctx, a, failure(res, e)); lost != nil {
 		res, e = nil, lost
 		p.settle(a, nil, lost)
