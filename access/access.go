@@ -66,6 +66,8 @@ type Access struct {
 	// certificates are nil if they stand for nobody.
 	certificates *reload.Files[*Certificates]
 	verifier     *signing.Verifier
+	shared       *secrets              // Config.Signing.Shared
+	proxies      *secrets              // Config.Signing.Proxy
 	position     toolkeep.FeedPosition // up to which the keys of all nodes are known
 
 	mu      sync.Mutex // serialises key changes, Start and Stop
@@ -105,6 +107,7 @@ func New(c Config) (*Access, error) {
 	a.failures.share = c.Share
 	a.trail = newTrail(a)
 	a.verifier = newVerifier(a)
+	a.shared, a.proxies = &secrets{from: a.config.Signing.Shared, clock: a.config.Clock}, &secrets{from: a.config.Signing.Proxy, clock: a.config.Clock}
 	if err := a.SetRoles(c.Roles); err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
@@ -118,7 +119,7 @@ func (a *Access) Signed(ctx context.Context, p *toolkeep.Principal, face string,
 		}
 		return nil
 	}
-	scope, keys, err := a.signsWith(ctx, p, h)
+	scope, keys, err := a.signsWith(p, h)
 	if err == nil {
 		err = a.verifier.Verify(ctx, r, scope, keys)
 	}
@@ -127,16 +128,14 @@ func (a *Access) Signed(ctx context.Context, p *toolkeep.Principal, face string,
 
 // signsWith returns the secrets of a principal, whose key is h, nil for none; scope distinguishes
 // its nonces.
-func (a *Access) signsWith(ctx context.Context, p *toolkeep.Principal, h *held) (scope string, keys [][]byte, err error) {
+func (a *Access) signsWith(p *toolkeep.Principal, h *held) (scope string, keys signing.Keys, err error) {
 	switch {
 	case h != nil && h.key.RequireSignature:
-		keys, err = a.ownSecret(h)
-		return "key/" + p.KeyID, keys, err
+		return "key/" + p.KeyID, func(context.Context) ([][]byte, error) { return a.ownSecret(h) }, nil
 	case len(a.config.Signing.Shared) == 0:
 		return "", nil, signing.Refused(signing.Wrong, "request signatures are not configured on this server for this caller; leave %s and %s out", signing.HeaderSignature, signing.HeaderTimestamp)
 	}
-	keys, err = secrets(ctx, a.config.Signing.Shared)
-	return p.Method + "/" + p.Tenant + "/" + p.Subject, keys, err
+	return p.Method + "/" + p.Tenant + "/" + p.Subject, a.shared.get, nil
 }
 
 // SignedCall is Signed for the signature of a call alone, whose arguments are known.
@@ -145,7 +144,7 @@ func (a *Access) SignedCall(ctx context.Context, p *toolkeep.Principal, c *toolk
 	if p.Method == MethodProxy || p.KeyID != "" && h == nil {
 		return signing.Refused(signing.Incomplete, "the request's own signature is needed here")
 	}
-	scope, keys, err := a.signsWith(ctx, p, h)
+	scope, keys, err := a.signsWith(p, h)
 	if err == nil {
 		agent := c.Subject
 		if agent == "" {
@@ -181,9 +180,62 @@ func (a *Access) ownSecret(h *held) ([][]byte, error) {
 	return s, nil
 }
 
-// secrets reads secrets of the settings.
-func secrets(ctx context.Context, from []Secret) (keys [][]byte, err error) {
-	for _, read := range from {
+// How long secrets of the settings are kept once they are read: a request with a wrong signature must
+// not cost a read each, and a rotation serves within secretsKept. A failed read is tried again after
+// secretsFailed. A read lasts secretsWait at most.
+const (
+	secretsKept   = 5 * time.Second
+	secretsFailed = time.Second
+	secretsWait   = 10 * time.Second
+)
+
+// secrets reads secrets of the settings, and keeps them for a while.
+type secrets struct {
+	from  []Secret
+	clock func() time.Time
+
+	mu   sync.Mutex // of who reads
+	kept atomic.Pointer[keptSecrets]
+}
+
+type keptSecrets struct {
+	keys  [][]byte
+	err   error
+	until time.Time
+}
+
+func (s *secrets) get(ctx context.Context) ([][]byte, error) {
+	fresh := func() *keptSecrets {
+		if k := s.kept.Load(); k != nil && s.clock().Before(k.until) {
+			return k
+		}
+		return nil
+	}
+	k := fresh()
+	if k == nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if k = fresh(); k == nil {
+			k = &keptSecrets{}
+			k.keys, k.err = s.read(ctx)
+			k.until = s.clock().Add(secretsKept)
+			if k.err != nil {
+				k.until = s.clock().Add(secretsFailed)
+			}
+			s.kept.Store(k)
+		}
+	}
+	if k.err != nil {
+		return nil, noSecret(k.err)
+	}
+	return k.keys, nil
+}
+
+// read does not end with the request, since others get what it read. Without any key it fails.
+func (s *secrets) read(ctx context.Context) (keys [][]byte, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), secretsWait)
+	defer cancel()
+	for _, read := range s.from {
 		text, e := read(ctx)
 		if e == nil && len(text) < signing.MinKey {
 			e = errors.New("a signing secret is shorter than 32 bytes")
@@ -194,10 +246,10 @@ func secrets(ctx context.Context, from []Secret) (keys [][]byte, err error) {
 		}
 		keys = append(keys, []byte(text))
 	}
-	if len(keys) == 0 {
-		return nil, noSecret(err)
+	if len(keys) > 0 {
+		err = nil
 	}
-	return keys, nil
+	return keys, err
 }
 
 func noSecret(err error) error {
@@ -222,6 +274,10 @@ func (a *Access) unsigned(p *toolkeep.Principal, err error) error {
 	}
 	return err
 }
+
+// Unsigned counts a signature of a request that cannot have it, as one that does not match. The error
+// is err, or E3810 during a block.
+func (a *Access) Unsigned(p *toolkeep.Principal, err error) error { return a.unsigned(p, err) }
 
 func codeOf(err error) toolkeep.Code {
 	if e := toolkeep.AsError(err); err != nil {
@@ -260,11 +316,7 @@ func (a *Access) AuthenticateProxy(ctx context.Context, r *signing.Request, trus
 	if len(s.Proxy) == 0 || !trusted {
 		return nil, no("PROXY_UNKNOWN", "%s is for trusted proxies, of which this request comes from none; leave it out, and send a key", signing.HeaderSubject)
 	}
-	keys, err := secrets(ctx, s.Proxy)
-	if err != nil {
-		return nil, err
-	}
-	if err := a.verifier.Verify(ctx, r, "proxy", keys); err != nil {
+	if err := a.verifier.Verify(ctx, r, "proxy", a.proxies.get); err != nil {
 		if reason := failed[codeOf(err)]; reason != "" {
 			return nil, refuse(reason, "", toolkeep.AsError(err))
 		}

@@ -43,7 +43,9 @@ func signedBy(c *clock, secret string, headers ...string) *signing.Request {
 	}
 	r := &signing.Request{Method: "POST", Target: "/x", Header: func(name string) []string { return h[http.CanonicalHeaderKey(name)] },
 		Body: func() ([sha256.Size]byte, error) { return sha256.Sum256(nil), nil }}
-	signing.Sign(r, []byte(secret), nil, c.Now(), func(string, string) {})
+	if err := signing.Sign(r, []byte(secret), nil, c.Now(), func(string, string) {}); err != nil {
+		panic(err)
+	}
 	return r
 }
 
@@ -130,7 +132,7 @@ func TestSigned(t *testing.T) {
 		t.Errorf("without the store: %v", err)
 	}
 	sealer.away = true
-	c2 := must[*Access](t)(New(Config{Load: func(context.Context) ([]toolkeep.APIKey, int64, error) {
+	c2 := must[*Access](t)(New(Config{Clock: c.Now, Load: func(context.Context) ([]toolkeep.APIKey, int64, error) {
 		k := a.keys.Load().byID[key.ID].key
 		return []toolkeep.APIKey{k}, 0, nil
 	}, Store: newMemory(), Signing: more.Signing}))
@@ -252,5 +254,93 @@ func TestTenThousandForgeries(t *testing.T) {
 	}
 	if told != agents*each {
 		t.Errorf("%d of %d forgeries are told", told, agents*each)
+	}
+}
+
+// What cannot be right reads no secret, and what can reads them once in a while, however many requests
+// come; a rotation serves within seconds, and one request that goes away fails no other.
+func TestSecretsAreKept(t *testing.T) {
+	c := new(clock)
+	reads, secret, fail := 0, longSecret, error(nil)
+	read := func(ctx context.Context) (string, error) {
+		reads++
+		return secret, errors.Join(fail, ctx.Err())
+	}
+	a, _ := listening(t, c, Config{Signing: Signing{Shared: []Secret{read}, Proxy: []Secret{read}, ProxyRoles: []string{Agent}, ProxyTenants: []string{"default"}}})
+	p := &toolkeep.Principal{Tenant: "default", Subject: "a", Method: MethodOAuth, Addr: "192.0.2.9"}
+	check := map[string]func(*signing.Request) error{
+		"a request": func(r *signing.Request) error { return a.Signed(t.Context(), p, "rest", r) },
+		"a proxy's": func(r *signing.Request) error {
+			return second(a.AuthenticateProxy(t.Context(), r, true, "192.0.2.9"))
+		},
+	}
+	for name, do := range check {
+		reads = 0
+		for what, change := range map[string]func(*signing.Request){
+			"no signature":       func(r *signing.Request) { r.Signature = "" },
+			"no hex":             func(r *signing.Request) { r.Signature = "x" },
+			"a short signature":  func(r *signing.Request) { r.Signature = "abcd" },
+			"no nonce":           func(r *signing.Request) { r.Nonce = "" },
+			"no digest":          func(r *signing.Request) { r.Digest = "" },
+			"a stale timestamp":  func(r *signing.Request) { r.Timestamp = "1" },
+			"a doubled header":   func(r *signing.Request) { r.Header = func(string) []string { return []string{"a", "b"} } },
+			"the call's own one": func(r *signing.Request) { r.Nonce, r.Digest, r.CallOnly = "", "", true },
+		} {
+			r := signedBy(c, longSecret, "X-Caller-Subject", "a")
+			change(r)
+			if err := do(r); (err == nil) != r.CallOnly || reads != 0 {
+				if name != "a proxy's" || err == nil || reads != 0 {
+					t.Errorf("%s, %s: %v, %d reads", name, what, err, reads)
+				}
+			}
+		}
+		for range 100 {
+			if err := do(signedBy(c, "not "+longSecret, "X-Caller-Subject", "a")); err == nil {
+				t.Fatal("a forgery passed")
+			}
+		}
+		if err := do(signedBy(c, longSecret, "X-Caller-Subject", "a")); err != nil || reads != 1 {
+			t.Errorf("%s: %v after %d reads", name, err, reads)
+		}
+		secret = "next " + longSecret
+		c.pass(secretsKept)
+		if err := do(signedBy(c, secret, "X-Caller-Subject", "a")); err != nil || reads != 2 {
+			t.Errorf("%s, after a rotation: %v after %d reads", name, err, reads)
+		}
+		c.pass(secretsKept)
+		fail = errors.New("away")
+		for range 10 {
+			if err := do(signedBy(c, secret, "X-Caller-Subject", "a")); codeOf(err) != toolkeep.SecretRetrievalFailed || reads != 3 {
+				t.Errorf("%s, away: %v after %d reads", name, err, reads)
+			}
+		}
+		fail = nil
+		c.pass(secretsFailed)
+		if err := do(signedBy(c, secret, "X-Caller-Subject", "a")); err != nil || reads != 4 {
+			t.Errorf("%s, back: %v after %d reads", name, err, reads)
+		}
+		c.pass(secretsKept)
+		secret = longSecret
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := a.shared.get(gone); err != nil {
+		t.Errorf("a read for a request that went away: %v", err)
+	}
+}
+
+// A signature that a request cannot have counts as one that does not match.
+func TestUnsigned(t *testing.T) {
+	c := new(clock)
+	a, _ := listening(t, c, Config{})
+	p := &toolkeep.Principal{Tenant: "default", Subject: "a", Addr: "192.0.2.9"}
+	for i := range 12 {
+		want := toolkeep.SignatureInvalid
+		if i >= 10 {
+			want = toolkeep.AuthFailuresLimited
+		}
+		if err := a.Unsigned(p, signing.Refused(signing.Incomplete, "no call")); codeOf(err) != want {
+			t.Errorf("%d: %v", i, err)
+		}
 	}
 }

@@ -65,7 +65,7 @@ func supervised(t *testing.T, denyAfter time.Duration) (*desk, *supervision) {
 			Nonce: h.Get(signing.HeaderNonce), Digest: h.Get(signing.HeaderDigest), Header: func(name string) []string { return h.Values(name) },
 			Body: func() ([sha256.Size]byte, error) { return sha256.Sum256(raw), nil }}
 		if err == nil {
-			err = verifier.Verify(r.Context(), signed, "test", [][]byte{[]byte(supervisorKey)})
+			err = verifier.Verify(r.Context(), signed, "test", signing.Fixed([]byte(supervisorKey)))
 		}
 		if err != nil {
 			t.Errorf("%v %v", err, h)

@@ -58,10 +58,10 @@ func (s signer) sign(ctx context.Context, method string, msg proto.Message) (con
 		return ctx, err
 	}
 	md, _ := metadata.FromOutgoingContext(ctx)
-	signing.Sign(&signing.Request{Method: http.MethodPost, Target: method, Header: md.Get}, s.key, body, time.Now(), func(name, value string) {
+	err = signing.Sign(&signing.Request{Method: http.MethodPost, Target: method, Header: md.Get}, s.key, body, time.Now(), func(name, value string) {
 		ctx = metadata.AppendToOutgoingContext(ctx, name, value)
 	})
-	return ctx, nil
+	return ctx, err
 }
 
 // invokeStream opens the stream of a call. Its headers are sent before its message, so the interceptor

@@ -41,8 +41,10 @@ func sendSigned(t *testing.T, url, path, key, secret, body string, change func(*
 		r.Header.Set(header[i], header[i+1])
 	}
 	if secret != "" {
-		signing.Sign(&signing.Request{Method: r.Method, Target: path, Header: func(name string) []string { return r.Header[http.CanonicalHeaderKey(name)] }},
-			[]byte(secret), []byte(body), time.Now(), r.Header.Set)
+		if err := signing.Sign(&signing.Request{Method: r.Method, Target: path, Header: func(name string) []string { return r.Header[http.CanonicalHeaderKey(name)] }},
+			[]byte(secret), []byte(body), time.Now(), r.Header.Set); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if change != nil {
 		change(r)
@@ -161,8 +163,10 @@ func TestSignedRequests(t *testing.T) {
 		}
 		ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+made.Secret)
 		md, _ := metadata.FromOutgoingContext(ctx)
-		signing.Sign(&signing.Request{Method: "POST", Target: l03v1.ToolRegistry_ListTools_FullMethodName, Header: md.Get}, []byte(made.Signs), raw, time.Now(),
-			func(name, value string) { ctx = metadata.AppendToOutgoingContext(ctx, name, value) })
+		if err := signing.Sign(&signing.Request{Method: "POST", Target: l03v1.ToolRegistry_ListTools_FullMethodName, Header: md.Get}, []byte(made.Signs), raw, time.Now(),
+			func(name, value string) { ctx = metadata.AppendToOutgoingContext(ctx, name, value) }); err != nil {
+			t.Fatal(err)
+		}
 		tools := l03v1.NewToolRegistryClient(c.Conn())
 		if _, err := tools.ListTools(ctx, &l03v1.ListToolsRequest{PageSize: 7}); rpcCode(err) != toolkeep.BodyAltered {
 			t.Errorf("another message: %v", err)

@@ -104,18 +104,23 @@ func sum(key, text []byte) []byte {
 }
 
 // Sign signs a request with the present time and a new nonce: it sets Timestamp, Nonce, Digest and
-// Signature. set is told each of their headers.
-func Sign(r *Request, key, body []byte, now time.Time, set func(name, value string)) {
+// Signature. set is told each of their headers. A request that has one of Signed twice cannot be
+// signed; set is told nothing then.
+func Sign(r *Request, key, body []byte, now time.Time, set func(name, value string)) error {
 	var nonce [18]byte
 	_, _ = rand.Read(nonce[:]) // never fails
 	digest := sha256.Sum256(body)
 	r.Timestamp, r.Nonce, r.Digest = strconv.FormatInt(now.Unix(), 10), base64.RawURLEncoding.EncodeToString(nonce[:]), hex.EncodeToString(digest[:])
-	text, _ := r.text()
+	text, ok := r.text()
+	if !ok {
+		return errors.New("a header that the signature covers is there twice; send each once")
+	}
 	r.Signature = hex.EncodeToString(sum(key, text))
 	set(HeaderSignature, r.Signature)
 	set(HeaderTimestamp, r.Timestamp)
 	set(HeaderNonce, r.Nonce)
 	set(HeaderDigest, r.Digest)
+	return nil
 }
 
 // Nonces keep the nonces that were used, for all nodes.
@@ -149,12 +154,21 @@ func Refused(reason, format string, args ...any) *toolkeep.Error {
 	return toolkeep.NewError(toolkeep.SignatureInvalid, format, args...).With("reason", reason)
 }
 
+// Keys returns the keys with which a sender may sign. It is asked once the headers of a signature and
+// its timestamp can be right. Its error is the caller's.
+type Keys func(context.Context) ([][]byte, error)
+
+// Fixed are keys that are at hand.
+func Fixed(keys ...[]byte) Keys {
+	return func(context.Context) ([][]byte, error) { return keys, nil }
+}
+
 // Verify checks a request against the keys with which its sender may sign; scope distinguishes the
 // nonces of senders. It says which check failed and nothing of what was expected. Errors: E3404 for
 // a signature that is incomplete or wrong, E3405 for a timestamp that is none or too far away, E3408
 // for another body than the signed one, E3406 for a nonce that was used, E3965 while the nonces
-// cannot be asked, and those of Request.Body.
-func (v *Verifier) Verify(ctx context.Context, r *Request, scope string, keys [][]byte) error {
+// cannot be asked, and those of keys and Request.Body.
+func (v *Verifier) Verify(ctx context.Context, r *Request, scope string, keys Keys) error {
 	if r.Signature == "" || r.Nonce == "" || r.Digest == "" {
 		return Refused(Incomplete, "a signed request has the headers %s, %s, %s and %s", HeaderSignature, HeaderTimestamp, HeaderNonce, HeaderDigest)
 	}
@@ -168,8 +182,11 @@ func (v *Verifier) Verify(ctx context.Context, r *Request, scope string, keys []
 	if !ok {
 		return Refused(Incomplete, "a header that the signature covers is there twice; send each once")
 	}
-	got, err := hex.DecodeString(r.Signature)
-	if err != nil || !anyEqual(got, text, keys) {
+	_, equal, err := matches(ctx, r.Signature, text, keys)
+	if err != nil {
+		return err
+	}
+	if !equal {
 		return Refused(Wrong, "the request's signature does not match; sign the lines that docs/identity.md lists with the caller's signing secret")
 	}
 	body, err := r.Body()
@@ -210,7 +227,7 @@ func (c *Call) text() []byte {
 }
 
 // VerifyCall is Verify for a call. Its signature is its nonce. E3404, E3405, E3406, E3965.
-func (v *Verifier) VerifyCall(ctx context.Context, c *Call, scope string, keys [][]byte) error {
+func (v *Verifier) VerifyCall(ctx context.Context, c *Call, scope string, keys Keys) error {
 	if c.Signature == "" {
 		return Refused(Incomplete, "a signed call has the header %s", HeaderSignature)
 	}
@@ -220,8 +237,11 @@ func (v *Verifier) VerifyCall(ctx context.Context, c *Call, scope string, keys [
 	if strings.ContainsAny(c.RequestID+c.Tool+c.Agent, "\n\r") { // they could be read as other lines
 		return Refused(Incomplete, "an id of a signed call has more than one line")
 	}
-	got, err := hex.DecodeString(c.Signature)
-	if err != nil || !anyEqual(got, c.text(), keys) {
+	got, equal, err := matches(ctx, c.Signature, c.text(), keys)
+	if err != nil {
+		return err
+	}
+	if !equal {
 		return Refused(Wrong, "the call's signature does not match; sign the lines that contracts/wire.md lists with the caller's signing secret")
 	}
 	return v.claim(ctx, NonceOf("call/"+scope, hex.EncodeToString(got)))
@@ -243,16 +263,19 @@ func (v *Verifier) timely(text string) error {
 	return nil
 }
 
-// anyEqual reports whether the signature is that of one of the keys. All are tried, so that the time
-// tells nothing.
-func anyEqual(got, text []byte, keys [][]byte) bool {
-	equal := false
-	for _, key := range keys {
+// matches reports whether a signature, in hex, is that of one of the keys, which are asked only for
+// what can be one. All are tried, so that the time tells nothing.
+func matches(ctx context.Context, signature string, text []byte, keys Keys) (got []byte, equal bool, err error) {
+	if got, err = hex.DecodeString(signature); err != nil || len(got) != sha256.Size {
+		return nil, false, nil
+	}
+	all, err := keys(ctx)
+	for _, key := range all {
 		if len(key) >= MinKey && hmac.Equal(got, sum(key, text)) {
 			equal = true
 		}
 	}
-	return equal
+	return got, equal, err
 }
 
 func plainNonce(s string) bool {
@@ -295,8 +318,10 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		own.Body = http.NoBody
 	}
 	own.GetBody = nil // a repetition would have the same nonce
-	Sign(&Request{Method: own.Method, Target: own.URL.RequestURI(), Header: func(name string) []string { return own.Header[http.CanonicalHeaderKey(name)] }},
-		t.Key, body, time.Now(), own.Header.Set)
+	if err := Sign(&Request{Method: own.Method, Target: own.URL.RequestURI(), Header: func(name string) []string { return own.Header[http.CanonicalHeaderKey(name)] }},
+		t.Key, body, time.Now(), own.Header.Set); err != nil {
+		return nil, err
+	}
 	next := t.Next
 	if next == nil {
 		next = http.DefaultTransport

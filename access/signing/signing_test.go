@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"strings"
 	"testing"
@@ -37,7 +38,9 @@ func signedRequest(body string, now time.Time) (*Request, http.Header) {
 	h := http.Header{"Authorization": {"Bearer tk_a"}, "X-User-Id": {"ann"}}
 	r := &Request{Method: "POST", Target: "/api/v1/tools/invoke?a=1", Header: func(name string) []string { return h[http.CanonicalHeaderKey(name)] },
 		Body: func() ([sha256.Size]byte, error) { return sha256.Sum256([]byte(body)), nil }}
-	Sign(r, key, []byte(body), now, h.Set)
+	if err := Sign(r, key, []byte(body), now, h.Set); err != nil {
+		panic(err)
+	}
 	return r, h
 }
 
@@ -86,7 +89,7 @@ func TestVerify(t *testing.T) {
 		r, h := signedRequest(`{"a":1}`, now)
 		x.change(r, h)
 		v := &Verifier{Nonces: &nonces{seen: map[[sha256.Size]byte]bool{}}, Now: func() time.Time { return now }}
-		err := v.Verify(t.Context(), r, "me", [][]byte{other, key})
+		err := v.Verify(t.Context(), r, "me", Fixed(other, key))
 		if x.want == "" && err == nil {
 			continue
 		}
@@ -110,21 +113,21 @@ func TestReplay(t *testing.T) {
 	for i, want := range []toolkeep.Code{"", toolkeep.ReplayDetected, toolkeep.ReplayDetected} {
 		if i == 0 {
 			for _, keys := range [][][]byte{nil, {other}, {[]byte("short")}, {nil}} {
-				if err := v.Verify(t.Context(), r, "me", keys); !toolkeep.IsCode(err, toolkeep.SignatureInvalid) {
+				if err := v.Verify(t.Context(), r, "me", Fixed(keys...)); !toolkeep.IsCode(err, toolkeep.SignatureInvalid) {
 					t.Errorf("with other keys: %v", err)
 				}
 			}
 		}
-		if err := v.Verify(t.Context(), r, "me", [][]byte{key}); (want != "" || err != nil) && !toolkeep.IsCode(err, want) {
+		if err := v.Verify(t.Context(), r, "me", Fixed(key)); (want != "" || err != nil) && !toolkeep.IsCode(err, want) {
 			t.Errorf("%d: %v, want %q", i, err, want)
 		}
 	}
-	if err := v.Verify(t.Context(), r, "another sender", [][]byte{key}); err != nil {
+	if err := v.Verify(t.Context(), r, "another sender", Fixed(key)); err != nil {
 		t.Errorf("another sender's nonce: %v", err)
 	}
 	kept.err = errors.New("the store is away")
 	fresh, _ := signedRequest("{}", now)
-	if err := v.Verify(t.Context(), fresh, "me", [][]byte{key}); !toolkeep.IsCode(err, toolkeep.RecordUnavailable) {
+	if err := v.Verify(t.Context(), fresh, "me", Fixed(key)); !toolkeep.IsCode(err, toolkeep.RecordUnavailable) {
 		t.Errorf("without nonces: %v", err)
 	}
 }
@@ -134,7 +137,7 @@ func TestReplay(t *testing.T) {
 func TestVerifyCall(t *testing.T) {
 	now := time.Unix(1_767_225_610, 0)
 	v := &Verifier{Nonces: &nonces{seen: map[[sha256.Size]byte]bool{}}, Now: func() time.Time { return now }}
-	keys := [][]byte{[]byte("0123456789abcdef0123456789abcdef")}
+	keys := Fixed([]byte("0123456789abcdef0123456789abcdef"))
 	signed := Call{Signature: "2c4039a0d43a15053226181d047aa22775d347e1dca0db6b718c8ccb7bf97664", Timestamp: "1767225600", RequestID: "4b0f7c1e-7d53-4c55-9a39-0d0b7f1f6a11",
 		Tool: "weather.current", Agent: "agent_456", Parameters: []byte(`{"city":"Paris","units":"metric"}`)}
 	for name, x := range map[string]struct {
@@ -167,6 +170,30 @@ func TestVerifyCall(t *testing.T) {
 		}
 	}
 }
+
+// A header that is there twice could be read in two ways: such a request is not signed, and not sent.
+func TestSignTwice(t *testing.T) {
+	for _, name := range Signed {
+		r := httptest.NewRequest("GET", "http://127.0.0.1/", nil)
+		r.Header.Add(name, "a")
+		r.Header.Add(name, "b")
+		q := &Request{Header: func(name string) []string { return r.Header[http.CanonicalHeaderKey(name)] }}
+		if err := Sign(q, key, nil, time.Now(), func(name, _ string) { t.Errorf("%s is set", name) }); err == nil || q.Signature != "" {
+			t.Errorf("%s twice: signed", name)
+		}
+		tr := &Transport{Key: key, Next: roundTripper(func(*http.Request) (*http.Response, error) {
+			t.Errorf("%s twice: sent", name)
+			return nil, errors.New("sent")
+		})}
+		if _, err := tr.RoundTrip(r); err == nil {
+			t.Errorf("%s twice: no error", name)
+		}
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // TestVector is the one of contracts/wire.md.
 func TestVector(t *testing.T) {

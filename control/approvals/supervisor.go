@@ -212,7 +212,9 @@ func (s *Supervisor) ask(ctx context.Context, e *Escalation, now time.Time) (ans
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json")
-	signing.Sign(&signing.Request{Method: req.Method, Target: req.URL.RequestURI(), Header: func(string) []string { return nil }}, []byte(key), body, now, req.Header.Set)
+	if err := signing.Sign(&signing.Request{Method: req.Method, Target: req.URL.RequestURI(), Header: func(string) []string { return nil }}, []byte(key), body, now, req.Header.Set); err != nil {
+		return answer{}, fmt.Errorf("the request to the approvals service cannot be signed: %w", err)
+	}
 	resp, err := s.Client.Do(req)
 	if err != nil {
 		var wrapped *url.Error
