@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/access/signing"
 )
 
 type fakeAuth func(bearer, addr string) (*toolkeep.Principal, error)
@@ -578,5 +579,60 @@ func TestHandOver(t *testing.T) {
 	plain.Header.Set("Authorization", "Bearer k")
 	if err := g.HandOver(plain, nil, []byte("{}")); err != nil || plain.Header.Get(handoverHeader) != "" {
 		t.Errorf("a bearer without certificate or signature: %q %v", plain.Header.Get(handoverHeader), err)
+	}
+}
+
+// signatures finds every signature right, and blocks from the second one on that the gate refuses.
+type signatures struct {
+	fakeAuth
+	refused int
+	told    int
+}
+
+func (s *signatures) Signed(context.Context, *toolkeep.Principal, string, *signing.Request) error {
+	return nil
+}
+
+func (s *signatures) AuthenticateProxy(context.Context, *signing.Request, bool, string) (*toolkeep.Principal, error) {
+	return nil, nil
+}
+
+func (s *signatures) Unsigned(_ *toolkeep.Principal, err error) error {
+	if s.refused++; s.refused > 1 {
+		return toolkeep.NewError(toolkeep.AuthFailuresLimited, "blocked")
+	}
+	return err
+}
+
+func (s *signatures) NoteRefused(*toolkeep.Principal, string) { s.told++ }
+
+// The signature of a call alone, on a request that is none, counts as a failed one.
+func TestCallSignatureOfNoCall(t *testing.T) {
+	auth := &signatures{}
+	g := New(Config{Auth: auth})
+	h := HTTP(http.Header{"X-Request-Signature": {"aa"}, "X-Request-Timestamp": {"1"}})
+	for i, want := range []toolkeep.Code{toolkeep.SignatureInvalid, toolkeep.AuthFailuresLimited} {
+		if _, err := g.Acting(h, &toolkeep.Principal{Subject: "a"}); !toolkeep.IsCode(err, want) || auth.refused != i+1 || auth.told != 0 {
+			t.Errorf("%d: %v, counted %d times, told %d times", i, err, auth.refused, auth.told)
+		}
+	}
+}
+
+// A request without a signature and without a proxy's headers costs nothing to see that.
+func TestNoSignatureCostsNothing(t *testing.T) {
+	for name, h := range map[string]Headers{"HTTP": HTTP(http.Header{"Authorization": {"Bearer k"}}), "gRPC": Metadata(map[string][]string{"authorization": {"Bearer k"}})} {
+		r := &Request{Headers: h}
+		if n := testing.AllocsPerRun(100, func() {
+			if h.named() || r.signed() != nil || h.callSignature() != nil {
+				t.Error("it has one")
+			}
+		}); n != 0 {
+			t.Errorf("%s: %v allocations", name, n)
+		}
+	}
+	for _, name := range []string{"X-Caller-Subject", "X-Caller-Tenant", "X-Caller-Roles", "X-Caller-Chain"} {
+		if !HTTP(http.Header{name: {"a"}}).named() || !Metadata(map[string][]string{strings.ToLower(name): {"a"}}).named() {
+			t.Errorf("%s names nobody", name)
+		}
 	}
 }

@@ -17,13 +17,16 @@ type Headers struct {
 
 type names struct {
 	authorization, requestID, session, user, key, traceparent, tracestate, signature, timestamp, nonce, digest, token, agent, forwarded, forwardedFor string
+	caller                                                                                                                                            [4]string // the headers of a trusted proxy that name the caller
 }
 
 var (
 	inHTTP = names{"Authorization", requestIDHeader, "X-Session-Id", "X-User-Id", "Idempotency-Key", "Traceparent", "Tracestate",
-		signing.HeaderSignature, signing.HeaderTimestamp, signing.HeaderNonce, signing.HeaderDigest, "X-Capability-Token", "User-Agent", "Forwarded", "X-Forwarded-For"}
+		signing.HeaderSignature, signing.HeaderTimestamp, signing.HeaderNonce, signing.HeaderDigest, "X-Capability-Token", "User-Agent", "Forwarded", "X-Forwarded-For",
+		[4]string{signing.HeaderSubject, signing.HeaderTenant, signing.HeaderRoles, signing.HeaderChain}}
 	inMetadata = names{"authorization", "x-request-id", "x-session-id", "x-user-id", "idempotency-key", "traceparent", "tracestate",
-		"x-request-signature", "x-request-timestamp", "x-request-nonce", "x-content-sha256", "x-capability-token", "user-agent", "forwarded", "x-forwarded-for"}
+		"x-request-signature", "x-request-timestamp", "x-request-nonce", "x-content-sha256", "x-capability-token", "user-agent", "forwarded", "x-forwarded-for",
+		[4]string{"x-caller-subject", "x-caller-tenant", "x-caller-roles", "x-caller-chain"}}
 )
 
 // HTTP reads the headers of an HTTP request.

@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"io"
 	"net/http"
-	"strings"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access/signing"
@@ -23,6 +22,9 @@ type Signatures interface {
 	// AuthenticateProxy returns the principal that a trusted proxy names in signed headers. trusted
 	// says whether the peer may be one. E3214 and those of Signed.
 	AuthenticateProxy(ctx context.Context, r *signing.Request, trusted bool, addr string) (*toolkeep.Principal, error)
+	// Unsigned counts a signature that the gate refuses with err, as Signed does. The error is err,
+	// or E3810 during a block.
+	Unsigned(p *toolkeep.Principal, err error) error
 }
 
 // Faces of a Request.
@@ -72,8 +74,8 @@ func (h Headers) lower(name string) []string {
 
 // named reports whether headers name the caller, as a trusted proxy does.
 func (h Headers) named() bool {
-	for _, name := range []string{signing.HeaderSubject, signing.HeaderTenant, signing.HeaderRoles, signing.HeaderChain} {
-		if h.lower(strings.ToLower(name)) != nil {
+	for _, name := range &h.names.caller {
+		if h.values[name] != nil {
 			return true
 		}
 	}

@@ -214,7 +214,8 @@ func AllowPage(h http.Header, origin, asked string) {
 	h.Add("Vary", "Origin")
 	h.Set("Access-Control-Allow-Methods", "GET, POST, DELETE")
 	allow := "Authorization, Content-Type, Accept, Mcp-Session-Id, Mcp-Protocol-Version, Mcp-Method, Mcp-Name, " +
-		"Last-Event-Id, X-Capability-Token, X-User-ID, Traceparent, Tracestate"
+		"Last-Event-Id, X-Capability-Token, X-User-ID, Traceparent, Tracestate, " +
+		"X-Request-Signature, X-Request-Timestamp, X-Request-Nonce, X-Content-SHA256"
 	for name := range strings.SplitSeq(strings.ToLower(toolkeep.ClipBytes(asked, 4096)), ",") {
 		// The tools define these header names.
 		if name = strings.TrimSpace(name); strings.HasPrefix(name, "mcp-param-") && !strings.ContainsAny(name, " \t\r\n") {

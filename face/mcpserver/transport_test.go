@@ -9,6 +9,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/access/signing"
 	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/face/gate"
 	"github.com/toolkeep/toolkeep/mcp"
@@ -179,6 +180,11 @@ func TestBrowsersOfAllowedOrigins(t *testing.T) {
 	a := s.do("OPTIONS", "/mcp", "", "Origin: https://app.example", "Authorization: ", "Access-Control-Request-Headers: authorization, mcp-param-city")
 	if a.status != 204 || !strings.HasSuffix(a.header.Get("Access-Control-Allow-Headers"), ", mcp-param-city") || a.header.Get("Access-Control-Allow-Origin") != "https://app.example" || !strings.Contains(a.header.Get("Access-Control-Allow-Headers"), "Mcp-Session-Id") {
 		t.Errorf("%d %v", a.status, a.header)
+	}
+	for _, name := range []string{signing.HeaderSignature, signing.HeaderTimestamp, signing.HeaderNonce, signing.HeaderDigest} {
+		if !strings.Contains(strings.ToLower(a.header.Get("Access-Control-Allow-Headers")), strings.ToLower(name)) {
+			t.Errorf("a page may not send %s", name)
+		}
 	}
 	if a := s.post("/mcp", callEcho, "Origin: https://app.example"); a.status != 200 || a.header.Get("Access-Control-Expose-Headers") == "" {
 		t.Errorf("%d %v", a.status, a.header)
