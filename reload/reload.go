@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -30,15 +31,20 @@ type Config[T any] struct {
 
 // Files holds the value of files. Open makes one.
 type Files[T any] struct {
-	c Config[T]
+	c    Config[T]
+	last atomic.Pointer[look[T]]
 
-	mu     sync.Mutex
-	value  T
-	stamps []stamp // of the files that value was read from
-	looked time.Time
-	failed int    // looks in a row at which the files could not be taken
-	told   string // why, as the log was told
+	mu     sync.Mutex // of who looks
+	stamps []stamp    // of the files that the last value was read from
+	failed int        // looks in a row at which the files could not be taken
+	told   string     // why, as the log was told
 	err    error
+}
+
+// look is the value, and when the files were looked at last.
+type look[T any] struct {
+	value T
+	at    time.Time
 }
 
 type stamp struct {
@@ -65,33 +71,49 @@ func Open[T any](c Config[T]) (*Files[T], error) {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	f := &Files[T]{c: c}
+	f.last.Store(&look[T]{})
 	return f, f.load()
 }
 
 func (f *Files[T]) load() error {
-	f.stamps, f.looked = stampsOf(f.c.Paths), f.c.Now()
+	now := f.c.Now()
+	f.stamps = stampsOf(f.c.Paths)
 	v, err := f.c.Read()
-	if err == nil {
-		f.value = v
+	if err != nil {
+		v = f.last.Load().value
 	}
+	f.last.Store(&look[T]{v, now})
 	return err
 }
 
-// Get returns the value. It looks at the files first, at most every Every.
+// Get returns the value. The first caller after Every looks at the files before; others get the last
+// value meanwhile, and wait only where nobody has looked for twice as long.
 func (f *Files[T]) Get() T {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if now := f.c.Now(); now.Sub(f.looked) >= Every {
-		f.looked = now
-		if !slices.Equal(f.stamps, stampsOf(f.c.Paths)) {
-			err := f.load()
-			if err != nil {
-				f.stamps = nil // half written, or not valid yet; look again
-			}
-			f.tell(err)
-		}
+	last, now := f.last.Load(), f.c.Now()
+	age := now.Sub(last.at)
+	if age < Every {
+		return last.value
 	}
-	return f.value
+	if !f.mu.TryLock() {
+		if age < 2*Every {
+			return last.value
+		}
+		f.mu.Lock()
+	}
+	defer f.mu.Unlock()
+	if last = f.last.Load(); now.Sub(last.at) < Every {
+		return last.value
+	}
+	if slices.Equal(f.stamps, stampsOf(f.c.Paths)) {
+		f.last.Store(&look[T]{last.value, now})
+		return last.value
+	}
+	err := f.load()
+	if err != nil {
+		f.stamps = nil // half written, or not valid yet; look again
+	}
+	f.tell(err)
+	return f.last.Load().value
 }
 
 // Health is why changed files cannot be taken, while the last value goes on; nil while there are
@@ -114,7 +136,7 @@ func (f *Files[T]) Health(context.Context) error {
 func (f *Files[T]) tell(err error) {
 	var about []any
 	if f.c.About != nil {
-		about = f.c.About(f.value)
+		about = f.c.About(f.last.Load().value)
 	}
 	files := strings.Join(f.c.Paths, ", ")
 	if f.err = err; err == nil {

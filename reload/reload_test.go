@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -60,5 +61,51 @@ func TestFiles(t *testing.T) {
 	}
 	if none := (*Files[string])(nil); none.Health(t.Context()) != nil {
 		t.Error("no files are not well")
+	}
+}
+
+// While one caller reads the files, others get the last value without a wait, unless nobody has looked
+// for twice the time.
+func TestGetDoesNotWait(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "value")
+	if err := os.WriteFile(path, []byte("one"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var now atomic.Pointer[time.Time]
+	pass := func(d time.Duration) { at := now.Load().Add(d); now.Store(&at) }
+	start := time.Now()
+	now.Store(&start)
+	reading, goOn := make(chan struct{}, 1), make(chan struct{})
+	first := true
+	f, err := Open(Config[string]{What: "the value", Paths: []string{path}, Now: func() time.Time { return *now.Load() },
+		Read: func() (string, error) {
+			if !first {
+				reading <- struct{}{}
+				<-goOn
+			}
+			first = false
+			raw, err := os.ReadFile(path)
+			return string(raw), err
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte("number two"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	pass(Every)
+	got := make(chan string, 2)
+	go func() { got <- f.Get() }()
+	<-reading
+	if v := f.Get(); v != "one" {
+		t.Errorf("%q while the files are read", v)
+	}
+	pass(Every)
+	go func() { got <- f.Get() }() // it waits, or comes after the read
+	close(goOn)
+	for range 2 {
+		if v := <-got; v != "number two" {
+			t.Errorf("%q after the read", v)
+		}
 	}
 }
