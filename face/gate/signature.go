@@ -64,6 +64,9 @@ func (h Headers) callSignature() *toolkeep.CallSignature {
 	return &toolkeep.CallSignature{Value: h.first(h.names.signature), Timestamp: h.first(h.names.timestamp), RequestID: h.first(h.names.requestID)}
 }
 
+// Signed reports whether there is a signature, of the request or of a call alone.
+func (h Headers) Signed() bool { return h.values[h.names.signature] != nil }
+
 // lower returns the values of a header by its lower-case name.
 func (h Headers) lower(name string) []string {
 	if h.names == &inHTTP {

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/tap"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/face/gate"
 )
 
 var errSlow = errors.New("the message did not arrive in time")
@@ -25,8 +26,13 @@ type arrival struct {
 
 // await bounds the wait for a request's first message. The library has no limit of its own: a
 // client that opens calls and never sends their messages would hold a goroutine for each.
-func (s *Server) await(ctx context.Context, _ *tap.Info) (context.Context, error) {
+// A request with a signature has the messages hashed until it ends.
+func (s *Server) await(ctx context.Context, info *tap.Info) (context.Context, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
+	if gate.Metadata(info.Header).Signed() {
+		s.signed.Add(1)
+		context.AfterFunc(ctx, func() { s.signed.Add(-1) })
+	}
 	a := &arrival{timer: time.AfterFunc(s.limits.BodyTimeout, func() { cancel(errSlow) })}
 	return context.WithValue(ctx, arrivalKey{}, a), nil
 }

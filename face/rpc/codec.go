@@ -3,6 +3,7 @@ package rpc
 import (
 	"bytes"
 	"crypto/sha256"
+	"sync/atomic"
 
 	"google.golang.org/grpc/encoding"
 	protocodec "google.golang.org/grpc/encoding/proto"
@@ -17,9 +18,12 @@ import (
 // codec is the library's own, except for our messages that do not decode. The library would refuse
 // those as INTERNAL, before any interceptor; here they become empty messages with a mark, so that
 // the handler refuses them with a code, and a call with a record.
-type codec struct{ encoding.CodecV2 }
+type codec struct {
+	encoding.CodecV2
+	signed *atomic.Int64 // requests under way with a signature, which asks for a digest
+}
 
-func newCodec() codec { return codec{encoding.GetCodecV2(protocodec.Name)} }
+func newCodec(signed *atomic.Int64) codec { return codec{encoding.GetCodecV2(protocodec.Name), signed} }
 
 // mark is an unknown field with the highest number, which no contract uses. A client that sends it
 // gets this refusal.
@@ -32,22 +36,25 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	if !ok || m.ProtoReflect().Descriptor().ParentFile() != l03v1.File_agentic_l03_v1_l03_proto {
 		return err
 	}
-	sum := sha256.New()
-	for _, part := range data {
-		sum.Write(part.ReadOnlyData())
-	}
 	r := m.ProtoReflect()
 	if err != nil {
 		proto.Reset(m)
 		r.SetUnknown(mark)
+	}
+	if c.signed.Load() == 0 && len(r.GetUnknown()) == 0 { // what a client sends must not pass for a digest
+		return nil
+	}
+	sum := sha256.New()
+	for _, part := range data {
+		sum.Write(part.ReadOnlyData())
 	}
 	unknown := r.GetUnknown()
 	r.SetUnknown(protowire.AppendBytes(append(unknown[:len(unknown):len(unknown)], digestTag...), sum.Sum(nil)))
 	return nil
 }
 
-// digestTag begins an unknown field that Unmarshal adds behind all others: the SHA-256 of the message
-// as it came, which a request's signature covers. takeDigest takes it off again.
+// digestTag begins an unknown field that Unmarshal adds behind all others while a signed request is
+// under way: the SHA-256 of the message as it came, which a request's signature covers. takeDigest takes it off again.
 var digestTag = protowire.AppendTag(nil, protowire.MaxValidNumber-1, protowire.BytesType)
 
 func takeDigest(v any) (sum [sha256.Size]byte, ok bool) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -33,6 +34,8 @@ type Server struct {
 	close     context.CancelFunc
 	requests  context.Context // ends every request
 	interrupt context.CancelFunc
+
+	signed atomic.Int64 // requests under way with a signature
 }
 
 // New builds the services. It panics if a required part is missing, which is a wiring error.
@@ -77,7 +80,7 @@ func (s *Server) options() []grpc.ServerOption {
 		grpc.InTapHandle(s.await),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: connectionIdle, Time: pingTime, Timeout: pingWait}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingEvery, PermitWithoutStream: true}),
-		grpc.ForceServerCodecV2(newCodec()),
+		grpc.ForceServerCodecV2(newCodec(&s.signed)),
 		grpc.UnaryInterceptor(s.unary),
 		grpc.StreamInterceptor(s.stream),
 		grpc.WaitForHandlers(true),
