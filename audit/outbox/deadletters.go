@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 )
 
@@ -26,8 +27,28 @@ var errFull = errors.New("the file of dead letters is full")
 type deadLetters struct {
 	path  string
 	most  int64
-	size  int64
+	size  int64 // of the file when it was last read or written
 	count int
+}
+
+// holdFolder claims a folder of dead letters for this process until release is called: two processes that write one
+// file lose each other's letters.
+func holdFolder(dir string) (release func(), err error) {
+	f, err := os.OpenFile(filepath.Join(dir, ".outbox.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("the folder of dead letters cannot be locked: %w", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		f.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, fmt.Errorf("the folder of dead letters %s is in use by another node; give each node its own (outbox.dead_letters)", dir)
+		}
+		return nil, fmt.Errorf("the folder of dead letters cannot be locked: %w", err)
+	}
+	return func() {
+		_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN) // a child process may have the file open still
+		f.Close()
+	}, nil
 }
 
 // open counts what is there, and removes a line that a crash cut off: its entry was not left behind, and
@@ -75,15 +96,18 @@ func (d *deadLetters) add(at time.Time, e *Event, cause error) error {
 		return err
 	}
 	line = append(line, '\n')
+	if err := d.look(); err != nil {
+		return err
+	}
 	if d.size+int64(len(line)) > d.most {
 		return fmt.Errorf("%w: %s has %d of %d bytes; replay it, or move it away", errFull, d.path, d.size, d.most)
 	}
-	f, err := os.OpenFile(d.path, os.O_WRONLY|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(d.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	if _, err := f.WriteAt(line, d.size); err != nil {
+	if _, err := f.Write(line); err != nil {
 		return errors.Join(err, f.Truncate(d.size))
 	}
 	if err := f.Sync(); err != nil {
@@ -97,6 +121,21 @@ func (d *deadLetters) add(at time.Time, e *Event, cause error) error {
 	d.size += int64(len(line))
 	d.count++
 	return nil
+}
+
+// look reads the file again if an operator has moved it away or changed it.
+func (d *deadLetters) look() error {
+	size := int64(0)
+	switch info, err := os.Stat(d.path); {
+	case err == nil:
+		size = info.Size()
+	case !errors.Is(err, os.ErrNotExist):
+		return err
+	}
+	if size == d.size {
+		return nil
+	}
+	return d.open()
 }
 
 // replay passes each event to send, and keeps those that it returns an error for, with that error. After

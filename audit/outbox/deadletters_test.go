@@ -59,3 +59,34 @@ func TestDeadLetters(t *testing.T) {
 		t.Errorf("the replay left %v", left)
 	}
 }
+
+// TestMovedDeadLetters: the letter after a file was moved away, or was cut by hand, is a whole line.
+func TestMovedDeadLetters(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.jsonl")
+	d := deadLetters{path: path, most: 1 << 20}
+	add := func(id string, count int) {
+		t.Helper()
+		if err := d.add(time.Now(), letterOf(id), errors.New("no")); err != nil || d.count != count {
+			t.Fatalf("%d there, %v", d.count, err)
+		}
+	}
+	add("a", 1)
+	add("b", 2)
+	if err := os.Rename(path, path+".old"); err != nil {
+		t.Fatal(err)
+	}
+	add("c", 1)
+	add("d", 2)
+	raw, err := os.ReadFile(path)
+	if err != nil || !strings.HasPrefix(string(raw), `{"at":`) {
+		t.Fatalf("%q, %v", raw, err)
+	}
+	if err := os.WriteFile(path, raw[:len(raw)-3], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	add("e", 2)
+	var sent []string
+	if n, err := d.replay(func(e *Event) (bool, error) { sent = append(sent, e.ID); return false, nil }); err != nil || n != 2 || strings.Join(sent, "") != "ce" {
+		t.Errorf("%d sent, %v, %v", n, sent, err)
+	}
+}

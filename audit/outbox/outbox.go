@@ -45,11 +45,13 @@ type Config struct {
 
 // Outbox delivers to sinks. It is safe for concurrent use.
 type Outbox struct {
-	c     Config
-	sinks []*sink
+	c       Config
+	sinks   []*sink
+	release func() // of the folder of dead letters; nil without one
 }
 
-// New makes an Outbox, and the folder of the dead letters if there are sinks.
+// New makes an Outbox, and the folder of the dead letters if there are sinks. A folder that another process uses is
+// an error.
 func New(c Config) (*Outbox, error) {
 	if c.Clock == nil {
 		c.Clock = time.Now
@@ -65,13 +67,17 @@ func New(c Config) (*Outbox, error) {
 		if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 			return nil, fmt.Errorf("the folder of dead letters cannot be made: %w", err)
 		}
+		var err error
+		if o.release, err = holdFolder(c.Dir); err != nil {
+			return nil, err
+		}
 	}
 	for _, settings := range c.Sinks {
 		settings.fill()
 		s := &sink{Settings: settings, c: &o.c, turn: make(chan struct{}, 1), events: !settings.calls()}
 		s.dead = deadLetters{path: filepath.Join(c.Dir, s.Name+".jsonl"), most: s.DeadLetterBytes}
 		if err := s.dead.open(); err != nil {
-			return nil, fmt.Errorf("the dead letters of the sink %s cannot be read: %w", s.Name, err)
+			return nil, errors.Join(fmt.Errorf("the dead letters of the sink %s cannot be read: %w", s.Name, err), o.Stop())
 		}
 		s.state.DeadLetters = s.dead.count
 		var err error
@@ -97,6 +103,9 @@ func (o *Outbox) Run(ctx context.Context) {
 
 // Stop closes the sinks. Run must have returned.
 func (o *Outbox) Stop() error {
+	if o.release != nil {
+		defer o.release()
+	}
 	var errs []error
 	for _, s := range o.sinks {
 		errs = append(errs, s.out.Close())
@@ -117,9 +126,10 @@ type State struct {
 	Failures     int64     `json:"failures"`     // deliveries that failed, since the node started
 	DeadLetters  int       `json:"dead_letters"` // in the node's file
 	FailingSince time.Time `json:"failing_since,omitzero"`
-	Error        string    `json:"error,omitempty"` // of the last delivery that failed, while it fails
-	Full         bool      `json:"full,omitempty"`  // the file of dead letters has no room
-	Lost         int64     `json:"-"`               // entries that retention removed before they were sent, at most
+	Error        string    `json:"error,omitempty"`   // why nothing is delivered, while that is so
+	Full         bool      `json:"full,omitempty"`    // the file of dead letters has no room
+	Damaged      int64     `json:"damaged,omitempty"` // entries that no event can be made of, since the node started
+	Lost         int64     `json:"-"`                 // entries that retention removed before they were sent, at most
 }
 
 // Told returns what this node tells the others of its sinks, by name. It may be asked of a nil Outbox.
@@ -136,8 +146,8 @@ func (o *Outbox) Told() map[string]State {
 
 // Stats are numbers for metrics, of all sinks of this node.
 type Stats struct {
-	Delivered, Failures, Lost int64
-	DeadLetters, Failing      int
+	Delivered, Failures, Lost, Damaged int64
+	DeadLetters, Failing               int
 }
 
 // Stats returns them.
@@ -147,6 +157,7 @@ func (o *Outbox) Stats() (t Stats) {
 		t.Delivered += st.Delivered
 		t.Failures += st.Failures
 		t.Lost += st.Lost
+		t.Damaged += st.Damaged
 		t.DeadLetters += st.DeadLetters
 		if st.Error != "" {
 			t.Failing++
