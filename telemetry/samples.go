@@ -91,6 +91,7 @@ func SinkSamples(s outbox.Stats) []Sample {
 		{Name: "toolkeep_outbox_failures_total", Help: "Deliveries that failed; they are tried again.", Counter: true, Value: float64(s.Failures)},
 		{Name: "toolkeep_outbox_failing", Help: "Sinks that do not take events now.", Value: float64(s.Failing)},
 		{Name: "toolkeep_outbox_dead_letters", Help: "Events that sinks refused, in this node's files.", Value: float64(s.DeadLetters)},
+		{Name: "toolkeep_outbox_damaged_total", Help: "Damaged entries that sinks were not sent.", Counter: true, Value: float64(s.Damaged)},
 		{Name: "toolkeep_outbox_lost", Help: "Entries that retention removed before sinks had them, at most.", Value: float64(s.Lost)},
 	}
 }

@@ -25,6 +25,7 @@ type fakeStore struct {
 	keeps   time.Time
 	away    bool
 	applied int
+	widest  int64 // span of a query for a part of the entries
 }
 
 type entry struct {
@@ -96,6 +97,9 @@ func (s *fakeStore) Links(_ context.Context, q toolkeep.LinkQuery) (list []toolk
 		return nil, 0, err
 	}
 	defer unlock()
+	if !q.All || q.Events {
+		s.widest = max(s.widest, q.UpTo-q.After)
+	}
 	for _, e := range s.entries[q.Writer][q.After:q.UpTo] { // numbers without gaps, from 1
 		if e.e == nil || !q.All && e.Tenant != q.Tenant || q.Events && e.e.Event == nil {
 			continue

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -18,6 +19,8 @@ const (
 	mostPause  = 30 * time.Second
 	mostLater  = 5 * time.Minute // that a sink may ask for
 	maxError   = 300             // bytes of an error that is shown
+
+	window = 20_000 // numbers that a sink of a part of the entries looks at in one query
 )
 
 // sink is one sink and how far it is.
@@ -56,31 +59,52 @@ func (s *sink) known() State {
 	return s.state
 }
 
-// run delivers until ctx ends.
+// run delivers until ctx ends. What fails then is the next leader's to tell.
 func (s *sink) run(ctx context.Context) {
+	defer s.works()
 	var p *position
 	for failures := 0; ctx.Err() == nil; {
-		more, err := false, error(nil)
-		if p == nil {
-			p, err = s.begin(ctx)
-		}
-		if err == nil {
-			more, err = s.round(ctx, p)
-		}
+		more, err := s.step(ctx, &p)
 		switch {
 		case err == nil:
+			if failures > 0 {
+				s.works()
+			}
 			if failures = 0; !more {
 				toolkeep.Sleep(ctx, s.Flush)
 			}
 		case ctx.Err() != nil:
-		default: // of the store; another node may have moved a cursor
+		default: // of the store, where another node may have moved a cursor, or a panic
 			p = nil
-			if failures++; failures == 2 {
-				s.c.Log.Warn("a sink's cursor cannot be read or moved; it is tried again", "sink", s.Name, "error", err)
+			failures++
+			if failures > 1 || errors.Is(err, errPanic) {
+				s.fails(err)
+			}
+			if failures == 2 {
+				s.c.Log.Warn("a sink cannot go on; it is tried again", "sink", s.Name, "error", err)
 			}
 			toolkeep.Sleep(ctx, pause(failures))
 		}
 	}
+}
+
+// errPanic is what State shows of a panic; the log has more.
+var errPanic = errors.New("internal error; the server's log has it")
+
+// step delivers what there is at p, which it reads first if it is nil.
+func (s *sink) step(ctx context.Context, p **position) (more bool, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			s.c.Log.Error("a sink panicked; it is tried again", "sink", s.Name, "panic", v, "stack", string(debug.Stack()))
+			err = errPanic
+		}
+	}()
+	if *p == nil {
+		if *p, err = s.begin(ctx); err != nil {
+			return false, err
+		}
+	}
+	return s.round(ctx, *p)
 }
 
 // pause is how long to wait after failures in a row, with full jitter.
@@ -194,32 +218,33 @@ func (s *sink) query(writer, after, upTo int64, limit int) toolkeep.LinkQuery {
 // batch delivers a writer's next entries. full: there may be more.
 func (s *sink) batch(ctx context.Context, p *position, w toolkeep.ChainWriter) (full bool, err error) {
 	from := p.at[w.ID]
-	links, read, err := s.c.Store.Links(ctx, s.query(w.ID, from, w.Newest, s.Batch))
+	after, upTo, err := s.span(ctx, p, w)
+	if err != nil {
+		return false, err
+	}
+	links, read, err := s.c.Store.Links(ctx, s.query(w.ID, after, upTo, s.Batch))
 	if err != nil {
 		return false, err
 	}
 	to := toolkeep.Cursor{Writer: w.ID, Seq: read, At: s.c.Clock().UTC()}
-	lost, events := int64(0), make([]Event, 0, len(links))
+	lost, damaged, events := int64(0), int64(0), make([]Event, 0, len(links))
 	for i := range links {
 		l := &links[i]
 		if l.Gone {
 			lost++
 			continue
 		}
-		e, err := s.c.Store.Entry(*l)
-		if err != nil || e == nil || len(l.Hash) == 0 { // damaged, which verify tells of, or from before the chain
+		if len(l.Hash) == 0 { // from before the chain
 			continue
 		}
-		if to.Seq == l.Seq {
+		e, event, err := s.read(l)
+		if e != nil && to.Seq == l.Seq {
 			to.At = e.At.UTC()
 		}
-		entry, err := audit.NewEntry(l, e)
-		if err != nil {
-			return false, err
-		}
-		event, err := newEvent(entry)
-		if err != nil {
-			return false, err
+		if err != nil { // verify tells of it too
+			damaged++
+			s.c.Log.Warn("a damaged entry is not sent to a sink", "sink", s.Name, "writer", l.Writer, "number", l.Seq, "error", err)
+			continue
 		}
 		if s.takes(&event) {
 			events = append(events, event)
@@ -233,8 +258,51 @@ func (s *sink) batch(ctx context.Context, p *position, w toolkeep.ChainWriter) (
 	if err := s.move(ctx, p, from, to, lost); err != nil {
 		return false, err
 	}
-	return len(links) == s.Batch, nil
+	s.mu.Lock()
+	s.state.Damaged += damaged
+	s.mu.Unlock()
+	return read < w.Newest, nil
 }
+
+// span returns the numbers of a writer that are looked at next: after and up to. Those of a sink that reads a part of
+// the entries are few enough for a query that finds none.
+func (s *sink) span(ctx context.Context, p *position, w toolkeep.ChainWriter) (after, upTo int64, err error) {
+	after = p.at[w.ID]
+	if !s.part() {
+		return after, w.Newest, nil
+	}
+	if after == 0 { // the numbers of a writer may begin far later
+		first, _, err := s.c.Store.Links(ctx, toolkeep.LinkQuery{Writer: w.ID, UpTo: w.Newest, All: true, Limit: 1})
+		if err != nil {
+			return 0, 0, err
+		}
+		if len(first) == 0 {
+			return w.Newest, w.Newest, nil
+		}
+		after = first[0].Seq - 1
+	}
+	return after, min(w.Newest, after+window), nil
+}
+
+// read makes the event of an entry. An error is a damaged entry.
+func (s *sink) read(l *toolkeep.Link) (*toolkeep.Entry, Event, error) {
+	e, err := s.c.Store.Entry(*l)
+	if err != nil {
+		return nil, Event{}, err
+	}
+	if e == nil {
+		return nil, Event{}, fmt.Errorf("there is no kind %d of entries", l.Kind)
+	}
+	entry, err := audit.NewEntry(l, e)
+	if err != nil {
+		return e, Event{}, err
+	}
+	event, err := newEvent(entry)
+	return e, event, err
+}
+
+// part reports whether the sink reads a part of the entries.
+func (s *sink) part() bool { return s.events || len(s.Tenants) == 1 }
 
 // missing is how many entries retention may have removed between from and read: numbers without an entry, if
 // where the sink was is older than what retention keeps. A sink that reads a part of the entries sees what
@@ -247,7 +315,7 @@ func (s *sink) missing(p *position, writer, from, read int64, links []toolkeep.L
 	if at.IsZero() || !at.Before(s.c.Store.KeepsFrom()) {
 		return 0
 	}
-	if s.events || len(s.Tenants) == 1 {
+	if s.part() {
 		if len(links) > 0 {
 			return 0
 		}
@@ -345,27 +413,45 @@ func (s *sink) deliver(ctx context.Context, events []Event) (done int, err error
 	s.state.Delivered += int64(done)
 	if done > 0 && s.state.Error != "" {
 		s.c.Log.Info("a sink takes events again", "sink", s.Name, "after", s.c.Clock().Sub(s.state.FailingSince).Round(time.Second))
-		s.state.Error, s.state.FailingSince, s.state.Full = "", time.Time{}, false
+		s.state.works()
 	}
 	return done, err
 }
 
 // failed notes a failure. The first of several is logged once the retries are used up.
 func (s *sink) failed(err error, failures int) {
+	text := s.fails(err)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.state.Failures++
+	if failures == s.Retries+1 {
+		s.c.Log.Warn("a sink does not take events; it is tried until it does, and nothing is lost meanwhile", "sink", s.Name, "error", text)
+	}
+}
+
+// fails notes why nothing is delivered, and returns the text that is shown.
+func (s *sink) fails(err error) string {
 	text := err.Error()
 	if len(text) > maxError {
 		text = text[:maxError] + "…"
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.state.Failures++; s.state.FailingSince.IsZero() {
+	if s.state.FailingSince.IsZero() {
 		s.state.FailingSince = s.c.Clock().UTC()
 	}
 	s.state.Error, s.state.Full = text, errors.Is(err, errFull)
-	if failures == s.Retries+1 {
-		s.c.Log.Warn("a sink does not take events; it is tried until it does, and nothing is lost meanwhile", "sink", s.Name, "error", text)
-	}
+	return text
 }
+
+// works notes that nothing fails.
+func (s *sink) works() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.state.works()
+}
+
+func (st *State) works() { st.Error, st.FailingSince, st.Full = "", time.Time{}, false }
 
 // bury makes an event a dead letter.
 func (s *sink) bury(ctx context.Context, e *Event, cause error) error {
@@ -378,7 +464,7 @@ func (s *sink) bury(ctx context.Context, e *Event, cause error) error {
 	}
 	s.mu.Lock()
 	s.state.DeadLetters = s.dead.count
-	s.state.Error, s.state.FailingSince, s.state.Full = "", time.Time{}, false
+	s.state.works()
 	s.mu.Unlock()
 	s.c.Log.Warn("a sink refuses an event, which is a dead letter now", "sink", s.Name, "event", e.ID, "type", e.Type, "error", cause)
 	return nil
@@ -421,11 +507,16 @@ func (s *sink) status(ctx context.Context) (Status, error) {
 		return t, err
 	}
 	for _, w := range writers {
-		links, _, err := s.c.Store.Links(ctx, s.query(w.ID, p.at[w.ID], w.Newest, 1))
+		after, upTo, err := s.span(ctx, p, w)
+		if err != nil {
+			return t, err
+		}
+		links, _, err := s.c.Store.Links(ctx, s.query(w.ID, after, upTo, 1))
 		if err != nil {
 			return t, err
 		}
 		if len(links) == 0 {
+			t.Behind += w.Newest - upTo
 			continue
 		}
 		t.Behind += w.Newest - links[0].Seq + 1
