@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/toolkeep/toolkeep/audit/outbox"
 )
@@ -31,12 +32,15 @@ func (s *Sink) Deliver(_ context.Context, events []outbox.Event) (int, error) {
 	for i := range events {
 		lines = append(append(lines, events[i].JSON...), '\n')
 	}
-	_, err := s.f.Write(lines)
-	if err == nil {
+	info, err := s.f.Stat()
+	if err != nil {
+		return 0, errors.Join(err, s.Close())
+	}
+	if _, err = s.f.Write(lines); err == nil {
 		err = s.f.Sync()
 	}
-	if err != nil { // some of the lines may be there; they are repeated
-		return 0, errors.Join(err, s.Close())
+	if err != nil { // some of the lines may be there; they come again
+		return 0, errors.Join(err, s.f.Truncate(info.Size()), s.Close())
 	}
 	return len(events), nil
 }
@@ -98,6 +102,13 @@ func whole(f *os.File) (int64, error) {
 	}
 	if info.Size() == 0 {
 		return 0, nil
+	}
+	first := buf[:min(2, info.Size())]
+	if _, err := f.ReadAt(first, 0); err != nil {
+		return 0, err
+	}
+	if strings.HasPrefix(`{"`, string(first)) { // of an event that was not confirmed
+		return 0, f.Truncate(0)
 	}
 	return 0, fmt.Errorf("%s has no end of a line; it is no file of events", f.Name())
 }

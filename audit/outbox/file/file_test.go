@@ -3,6 +3,8 @@ package file_test
 import (
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/toolkeep/toolkeep/audit/outbox"
@@ -80,4 +82,53 @@ func TestNoFile(t *testing.T) {
 		}
 	}
 	want(t, path, "Dear reader")
+}
+
+// TestFullDisk: what a write that failed has left goes, also on the first line of a new file, and the sink goes on.
+func TestFullDisk(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "out.jsonl")
+	var was syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &was); err != nil {
+		t.Fatal(err)
+	}
+	small := was
+	small.Cur = 5
+	s := file.New(path)
+	for _, there := range []string{"", "[1]\n"} {
+		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &small); err != nil {
+			t.Fatal(err)
+		}
+		n, err := s.Deliver(t.Context(), events("[1]"+there, "[2]"))
+		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &was); err != nil {
+			t.Fatal(err)
+		}
+		if err == nil || n != 0 {
+			t.Fatalf("a write past the limit delivered %d", n)
+		}
+		want(t, path, there)
+		if there == "" {
+			deliver(t, s, "[1]")
+		}
+	}
+	deliver(t, s, "[2]")
+	want(t, path, "[1]\n[2]\n")
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestCutFirstLine: a first line that a crash has cut off goes if it is the begin of an event.
+func TestCutFirstLine(t *testing.T) {
+	for _, cut := range []string{"{", `{"`, `{"specversion":"1`, `{"` + strings.Repeat("x", 4094), `{"` + strings.Repeat("x", 4095), `{"` + strings.Repeat("x", 9000)} {
+		path := filepath.Join(t.TempDir(), "out.jsonl")
+		if err := os.WriteFile(path, []byte(cut), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s := file.New(path)
+		deliver(t, s, "[1]")
+		want(t, path, "[1]\n")
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
 }
