@@ -160,6 +160,11 @@ func readTexts(raw []byte) ([]text, error) {
 		return nil, err
 	}
 	if faults := s.Validate(context.Background(), tree); len(faults) > 0 {
+		for i, f := range faults { // what stands there may be the secret itself
+			if slices.Contains(references, path.Base(f.Pointer)) {
+				faults[i].Message = noReference
+			}
+		}
 		return nil, refused(faults)
 	}
 	var all struct {
@@ -170,6 +175,11 @@ func readTexts(raw []byte) ([]text, error) {
 	}
 	return all.Sinks, nil
 }
+
+// references are the members that name a secret.
+var references = []string{"secret", "token", "password"}
+
+const noReference = "it must be a reference of at most 1,024 bytes to a secret, such as env://TOOLKEEP_SECRET_NAME; there are secret://, vault://, env:// and file://"
 
 func refused(faults []toolkeep.Fault) error {
 	return toolkeep.FaultsError(toolkeep.InvalidManifest, "the sinks cannot be used: "+faults[0].Pointer+": "+faults[0].Message, faults)
@@ -240,6 +250,12 @@ func (t *text) members(s *Settings, fault func(member, format string, args ...an
 	for _, m := range slices.Sorted(maps.Keys(given)) {
 		if given[m] && !slices.Contains(needs, m) && !slices.Contains(may, m) {
 			fault("/"+m, "a sink of kind %s has no %s", s.Kind, m)
+		}
+	}
+	for i, ref := range []string{s.Secret, s.Token, s.Password} {
+		scheme, rest, _ := strings.Cut(ref, "://")
+		if ref != "" && (rest == "" || !slices.Contains([]string{"secret", "vault", "env", "file"}, scheme)) {
+			fault("/"+references[i], noReference)
 		}
 	}
 	if (s.Username == "") != (s.Password == "") || s.SASL != "" && s.Username == "" {

@@ -1,6 +1,7 @@
 package outbox_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -88,6 +89,29 @@ func TestFaults(t *testing.T) {
 		_, err := outbox.Parse([]byte(c.text))
 		if err == nil || toolkeep.AsError(err).Code != toolkeep.InvalidManifest || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want one with %q", name, err, c.want)
+		}
+	}
+}
+
+// TestSecretsAreNotRepeated: what is written where a reference belongs is in no fault.
+func TestSecretsAreNotRepeated(t *testing.T) {
+	for _, value := range []string{"hunter2hunter2", "whsec_hunter2hunter2", "other://hunter2hunter2", "[hunter2hunter2]", "{a: hunter2hunter2}",
+		"env://" + strings.Repeat("hunter2hunter2", 100)} {
+		for member, text := range map[string]string{
+			"secret":   "{name: a, kind: webhook, url: 'https://a', secret: %}",
+			"token":    "{name: a, kind: webhook, url: 'https://a', secret: 'env://A', token: %}",
+			"password": "{name: a, kind: nats, url: 'nats://a', username: u, password: %}",
+		} {
+			_, err := outbox.Parse([]byte("sinks: [" + strings.Replace(text, "%", value, 1) + "]"))
+			if err == nil {
+				t.Errorf("%s takes %s", member, value)
+				continue
+			}
+			e := toolkeep.AsError(err)
+			whole := fmt.Sprint(e.Error(), e.Details)
+			if e.Code != toolkeep.InvalidManifest || !strings.Contains(whole, "/sinks/0/"+member) || !strings.Contains(whole, "env://TOOLKEEP_SECRET_NAME") || strings.Contains(whole, "hunter2") {
+				t.Errorf("%s: %s", member, whole)
+			}
 		}
 	}
 }
