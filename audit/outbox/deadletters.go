@@ -138,8 +138,8 @@ func (d *deadLetters) look() error {
 	return d.open()
 }
 
-// replay passes each event to send, and keeps those that it returns an error for, with that error. After
-// an error for which stop is true the rest is kept as it is.
+// replay passes each event to send, and keeps those that it returns an error for, with that error. Where stop is true
+// the rest is kept as it is, with that event if there is no error.
 func (d *deadLetters) replay(send func(*Event) (stop bool, err error)) (sent int, err error) {
 	from, err := os.Open(d.path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -162,14 +162,15 @@ func (d *deadLetters) replay(send func(*Event) (stop bool, err error)) (sent int
 		if !stopped && json.Unmarshal(line, &l) == nil {
 			if e, err := readEvent(l.Event); err == nil {
 				stop, err := send(&e)
-				if err == nil {
+				if stopped = stop; err == nil && !stop {
 					sent++
 					return nil
 				}
-				stopped = stop
-				l.Error = err.Error()
-				if line, err = json.Marshal(l); err != nil {
-					return err
+				if err != nil {
+					l.Error = err.Error()
+					if line, err = json.Marshal(l); err != nil {
+						return err
+					}
 				}
 			}
 		}

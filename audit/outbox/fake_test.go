@@ -139,6 +139,18 @@ func (s *fakeStore) trim(writer, before int64, keeps time.Time) {
 	})
 }
 
+// trimCalls removes a writer's calls from before keeps alone.
+func (s *fakeStore) trimCalls(writer int64, keeps time.Time) {
+	s.set(func() {
+		s.keeps = keeps
+		for i := range s.entries[writer] {
+			if e := &s.entries[writer][i]; e.e != nil && e.e.Call != nil && e.e.At.Before(keeps) {
+				e.e = nil
+			}
+		}
+	})
+}
+
 func (s *fakeStore) Cursors(_ context.Context, reader string) ([]toolkeep.Cursor, error) {
 	unlock, err := s.lock()
 	if err != nil {

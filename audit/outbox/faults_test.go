@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -200,5 +201,103 @@ func TestFolderOfAnotherNode(t *testing.T) {
 	}
 	if err := again.Stop(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestReplayTakesTooLong: a replay that sent a part in its time has no error, and keeps the rest as it was.
+func TestReplayTakesTooLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, sink, dir := newStore(), &slow{}, t.TempDir()
+		o, _ := startIn(t, dir, store, sink, outbox.Settings{Timeout: time.Minute})
+		synctest.Wait()
+		for i := range 30 {
+			store.event(1, fmt.Sprint("a", i), "x")
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if st := o.Told()["sink"]; st.DeadLetters != 30 {
+			t.Fatalf("%+v", st)
+		}
+		sink.takes.Store(true)
+		first, err := o.Replay(t.Context(), "sink")
+		if err != nil || first.Error != "" || first.Sent < 10 || first.Sent+first.Remaining != 30 {
+			t.Fatalf("%+v, %v", first, err)
+		}
+		raw, err := os.ReadFile(filepath.Join(dir, "sink.jsonl"))
+		if n := strings.Count(string(raw), `"error":"no"`); err != nil || n != first.Remaining {
+			t.Errorf("%d letters as they were, %v", n, err)
+		}
+		if r, err := o.Replay(t.Context(), "sink"); err != nil || r.Error != "" || r.Remaining != 0 {
+			t.Errorf("%+v, %v", r, err)
+		}
+	})
+}
+
+// slow refuses at once, or takes an event in a second.
+type slow struct{ takes atomic.Bool }
+
+func (s *slow) Deliver(ctx context.Context, _ []outbox.Event) (int, error) {
+	if !s.takes.Load() {
+		return 0, &outbox.Refused{Err: errors.New("no")}
+	}
+	if !toolkeep.Sleep(ctx, time.Second) {
+		return 0, ctx.Err()
+	}
+	return 1, nil
+}
+
+func (s *slow) Close() error { return nil }
+
+// TestNoLoss: what retention removed before a sink began, and what is not there for a sink of a part, is not lost.
+func TestNoLoss(t *testing.T) {
+	const day = 24 * time.Hour
+	for name, c := range map[string]struct {
+		s    outbox.Settings
+		want []string
+		do   func(store *fakeStore, run func())
+	}{
+		"calls are trimmed before events": {outbox.Settings{FromStart: true, Batch: 2}, []string{"e0", "e1", "e2", "new"}, func(store *fakeStore, run func()) {
+			for i := range 3 {
+				store.event(1, fmt.Sprint("e", i), "x")
+				store.call(1, "c")
+				store.call(1, "c")
+			}
+			time.Sleep(40 * day)
+			store.event(1, "new", "x")
+			store.trimCalls(1, time.Now().Add(-30*day))
+			run()
+		}},
+		"a new process after an idle time": {outbox.Settings{Types: []string{"x"}}, []string{"e0", "e1"}, func(store *fakeStore, run func()) {
+			run()
+			store.event(1, "e0", "x")
+			run()
+			time.Sleep(40 * day)
+			store.trim(1, 0, time.Now().Add(-30*day))
+			for range 5 {
+				store.call(2, "c")
+			}
+			run()
+			store.event(2, "e1", "x")
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store, sink := newStore(), &fakeSink{}
+				var o *outbox.Outbox
+				run := func() {
+					var stop func()
+					o, stop = start(t, store, sink, c.s)
+					time.Sleep(10 * time.Second)
+					synctest.Wait()
+					stop()
+				}
+				c.do(store, run)
+				run()
+				same(t, "delivered", sink.ids(), c.want)
+				if list, err := o.Statuses(t.Context()); err != nil || list[0].Lost != 0 || o.Health(t.Context()) != nil {
+					t.Errorf("%+v, %v, health %v", list, err, o.Health(t.Context()))
+				}
+			})
+		})
 	}
 }

@@ -130,6 +130,7 @@ type State struct {
 	Full         bool      `json:"full,omitempty"`    // the file of dead letters has no room
 	Damaged      int64     `json:"damaged,omitempty"` // entries that no event can be made of, since the node started
 	Lost         int64     `json:"-"`                 // entries that retention removed before they were sent, at most
+	LostAt       time.Time `json:"-"`                 // when the last of them were missed
 }
 
 // Told returns what this node tells the others of its sinks, by name. It may be asked of a nil Outbox.
@@ -166,10 +167,12 @@ func (o *Outbox) Stats() (t Stats) {
 	return t
 }
 
-// patience is how long a sink may fail before health tells of it.
-const patience = time.Minute
+const (
+	patience = time.Minute    // how long a sink may fail before health tells of it
+	tellLost = 24 * time.Hour // how long health tells of entries that were lost, after they were missed
+)
 
-// Health is the first sink that is down for a minute, has no room for dead letters, or lost entries.
+// Health is the first sink that is down for a minute, has no room for dead letters, or lost entries within a day.
 func (o *Outbox) Health(context.Context) error {
 	for _, s := range o.sinks {
 		switch st := s.known(); {
@@ -177,7 +180,7 @@ func (o *Outbox) Health(context.Context) error {
 			return fmt.Errorf("the sink %s waits, since its dead letters fill their file; replay them with toolkeep outbox replay %s", s.Name, s.Name)
 		case st.Error != "" && o.c.Clock().Sub(st.FailingSince) > patience:
 			return fmt.Errorf("the sink %s is down since %s", s.Name, st.FailingSince.UTC().Format(time.RFC3339))
-		case st.Lost > 0:
+		case st.Lost > 0 && o.c.Clock().Sub(st.LostAt) < tellLost:
 			return fmt.Errorf("retention removed up to %d entries before the sink %s had them", st.Lost, s.Name)
 		}
 	}

@@ -307,6 +307,10 @@ func TestRetention(t *testing.T) {
 		if err != nil || list[0].Lost != 6 || o.Told()["sink"].Lost != 6 || o.Health(t.Context()) == nil {
 			t.Errorf("%+v, %v, health %v", list, err, o.Health(t.Context()))
 		}
+		time.Sleep(25 * time.Hour) // health does not tell of it for ever
+		if list, err := o.Statuses(t.Context()); err != nil || list[0].Lost != 6 || o.Health(t.Context()) != nil {
+			t.Errorf("a day later: %+v, %v, health %v", list, err, o.Health(t.Context()))
+		}
 	})
 }
 

@@ -41,6 +41,7 @@ type sink struct {
 type record struct {
 	BegunAt time.Time `json:"begun_at"`
 	Lost    int64     `json:"lost,omitempty"`
+	LostAt  time.Time `json:"lost_at,omitzero"` // when the last of them was noticed
 }
 
 // position is how far a run has come.
@@ -148,7 +149,7 @@ func (s *sink) begin(ctx context.Context) (*position, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.lost(p.record.Lost)
+	s.lost(&p.record)
 	if p.revision != 0 {
 		return p, nil
 	}
@@ -180,10 +181,10 @@ func (s *sink) put(p *position, expect int64) (toolkeep.Change, error) {
 		Document: toolkeep.Document{Kind: SinkKind, ID: s.Name, Body: body, UpdatedBy: author}}, err
 }
 
-func (s *sink) lost(n int64) {
+func (s *sink) lost(r *record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.state.Lost = n
+	s.state.Lost, s.state.LostAt = r.Lost, r.LostAt
 }
 
 // round delivers one batch of each writer with news. more: there may be others at once. An error is the store's,
@@ -227,19 +228,29 @@ func (s *sink) batch(ctx context.Context, p *position, w toolkeep.ChainWriter) (
 		return false, err
 	}
 	to := toolkeep.Cursor{Writer: w.ID, Seq: read, At: s.c.Clock().UTC()}
+	if was, own := p.times[w.ID]; own && read < w.Newest {
+		to.At = was // unless an entry says it better
+	}
 	lost, damaged, events := int64(0), int64(0), make([]Event, 0, len(links))
+	at, before := s.stood(p, w.ID), from
 	for i := range links {
 		l := &links[i]
-		if l.Gone {
-			lost++
+		lost += s.missing(p, at, before, l.Seq-1)
+		if before = l.Seq; l.Gone {
+			if s.trimmed(p, at) {
+				lost++
+			}
 			continue
 		}
 		if len(l.Hash) == 0 { // from before the chain
 			continue
 		}
 		e, event, err := s.read(l)
-		if e != nil && to.Seq == l.Seq {
-			to.At = e.At.UTC()
+		if e != nil {
+			at = e.At.UTC()
+			if to.Seq == l.Seq {
+				to.At = at
+			}
 		}
 		if err != nil { // verify tells of it too
 			damaged++
@@ -250,7 +261,13 @@ func (s *sink) batch(ctx context.Context, p *position, w toolkeep.ChainWriter) (
 			events = append(events, event)
 		}
 	}
-	lost += s.missing(p, w.ID, from, read, links)
+	// A sink that reads a part sees that nothing is left, and only of a writer of which it had something: numbers need
+	// not begin at 1.
+	if _, own := p.times[w.ID]; !s.part() {
+		lost += s.missing(p, at, before, read)
+	} else if own && len(links) == 0 && s.trimmed(p, at) {
+		lost += read - from
+	}
 	if err := s.send(ctx, events); err != nil {
 		return false, err
 	}
@@ -304,24 +321,30 @@ func (s *sink) read(l *toolkeep.Link) (*toolkeep.Entry, Event, error) {
 // part reports whether the sink reads a part of the entries.
 func (s *sink) part() bool { return s.events || len(s.Tenants) == 1 }
 
-// missing is how many entries retention may have removed between from and read: numbers without an entry, if
-// where the sink was is older than what retention keeps. A sink that reads a part of the entries sees what
-// lies between the others only where all of it is gone.
-func (s *sink) missing(p *position, writer, from, read int64, links []toolkeep.Link) int64 {
+// stood returns the time up to which the sink had all of a writer.
+func (s *sink) stood(p *position, writer int64) time.Time {
 	at, ok := p.times[writer]
 	if !ok || p.caughtUp.After(at) {
-		at = p.newest
+		return p.newest
 	}
-	if at.IsZero() || !at.Before(s.c.Store.KeepsFrom()) {
+	return at
+}
+
+// trimmed reports whether retention may have removed, since the sink began, what was recorded after at. What it had
+// removed by then was never the sink's.
+func (s *sink) trimmed(p *position, at time.Time) bool {
+	keeps := s.c.Store.KeepsFrom()
+	began := p.record.BegunAt.Add(-s.c.Clock().Sub(keeps)) // KeepsFrom of then
+	return !at.IsZero() && at.Before(keeps) && !at.Before(began)
+}
+
+// missing is how many entries retention may have removed that have a number after one and up to another, between which
+// there is no entry. A sink that reads a part of the entries does not see it.
+func (s *sink) missing(p *position, at time.Time, after, upTo int64) int64 {
+	if s.part() || !s.trimmed(p, at) {
 		return 0
 	}
-	if s.part() {
-		if len(links) > 0 {
-			return 0
-		}
-		return read - from
-	}
-	return read - from - int64(len(links))
+	return upTo - after
 }
 
 // move moves the cursor, and notes what was lost.
@@ -329,6 +352,7 @@ func (s *sink) move(ctx context.Context, p *position, from int64, to toolkeep.Cu
 	changes := []toolkeep.Change{toolkeep.MoveCursor{Reader: s.Name, From: from, To: to}}
 	if lost > 0 {
 		p.record.Lost += lost
+		p.record.LostAt = s.c.Clock().UTC()
 		put, err := s.put(p, p.revision)
 		if err != nil {
 			return err
@@ -341,7 +365,7 @@ func (s *sink) move(ctx context.Context, p *position, from int64, to toolkeep.Cu
 	p.moved(to)
 	if lost > 0 {
 		p.revision++
-		s.lost(p.record.Lost)
+		s.lost(&p.record)
 		s.c.Log.Warn("retention removed entries before a sink had them", "sink", s.Name, "at_most", lost, "in_all", p.record.Lost)
 	}
 	return nil
@@ -476,15 +500,22 @@ func (s *sink) replay(ctx context.Context) (r Replayed, err error) {
 		return r, err
 	}
 	defer func() { <-s.turn }()
+	tried := 0
 	sent, err := s.dead.replay(func(e *Event) (stop bool, err error) {
+		if ctx.Err() != nil {
+			return true, nil
+		}
 		limited, cancel := context.WithTimeout(ctx, s.Timeout)
 		defer cancel()
 		_, err = s.out.Deliver(limited, []Event{*e})
+		if tried++; err != nil && ctx.Err() != nil && tried > 1 {
+			return true, nil // the time is up, which is no fault of the sink; the next replay sends it
+		}
 		_, refused := errors.AsType[*Refused](err)
 		if err != nil && r.Error == "" {
 			r.Error = err.Error()
 		}
-		return !refused, err
+		return err != nil && !refused, err
 	})
 	s.mu.Lock()
 	s.state.DeadLetters = s.dead.count
