@@ -314,7 +314,8 @@ L03_TOOL_REGISTRY_LOG_LEVEL=DEBUG L03_PERMISSION_MANAGER_LOG_LEVEL=INFO L03_HTTP
 		len(c.Log.Components) != 3 {
 		t.Errorf("%+v", c)
 	}
-	if len(c.Notes) != 3 || c.Policy.CacheTTL != 300*time.Second || c.Approvals.EndpointDeny != 301*time.Second { // of the registry's cache, a time limit, L08's endpoint
+	// Of the registry's cache, a time limit, L08's endpoint and its time limit.
+	if len(c.Notes) != 4 || c.Policy.CacheTTL != 300*time.Second || c.Approvals.EndpointDeny != 301*time.Second || c.Approvals.Endpoint != "" {
 		t.Errorf("%d notes: %s", len(c.Notes), strings.Join(c.Notes, "\n"))
 	}
 }

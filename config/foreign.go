@@ -32,15 +32,15 @@ var foreignSettings = foreign([]setting{
 	{env: "L03_L01_TIMEOUT_MS", kind: whole, needs: remoteStore},
 	{env: "L03_VAULT_ENDPOINT", means: "vault.address"},
 	{env: "L03_VAULT_TIMEOUT_MS", kind: whole, means: "vault.timeout", unit: time.Millisecond},
-	{env: "L03_L08_ENDPOINT", needs: supervision},
+	{env: "L03_L08_ENDPOINT", means: "approvals.endpoint", choose: supervisor, help: "the same as approvals.endpoint, if it begins with https:// or http://; another address has no effect: " + string(supervision)},
 	{env: "L03_L08_ENABLED", kind: boolean, def: "false", quiet: true, refuse: only(false, "L08 supervision is not in this build; set it to false or leave it out; approvals.endpoint asks a service over HTTP"), needs: supervision, help: "only false: L08 supervision over gRPC is not in this build; approvals.endpoint asks a service over HTTP"},
-	{env: "L03_L08_ESCALATION_TIMEOUT_SECONDS", kind: whole, means: "approvals.endpoint_deny_after", unit: time.Second},
+	{env: "L03_L08_ESCALATION_TIMEOUT_SECONDS", kind: whole, means: "approvals.endpoint_deny_after", unit: time.Second, help: "the same as approvals.endpoint_deny_after, in seconds; it has an effect with approvals.endpoint_failure deny alone"},
 
 	// Platform 3.3.1 registry
 	{key: "registry.postgresql_connection_string", secret: true, means: "store.dsn"},
 	{key: "registry.ollama_base_url", means: "search.embeddings_url", convert: ollama, help: "the same as search.embeddings_url, without the /v1 at its end"},
 	{key: "registry.embedding_model", means: "search.embeddings_model", choose: model, help: "the same as search.embeddings_model; without search.embeddings_url the same as search.model"},
-	{key: "registry.embedding_dimensions", kind: whole, means: "search.embeddings_dimensions", choose: dimensions,
+	{key: "registry.embedding_dimensions", kind: whole, means: "search.embeddings_dimensions", choose: dimensions, quiet: true,
 		help: "the same as search.embeddings_dimensions; without search.embeddings_url only " + strconv.Itoa(minilm.Dimensions) + ", which the built-in model has"},
 	{key: "registry.semantic_search_threshold", kind: decimal, means: "search.threshold"},
 	{key: "registry.version_retention_policy.max_versions_per_tool", kind: whole, means: "catalog.keep_active"},
@@ -183,6 +183,15 @@ func model(v any, remote bool) (key, why string) {
 	default:
 		return "", fmt.Sprintf("%s is a model of an embedding service, and none is set; set search.embeddings_url, or use a built-in model (%s)", quote(v.(string)), strings.Join(builtModels, ", "))
 	}
+}
+
+// supervisor finds the row of the address of a service that supervises.
+func supervisor(v any, _ bool) (key, why string) {
+	address := strings.ToLower(v.(string))
+	if strings.HasPrefix(address, "https://") || strings.HasPrefix(address, "http://") {
+		return "approvals.endpoint", ""
+	}
+	return "", ""
 }
 
 // dimensions finds the row of a number of dimensions.

@@ -165,6 +165,30 @@ func TestAliasesThatChoose(t *testing.T) {
 	}
 }
 
+// TestSupervisorOfTheDocument: the names of L08 set approvals.endpoint and its time limit, and a note says what has no
+// effect.
+func TestSupervisorOfTheDocument(t *testing.T) {
+	const endpoint, key = "L03_L08_ENDPOINT=https://l08.example/e", "TOOLKEEP_APPROVALS_ENDPOINT_KEY=env://X"
+	const limit = "L03_L08_ESCALATION_TIMEOUT_SECONDS=301"
+	for _, c := range []struct {
+		environ         []string
+		endpoint, notes string
+	}{
+		{[]string{endpoint, key}, "https://l08.example/e", ""},
+		{[]string{endpoint, key, limit}, "https://l08.example/e", "L03_L08_ESCALATION_TIMEOUT_SECONDS has no effect: approvals.endpoint_failure is wait"},
+		{[]string{endpoint, key, limit, "TOOLKEEP_APPROVALS_ENDPOINT_FAILURE=deny"}, "https://l08.example/e", ""},
+		{[]string{"L03_L08_ENDPOINT=grpc://l08:50051"}, "", "L03_L08_ENDPOINT has no effect"},
+		{[]string{"L03_L08_ENDPOINT="}, "", ""},
+	} {
+		got := load(t, Sources{Environ: c.environ})
+		if notes := strings.Join(got.Notes, "\n"); got.Approvals.Endpoint != c.endpoint || !strings.HasPrefix(notes, c.notes) || (notes == "") != (c.notes == "") {
+			t.Errorf("%q: %q, notes %q", c.environ, got.Approvals.Endpoint, notes)
+		}
+	}
+	refused(t, Sources{Environ: []string{endpoint}}, "approvals.endpoint and approvals.endpoint_key go together")
+	refused(t, Sources{Environ: []string{endpoint, key, "L03_L08_ENABLED=false"}}, "L03_L08_ENABLED is false")
+}
+
 // Every setting with TTL in its name takes a day at most.
 func TestTTLs(t *testing.T) {
 	for i := range settings {

@@ -371,7 +371,7 @@ func where(y *layer, name string) string {
 
 // merge applies the sources over the defaults.
 func (l *loader) merge(layers []*layer) *Config {
-	c := &Config{Notes: l.notes, given: make(map[string]given)}
+	c := &Config{given: make(map[string]given)}
 	environment := ""
 	for _, y := range layers {
 		if g, ok := y.values["service.environment"]; ok {
@@ -399,6 +399,10 @@ func (l *loader) merge(layers []*layer) *Config {
 			c.Access.Roles, _ = g.value.([]byte)
 		}
 	}
+	if g := c.given["approvals.endpoint_deny_after"]; g.name == "L03_L08_ESCALATION_TIMEOUT_SECONDS" && c.Approvals.EndpointFailure == "wait" {
+		l.notes = append(l.notes, g.name+" has no effect: approvals.endpoint_failure is wait; set it to deny to refuse calls after that time")
+	}
+	c.Notes = l.notes
 	return c
 }
 
@@ -417,6 +421,8 @@ func (l *loader) choose(layers []*layer) {
 				l.bad(y, g.row, g.name, "unsupported", ": "+why)
 			case key != "":
 				l.set(y, byName[key], g.name, g.value)
+			case !g.row.quiet && !empty(g.value):
+				l.notes = append(l.notes, fmt.Sprintf("%s has no effect: %s", g.name, g.row.help))
 			}
 		}
 	}

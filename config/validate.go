@@ -237,6 +237,9 @@ func (f *faults) approvals(c *Config) {
 	} else if s.EndpointFailure != "wait" {
 		f.add("approvals.endpoint_failure", "contradiction", "approvals.endpoint_failure is for approvals.endpoint, which is not set")
 	}
+	if enabled, ok := c.given["L03_L08_ENABLED"]; ok && enabled.value == false && c.given["approvals.endpoint"].name == "L03_L08_ENDPOINT" && s.Endpoint != "" {
+		f.add("approvals.endpoint", "contradiction", "L03_L08_ENDPOINT names a service that decides about calls, and L03_L08_ENABLED is false; leave one of them out")
+	}
 	f.reference("approvals.endpoint_key", s.EndpointKey, "env://TOOLKEEP_SECRET_SUPERVISION")
 }
 
