@@ -139,6 +139,15 @@ func Trial(ctx context.Context, c Config, files Files) (*Engine, error) {
 	return e, nil
 }
 
+// Aside returns an Engine that answers by the policy of now. It counts and keeps nothing of that: what it is asked is
+// no call.
+func (e *Engine) Aside() *Engine {
+	aside := &Engine{c: e.c, seldom: e.seldom, state: e.State()}
+	aside.c.KeepFor = -1
+	aside.current.Store(e.current.Load())
+	return aside
+}
+
 // load makes a generation of files that compile and whose tests pass.
 func (e *Engine) load(ctx context.Context, files Files) (*generation, State, error) {
 	p, err := files.compile(ctx)

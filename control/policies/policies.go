@@ -56,6 +56,7 @@ type Config struct {
 type Policies struct {
 	c         Config
 	replaying atomic.Bool // one replay at a time
+	listing   atomic.Bool // one Who or What at a time
 }
 
 // New makes one.
@@ -138,9 +139,32 @@ type Rights struct {
 // MaxKeys is how many keys of one subject What decides for.
 const MaxKeys = 20
 
+// rightsTime bounds one Who or What.
+const rightsTime = 10 * time.Second
+
+// alone takes the slot and the time of one Who or What; end gives the slot back. E3802.
+func (s *Policies) alone(ctx context.Context) (bounded context.Context, end func(), err error) {
+	if !s.listing.CompareAndSwap(false, true) {
+		return nil, nil, toolkeep.NewError(toolkeep.ConcurrencyLimitExceeded, "this node is deciding who may call what for another request; try again when it has ended").After(time.Second)
+	}
+	bounded, cancel := context.WithTimeoutCause(ctx, rightsTime, toolkeep.NewError(toolkeep.Timeout,
+		"to decide about this page takes longer than %s; ask for a smaller page (page_size)", rightsTime))
+	return bounded, func() { cancel(); s.listing.Store(false) }, nil
+}
+
+// rules is what decides, without counting these questions as those of calls; nil where roles decide alone.
+func (s *Policies) rules() access.Policy {
+	rules := s.c.Access.Policy()
+	if e, ok := rules.(*policy.Engine); ok {
+		return e.Aside()
+	}
+	return rules
+}
+
 // Who says of a page of the tenant's valid API keys, the oldest first, whether their holders may call a
 // tool. Callers by other means, such as access tokens, are not known to the server. It needs keys:admin.
-// E3201, and those of Catalog.Describe.
+// A node runs one Who or What at a time, for 10 s at most. E3201; E3802 while another runs; E3901; and those of
+// Catalog.Describe.
 func (s *Policies) Who(ctx context.Context, p *toolkeep.Principal, tool, version string, offset, limit int) (*Rights, error) {
 	keys, err := s.keys(ctx, p)
 	if err != nil {
@@ -150,16 +174,24 @@ func (s *Policies) Who(ctx context.Context, p *toolkeep.Principal, tool, version
 	if err != nil {
 		return nil, err
 	}
-	out := s.rights(len(keys))
-	for i := min(offset, len(keys)); i < min(offset+limit, len(keys)) && ctx.Err() == nil; i++ {
-		out.List = append(out.List, s.right(ctx, &keys[i], v.Tool))
+	ctx, end, err := s.alone(ctx)
+	if err != nil {
+		return nil, err
 	}
-	return out, ctx.Err()
+	defer end()
+	out, rules := s.rights(len(keys)), s.rules()
+	for i := min(offset, len(keys)); i < min(offset+limit, len(keys)); i++ {
+		out.List = append(out.List, s.right(ctx, rules, &keys[i], v.Tool))
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+	}
+	return out, nil
 }
 
 // What says of a page of the tools that p sees, by id, whether a subject's valid API keys may call them.
 // With keyID it decides for that key alone. It needs keys:admin. E3201; E3013 if there is no such key;
-// E3301 for more keys than MaxKeys.
+// E3301 for more keys than MaxKeys; E3802 and E3901 as Who.
 func (s *Policies) What(ctx context.Context, p *toolkeep.Principal, subject, keyID string, offset, limit int) (*Rights, error) {
 	keys, err := s.keys(ctx, p)
 	if err != nil {
@@ -172,18 +204,23 @@ func (s *Policies) What(ctx context.Context, p *toolkeep.Principal, subject, key
 	case len(keys) > MaxKeys:
 		return nil, toolkeep.NewError(toolkeep.InvalidParameters, "%q has %d valid keys; name one of them (key_id)", toolkeep.ClipBytes(subject, 200), len(keys))
 	}
+	ctx, end, err := s.alone(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
 	list, total := s.c.Catalog.List(p, catalog.Filter{Offset: offset, Limit: limit}, func(t *toolkeep.Tool) bool { return s.c.Access.Visible(p, t) })
-	out := s.rights(total)
+	out, rules := s.rights(total), s.rules()
 	for _, one := range list {
 		v, _, err := s.c.Catalog.Find(p, one.ToolID, one.LatestVersion, nil)
 		if err != nil { // removed or held meanwhile
 			continue
 		}
 		for i := range keys {
-			out.List = append(out.List, s.right(ctx, &keys[i], v.Tool))
-		}
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
+			out.List = append(out.List, s.right(ctx, rules, &keys[i], v.Tool))
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
 		}
 	}
 	return out, nil
@@ -210,7 +247,7 @@ func (s *Policies) keys(ctx context.Context, p *toolkeep.Principal) ([]toolkeep.
 }
 
 // right decides as the pipeline does, for a call without arguments.
-func (s *Policies) right(ctx context.Context, k *toolkeep.APIKey, t *toolkeep.Tool) Right {
+func (s *Policies) right(ctx context.Context, rules access.Policy, k *toolkeep.APIKey, t *toolkeep.Tool) Right {
 	p := s.c.Access.PrincipalOf(k)
 	r := Right{KeyID: k.ID, Subject: k.Subject, Roles: append([]string{}, k.Roles...), ToolID: t.ID, ToolVersion: t.Version}
 	if !s.c.Access.Visible(p, t) {
@@ -218,7 +255,7 @@ func (s *Policies) right(ctx context.Context, k *toolkeep.APIKey, t *toolkeep.To
 		return r
 	}
 	d := s.c.Access.Authorise(p, t, nil)
-	if rules := s.c.Access.Policy(); rules != nil && d.Allowed {
+	if rules != nil && d.Allowed {
 		q := &access.Question{Principal: p, Tool: t, Call: &toolkeep.Call{Tool: t.ID}, Arguments: map[string]any{}}
 		d = d.Consult(ctx, rules, q, func(text string) string { return text })
 	}

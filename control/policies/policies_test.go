@@ -267,9 +267,10 @@ func TestReplay(t *testing.T) {
 		recorded("gone", func(v *toolkeep.Invocation) { v.Digest = "sha256:other" }), recorded("night", func(v *toolkeep.Invocation) { v.CreatedAt = began.Add(-12 * time.Hour) }),
 		recorded("foreign", func(v *toolkeep.Invocation) { v.Tenant = "acme" }), recorded("late", func(v *toolkeep.Invocation) { v.CreatedAt = began.Add(time.Minute) }),
 		recorded("fault", refused(toolkeep.InputValidationFailed)),
+		recorded("proxied", as("pia", ""), func(v *toolkeep.Invocation) { v.Method = access.MethodProxy }),
 	}
 	s := newSystem(t, "", calls...)
-	all := []string{"ok", "bad", "unsure", "mail", "asked", "revoked", "oauth", "empty", "night", "fault"} // that a policy which reads nothing decides
+	all := []string{"ok", "bad", "unsure", "mail", "asked", "revoked", "oauth", "empty", "night", "fault", "proxied"} // that a policy which reads nothing decides
 	for _, c := range []struct {
 		name, rules string
 		same        []string          // of all
@@ -285,13 +286,18 @@ func TestReplay(t *testing.T) {
 		{name: "hides", rules: "allow := true\n\nvisible if input.tool.id != \"mail.send\"", changed: map[string]string{
 			"bad": "denied allowed", "unsure": "undecided allowed", "asked": "needs_approval allowed", "mail": "needs_approval hidden"}},
 		{name: "cannot answer", rules: `allow if to_number(input.call.task) > 1`, changed: map[string]string{"ok": "allowed undecided", "bad": "denied undecided", "mail": "needs_approval undecided",
-			"asked": "needs_approval undecided", "revoked": "allowed undecided", "oauth": "allowed undecided", "empty": "allowed undecided", "night": "allowed undecided", "fault": "allowed undecided"}},
+			"asked": "needs_approval undecided", "revoked": "allowed undecided", "oauth": "allowed undecided", "empty": "allowed undecided", "night": "allowed undecided", "fault": "allowed undecided", "proxied": "allowed undecided"}},
 		{name: "reads roles", rules: `allow if "agent" in input.caller.roles`, changed: map[string]string{"bad": "denied allowed", "unsure": "undecided allowed", "asked": "needs_approval allowed"},
-			missing: map[string]string{"oauth": "caller.roles"}},
+			missing: map[string]string{"oauth": "caller.roles", "proxied": "caller.roles"}},
+		{name: "reads the method", rules: `deny contains "n" if input.caller.method == "oauth"`, changed: map[string]string{"bad": "denied allowed", "unsure": "undecided allowed", "asked": "needs_approval allowed"},
+			missing: map[string]string{"oauth": "caller.method"}},
+		{name: "denies proxies", rules: `deny contains "n" if input.caller.method == "proxy"`, changed: map[string]string{"bad": "denied allowed", "unsure": "undecided allowed", "asked": "needs_approval allowed", "proxied": "allowed denied"},
+			missing: map[string]string{"oauth": "caller.method"}},
+		{name: "reads the chain", rules: `deny contains "n" if "x" in input.caller.chain`, changed: map[string]string{"bad": "denied allowed", "unsure": "undecided allowed", "asked": "needs_approval allowed"}, missing: map[string]string{"oauth": "caller.chain", "proxied": "caller.chain"}},
 		{name: "reads arguments", rules: `deny contains "n" if input.arguments.n > 1`, missing: map[string]string{"ok": "arguments", "bad": "arguments", "unsure": "arguments", "mail": "arguments",
-			"asked": "arguments", "revoked": "arguments", "oauth": "arguments", "night": "arguments", "fault": "arguments"}},
+			"asked": "arguments", "revoked": "arguments", "oauth": "arguments", "proxied": "arguments", "night": "arguments", "fault": "arguments"}},
 		{name: "reads the address", rules: `deny contains "n" if input.caller.address == "192.0.2.1"`, missing: map[string]string{"ok": "caller.address", "bad": "caller.address", "unsure": "caller.address",
-			"mail": "caller.address", "asked": "caller.address", "revoked": "caller.address", "oauth": "caller.address", "empty": "caller.address", "night": "caller.address", "fault": "caller.address"}},
+			"mail": "caller.address", "asked": "caller.address", "revoked": "caller.address", "oauth": "caller.address", "proxied": "caller.address", "empty": "caller.address", "night": "caller.address", "fault": "caller.address"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r, err := s.Replay(t.Context(), admin, map[string]string{"p.rego": "package toolkeep\n\n" + c.rules}, 100)
@@ -329,19 +335,20 @@ func TestReplayRefuses(t *testing.T) {
 		last  int
 		code  toolkeep.Code
 	}{
-		"another tenant":     {&toolkeep.Principal{Tenant: "acme", Permissions: []string{"*"}}, fits, 1, toolkeep.PermissionDenied},
-		"no operator":        {&toolkeep.Principal{Tenant: "default", Permissions: []string{toolkeep.PermInvocations}}, fits, 1, toolkeep.PermissionDenied},
-		"who sees no calls":  {&toolkeep.Principal{Tenant: "default", Permissions: []string{toolkeep.PermOperate}}, fits, 1, toolkeep.PermissionDenied},
-		"too many calls":     {admin, fits, MaxReplay + 1, toolkeep.InvalidParameters},
-		"no calls":           {admin, fits, 0, toolkeep.InvalidParameters},
-		"no files":           {admin, nil, 1, toolkeep.InvalidManifest},
-		"no policy":          {admin, map[string]string{"p.rego": "package other"}, 1, toolkeep.InvalidManifest},
-		"a syntax error":     {admin, map[string]string{"p.rego": "package toolkeep\nallow if {"}, 1, toolkeep.InvalidManifest},
-		"the network":        {admin, map[string]string{"p.rego": "package toolkeep\nallow if http.send({}).ok"}, 1, toolkeep.InvalidManifest},
-		"a file outside":     {admin, map[string]string{"../p.rego": "package toolkeep"}, 1, toolkeep.InvalidManifest},
-		"another file":       {admin, map[string]string{"p.txt": "x"}, 1, toolkeep.InvalidManifest},
-		"a compiled policy":  {admin, map[string]string{"policy.wasm": "x"}, 1, toolkeep.InvalidManifest},
-		"data of other form": {admin, map[string]string{"data.yaml": "x"}, 1, toolkeep.InvalidManifest},
+		"another tenant":      {&toolkeep.Principal{Tenant: "acme", Permissions: []string{"*"}}, fits, 1, toolkeep.PermissionDenied},
+		"no operator":         {&toolkeep.Principal{Tenant: "default", Permissions: []string{toolkeep.PermInvocations}}, fits, 1, toolkeep.PermissionDenied},
+		"who sees no calls":   {&toolkeep.Principal{Tenant: "default", Permissions: []string{toolkeep.PermOperate}}, fits, 1, toolkeep.PermissionDenied},
+		"too many calls":      {admin, fits, MaxReplay + 1, toolkeep.InvalidParameters},
+		"no calls":            {admin, fits, 0, toolkeep.InvalidParameters},
+		"no files":            {admin, nil, 1, toolkeep.InvalidManifest},
+		"no policy":           {admin, map[string]string{"p.rego": "package other"}, 1, toolkeep.InvalidManifest},
+		"a syntax error":      {admin, map[string]string{"p.rego": "package toolkeep\nallow if {"}, 1, toolkeep.InvalidManifest},
+		"the network":         {admin, map[string]string{"p.rego": "package toolkeep\nallow if http.send({}).ok"}, 1, toolkeep.InvalidManifest},
+		"a file outside":      {admin, map[string]string{"../p.rego": "package toolkeep"}, 1, toolkeep.InvalidManifest},
+		"another file":        {admin, map[string]string{"p.txt": "x"}, 1, toolkeep.InvalidManifest},
+		"a compiled policy":   {admin, map[string]string{"policy.wasm": "x"}, 1, toolkeep.InvalidManifest},
+		"too much to compile": {admin, map[string]string{"p.rego": "package toolkeep\n\nallow := true\n" + strings.Repeat("# more\n", MaxReplayBytes/7)}, 1, toolkeep.InvalidManifest},
+		"data of other form":  {admin, map[string]string{"data.yaml": "x"}, 1, toolkeep.InvalidManifest},
 	} {
 		if _, err := s.Replay(t.Context(), c.p, c.files, c.last); err == nil || toolkeep.AsError(err).Code != c.code {
 			t.Errorf("%s: %v", name, err)
@@ -353,5 +360,41 @@ func TestReplayRefuses(t *testing.T) {
 	s.replaying.Store(true)
 	if _, err := s.Replay(t.Context(), admin, fits, 1); err == nil || toolkeep.AsError(err).Code != toolkeep.ConcurrencyLimitExceeded {
 		t.Errorf("beside another: %v", err)
+	}
+}
+
+// TestRightsAreNoCalls: who and what count nothing as decided, run one at a time, and end.
+func TestRightsAreNoCalls(t *testing.T) {
+	s := newSystem(t, `deny contains "no" if input.caller.subject == "ann"`)
+	before := s.c.Engine.Stats()
+	for range 2 {
+		r, err := s.Who(t.Context(), admin, "std.hash", "", 0, 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.ContainsFunc(r.List, func(r Right) bool { return r.Subject == "ann" && r.Decision == Denied }) {
+			t.Errorf("%v", said(r))
+		}
+		if _, err := s.What(t.Context(), admin, "ann", "", 0, 100); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if after := s.c.Engine.Stats(); after != before {
+		t.Errorf("counted %+v, before %+v", after, before)
+	}
+	ended, cancel := context.WithCancelCause(t.Context())
+	cancel(toolkeep.NewError(toolkeep.Timeout, "over"))
+	for name, ask := range map[string]func(context.Context) (*Rights, error){
+		"who":  func(ctx context.Context) (*Rights, error) { return s.Who(ctx, admin, "std.hash", "", 0, 100) },
+		"what": func(ctx context.Context) (*Rights, error) { return s.What(ctx, admin, "ann", "", 0, 100) },
+	} {
+		if _, err := ask(ended); err == nil || toolkeep.AsError(err).Code != toolkeep.Timeout {
+			t.Errorf("%s after its time: %v", name, err)
+		}
+		s.listing.Store(true)
+		if _, err := ask(t.Context()); err == nil || toolkeep.AsError(err).Code != toolkeep.ConcurrencyLimitExceeded {
+			t.Errorf("%s beside another: %v", name, err)
+		}
+		s.listing.Store(false)
 	}
 }

@@ -15,6 +15,9 @@ const (
 	MaxReplay  = 1000 // calls
 	replayTime = 10 * time.Second
 	replayPage = 200
+	// MaxReplayBytes bounds the files of a policy that is tried: compiling cannot be ended, and takes time and memory in
+	// proportion to them.
+	MaxReplayBytes = 1 << 20
 )
 
 // Replay is what a policy would have decided about recorded calls.
@@ -63,6 +66,13 @@ func (s *Policies) Replay(ctx context.Context, p *toolkeep.Principal, texts map[
 	}
 	if n < 1 || n > MaxReplay {
 		return nil, toolkeep.NewError(toolkeep.InvalidParameters, "last is from 1 to %d", MaxReplay)
+	}
+	size := 0
+	for _, text := range texts {
+		size += len(text)
+	}
+	if size > MaxReplayBytes {
+		return nil, toolkeep.NewError(toolkeep.InvalidManifest, "the files of the policy have %d bytes; a replay takes at most %d", size, MaxReplayBytes)
 	}
 	if !s.replaying.CompareAndSwap(false, true) {
 		return nil, toolkeep.NewError(toolkeep.ConcurrencyLimitExceeded, "another replay of a policy runs on this node; try again when it has ended").After(replayTime)
@@ -216,12 +226,21 @@ func (r *replay) question(v *toolkeep.Invocation) (*access.Question, []string) {
 			}
 		}
 	}
-	p := &toolkeep.Principal{Subject: v.Subject, Tenant: v.Tenant, Method: "oauth"}
+	p := &toolkeep.Principal{Subject: v.Subject, Tenant: v.Tenant}
 	if k := r.keys[v.KeyID]; k != nil {
 		p = r.s.c.Access.PrincipalOf(k)
 		p.Subject = v.Subject
 	} else {
 		reads("caller.roles", "caller.permissions", "caller.workspace")
+		switch v.Method {
+		case "":
+			reads("caller.chain", "caller.method")
+		case access.MethodProxy:
+			reads("caller.chain")
+		}
+	}
+	if v.Method != "" {
+		p.Method = v.Method
 	}
 	p.OnBehalf, p.KeyID = v.OnBehalf, v.KeyID
 	reads("caller.address")
