@@ -2,8 +2,8 @@
 // signed as Standard Webhooks says.
 //
 // The headers webhook-id, webhook-timestamp and webhook-signature are sent with each request. The signature is v1, and
-// the base64 of HMAC-SHA256 over id, timestamp and body, joined by dots. The id is the same whenever the same batch
-// is sent again.
+// the base64 of HMAC-SHA256 over id, timestamp and body, joined by dots. The id is msg_ and 32 characters in hex,
+// and the same whenever the same batch is sent again.
 //
 // Any 2xx confirms a batch. 400, 413, 415, 422 and the like refuse what was sent; answers that speak of the endpoint and
 // not of the events (401, 403, 404, 405, 407, 410, 3xx), 408, 425, 429 and 5xx are a sink that is down. Retry-After is kept to.
@@ -15,6 +15,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -36,6 +37,7 @@ const MinSecret = 16
 
 // Config configures a Sink. All but Token are required.
 type Config struct {
+	Name   string // of the sink; a part of what identifies a batch
 	URL    string
 	Client *http.Client // follows no redirects
 	// Secret returns what signs: one or several secrets with spaces between, each whsec_ and base64. All of
@@ -68,7 +70,7 @@ func (s *Sink) Deliver(ctx context.Context, events []outbox.Event) (int, error) 
 	if err != nil {
 		return 0, withoutURL(err)
 	}
-	id, at := batchID(events), strconv.FormatInt(s.c.Clock().Unix(), 10)
+	id, at := s.batchID(events), strconv.FormatInt(s.c.Clock().Unix(), 10)
 	secret, err := s.c.Secret(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("the secret of the webhook cannot be read: %w", err)
@@ -119,10 +121,16 @@ func refuses(status int) bool {
 	return status/100 == 4
 }
 
-// batchID names a batch: its writer, and where it begins and ends.
-func batchID(events []outbox.Event) string {
-	first, last := &events[0], &events[len(events)-1]
-	return fmt.Sprintf("msg_%d_%d_%d", first.Writer, first.Number, last.Number)
+// batchID identifies a batch by the sink and its events. The ids of events are unique among installations; numbers of
+// writers and entries alone are not.
+func (s *Sink) batchID(events []outbox.Event) string {
+	h := sha256.New()
+	fmt.Fprintf(h, "%q", s.c.Name)
+	for i := range events {
+		e := &events[i]
+		fmt.Fprintf(h, " %q %q %d %d", e.ID, e.Tenant, e.Writer, e.Number)
+	}
+	return "msg_" + hex.EncodeToString(h.Sum(nil)[:16])
 }
 
 // Sign returns the value of webhook-signature.

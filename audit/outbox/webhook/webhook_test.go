@@ -11,6 +11,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -95,6 +96,43 @@ func events(from, to int) (list []outbox.Event) {
 	return list
 }
 
+var isID = regexp.MustCompile(`^msg_[0-9a-f]{32}$`)
+
+// TestID: batches that differ in anything have other ids, such as those of two installations that have the same numbers.
+func TestID(t *testing.T) {
+	h := &hook{T: t, status: http.StatusOK}
+	server := httptest.NewServer(h)
+	defer server.Close()
+	seen := map[string]string{}
+	for what, c := range map[string]struct {
+		name   string
+		change func(*outbox.Event)
+		to     int
+	}{
+		"the batch":               {name: "a", to: 6},
+		"another sink":            {name: "b", to: 6},
+		"fewer events":            {name: "a", to: 5},
+		"another id, same number": {name: "a", to: 6, change: func(e *outbox.Event) { e.ID += "0" }},
+		"another tenant":          {name: "a", to: 6, change: func(e *outbox.Event) { e.Tenant = "acme" }},
+		"another writer":          {name: "a", to: 6, change: func(e *outbox.Event) { e.Writer++ }},
+		"another number":          {name: "a", to: 6, change: func(e *outbox.Event) { e.Number += 10 }},
+	} {
+		s := webhook.New(webhook.Config{Name: c.name, URL: server.URL, Client: server.Client(), Secret: text(first), Token: text("token"),
+			Clock: func() time.Time { return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC) }})
+		list := events(4, c.to)
+		if c.change != nil {
+			c.change(&list[1])
+		}
+		if n, err := s.Deliver(t.Context(), list); n != len(list) || err != nil {
+			t.Fatalf("%s: %d, %v", what, n, err)
+		}
+		if other, ok := seen[h.last]; ok || !isID.MatchString(h.last) {
+			t.Errorf("%s and %s are both %s", what, other, h.last)
+		}
+		seen[h.last] = what
+	}
+}
+
 func TestDeliver(t *testing.T) {
 	h := &hook{T: t}
 	server := httptest.NewServer(h)
@@ -102,6 +140,7 @@ func TestDeliver(t *testing.T) {
 	s := webhook.New(webhook.Config{URL: server.URL + "/hooks/in-the-path?key=in-the-query", Client: &http.Client{CheckRedirect: egress.NoRedirects, Transport: server.Client().Transport},
 		Secret: text(first), Token: text("token"), Clock: func() time.Time { return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC) }})
 	defer s.Close()
+	var id string
 	for _, c := range []struct {
 		status  int
 		header  http.Header
@@ -117,9 +156,10 @@ func TestDeliver(t *testing.T) {
 	} {
 		h.status, h.header, h.ids = c.status, c.header, nil
 		done, err := s.Deliver(t.Context(), events(4, 7))
-		if strings.Join(h.ids, ",") != "4,5,6" || h.last != "msg_3_4_6" {
+		if strings.Join(h.ids, ",") != "4,5,6" || !isID.MatchString(h.last) || id != "" && h.last != id {
 			t.Fatalf("%d: the endpoint got %v as %s", c.status, h.ids, h.last)
 		}
+		id = h.last // the same batch has the same, also after other answers
 		if c.ok {
 			if done != 3 || err != nil {
 				t.Errorf("%d: %d, %v", c.status, done, err)
