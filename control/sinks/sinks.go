@@ -6,6 +6,8 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -67,16 +69,37 @@ func New(c Config) (*Sinks, error) {
 // open makes what delivers to a sink. An operator names it, so it may stand on an inner address; nothing else there
 // is reached.
 func (s *Sinks) open(t outbox.Settings) (outbox.Sink, error) {
+	out, err := s.openKind(t)
+	if err != nil {
+		return nil, err
+	}
+	return guarded{out}, nil
+}
+
+// guarded is a sink whose errors say what an operator can do about an address that is forbidden: the guard's own speak of
+// the manifest of a tool.
+type guarded struct{ outbox.Sink }
+
+func (g guarded) Deliver(ctx context.Context, events []outbox.Event) (int, error) {
+	done, err := g.Sink.Deliver(ctx, events)
+	if e, ok := errors.AsType[*toolkeep.Error](err); ok && e.Code == toolkeep.DestinationForbidden && e.Details["range"] != nil {
+		err = fmt.Errorf("the sink leads into a forbidden range (%v): %w; if it is meant to be reached, write this IP address into the url of the sink, or list it with its port in network (kinds kafka and nats)",
+			e.Details["range"], e.Cause)
+	}
+	return done, err
+}
+
+func (s *Sinks) openKind(t outbox.Settings) (outbox.Sink, error) {
 	switch t.Kind {
 	case outbox.Webhook:
-		return webhook.New(webhook.Config{URL: t.URL, Client: s.c.Client("", egress.Destination(t.URL)), Secret: s.c.Credential(t.Secret),
+		return webhook.New(webhook.Config{Name: t.Name, URL: t.URL, Client: s.c.Client("", egress.Destination(t.URL)), Secret: s.c.Credential(t.Secret),
 			Token: s.credential(t.Token), Clock: s.c.Clock}), nil
 	case outbox.NATS:
 		u, err := url.Parse(t.URL)
 		if err != nil {
 			return nil, err
 		}
-		return nats.New(nats.Config{URL: t.URL, Subject: t.Subject, Timeout: t.Timeout, Dial: s.dial(append([]string{net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "4222"))}, t.Network...)),
+		return nats.New(nats.Config{URL: t.URL, Subject: t.Subject, Timeout: s.c.Egress.ConnectTimeout, Dial: s.dial(append([]string{net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "4222"))}, t.Network...)),
 			TLS: s.tls(), Token: s.credential(t.Token), Username: t.Username, Password: s.credential(t.Password)}), nil
 	case outbox.Kafka:
 		c := kafka.Config{Brokers: t.Brokers, Topic: t.Topic, Dial: s.dial(slices.Concat(t.Brokers, t.Network)), SASL: t.SASL, Username: t.Username, Password: s.credential(t.Password)}

@@ -3,11 +3,14 @@ package sinks_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -143,5 +146,39 @@ func TestWebhookGoesDown(t *testing.T) {
 	up.Store(true)
 	if a, b := <-got, <-got; a != "1" || b != "3" {
 		t.Errorf("the webhook got %s and %s", a, b)
+	}
+}
+
+// TestForbidden: a server of NATS is reached by its name, though it is inside. Another one that it names is not, and the error
+// says where to allow that one.
+func TestForbidden(t *testing.T) {
+	server, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	go func() {
+		for {
+			conn, err := server.Accept()
+			if err != nil {
+				return
+			}
+			fmt.Fprint(conn, `INFO {"server_id":"a","version":"2.10.0","proto":1,"max_payload":1000,"connect_urls":["127.0.0.2:4222"]}`+"\r\n")
+			conn.Close()
+		}
+	}()
+	s, err := sinks.New(sinks.Config{Clock: time.Now, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(server.Addr().String())
+	out, err := s.Open(outbox.Settings{Name: "bus", Kind: outbox.NATS, URL: "nats://localhost:" + port, Subject: "events", Timeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	_, err = out.Deliver(t.Context(), []outbox.Event{{ID: "1", JSON: []byte("{}")}})
+	if err == nil || !strings.Contains(err.Error(), "127.0.0.2:4222") || !strings.Contains(err.Error(), "in network") || strings.Contains(err.Error(), "manifest") {
+		t.Error(err)
 	}
 }
