@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/netip"
 	"net/url"
 	"os"
 	"path"
@@ -41,7 +42,7 @@ type Settings struct {
 	FromStart bool
 	Batch     int           // events that are delivered at once; 1 to 1,000, default 100
 	Flush     time.Duration // how long an event waits for others; 10 ms to 1 h, default 1 s
-	Timeout   time.Duration // of one delivery; 10 ms to 5 min, default 500 ms
+	Timeout   time.Duration // of one delivery; 10 ms to 5 min, default 5 s for Webhook and 500 ms for the others
 	// Retries is how often an event that the sink refuses is tried again before it is a dead letter; default 3.
 	Retries int
 	// DeadLetterBytes bounds the file of dead letters; default 64 MiB.
@@ -222,6 +223,9 @@ func (s *Settings) fill() {
 	}
 	if s.Timeout == 0 {
 		s.Timeout = 500 * time.Millisecond
+		if s.Kind == Webhook { // one that answers later than this would get the same batch for ever
+			s.Timeout = 5 * time.Second
+		}
 	}
 	if s.DeadLetterBytes == 0 {
 		s.DeadLetterBytes = 64 << 20
@@ -271,6 +275,7 @@ func (t *text) members(s *Settings, fault func(member, format string, args ...an
 	if u, err := url.Parse(s.URL); s.URL != "" && (err != nil || u.Hostname() == "" || u.User != nil || u.Fragment != "" || !slices.Contains(schemes, u.Scheme)) {
 		fault("/url", "the address must begin with %s://, name a host, and have no user or fragment", strings.Join(schemes, ":// or "))
 	}
+	s.clear(fault)
 	for i, b := range s.Brokers {
 		if _, _, err := net.SplitHostPort(b); err != nil {
 			fault(fmt.Sprintf("/brokers/%d", i), "%q is not HOST:PORT", b)
@@ -281,6 +286,28 @@ func (t *text) members(s *Settings, fault func(member, format string, args ...an
 			fault(fmt.Sprintf("/network/%d", i), "%q is not HOST:PORT", b)
 		}
 	}
+}
+
+// clear refuses what would send a token or a password in the clear to another host.
+func (s *Settings) clear(fault func(member, format string, args ...any)) {
+	u, err := url.Parse(s.URL)
+	elsewhere := err == nil && u.Hostname() != "" && !loopback(u.Hostname())
+	switch {
+	case s.Kind == Webhook && s.Token != "" && elsewhere && u.Scheme == "http":
+		fault("/url", "http:// would send the token in the clear; use https://")
+	case s.Kind == NATS && (s.Token != "" || s.Password != "") && elsewhere && u.Scheme == "nats":
+		fault("/url", "nats:// may send the token or the password in the clear; use tls://")
+	case s.Kind == Kafka && s.SASL == "plain" && !s.TLS && slices.ContainsFunc(s.Brokers, func(b string) bool {
+		host, _, err := net.SplitHostPort(b)
+		return err == nil && !loopback(host)
+	}):
+		fault("/sasl", "plain without TLS would send the password in the clear; set tls: true, or use scram-sha-512")
+	}
+}
+
+func loopback(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return strings.EqualFold(host, "localhost") || err == nil && ip.Unmap().IsLoopback()
 }
 
 // Target says where a sink leads, without what may be secret.

@@ -84,6 +84,10 @@ func TestFaults(t *testing.T) {
 		"a broker's port":     {one("{name: a, kind: kafka, brokers: [b]}"), "HOST:PORT"},
 		"a user alone":        {one("{name: a, kind: kafka, brokers: ['b:1'], sasl: plain, username: u}"), "go together"},
 		"a user without sasl": {one("{name: a, kind: kafka, brokers: ['b:1'], username: u, password: 'env://P'}"), "sasl"},
+		"a token by http":     {one("{name: a, kind: webhook, url: 'http://a.example', secret: 'env://A', token: 'env://T'}"), "https://"},
+		"a token by nats":     {one("{name: a, kind: nats, url: 'nats://a.example', token: 'env://T'}"), "tls://"},
+		"a password by nats":  {one("{name: a, kind: nats, url: 'nats://10.0.0.1', username: u, password: 'env://P'}"), "tls://"},
+		"plain without tls":   {one("{name: a, kind: kafka, brokers: ['127.0.0.1:1', 'b:1'], sasl: plain, username: u, password: 'env://P'}"), "tls: true"},
 		"a subject to match":  {one("{name: a, kind: nats, url: 'nats://a', subject: 'a.>'}"), "subject"},
 	} {
 		_, err := outbox.Parse([]byte(c.text))
