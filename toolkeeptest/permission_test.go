@@ -42,7 +42,8 @@ func TestPermissionComesBeforeTheBody(t *testing.T) {
 	// members here it needs one.
 	open := map[string][]string{
 		"invokeTool": nil, "toolContext": nil, "retrievalFeedback": nil,
-		"approveCall": nil, "denyCall": nil, // who may depends on the request, and others do not learn that there is one
+		"approveCall": nil, "denyCall": nil, "makeDecisionLink": nil, // who may depends on the request, and others do not learn that there is one
+		"decideByLink":     nil, // the link's token is the permission
 		"cancelInvocation": {`"agent_context":{"agent_did":"other"}`, `"agent_context":{"tenant_id":"other"}`},
 		"putSecret":        {`"scope":"organisation"`, `"scope":"organization"`, `"scope":"workspace"`, `"user":"other"`, `"scope":"user","user":"other"`},
 		"mintToken":        {""}, // without a parent
