@@ -77,7 +77,8 @@ func New(c Config) (*Book, error) {
 // change.
 func (b *Book) Start(ctx context.Context) (int64, error) {
 	var first int64
-	for i, kind := range [...]string{RequestKind, GrantKind, LinkKind} {
+	// Links come first, since a link without a request is deleted: the request of each is stored before it.
+	for i, kind := range [...]string{LinkKind, RequestKind, GrantKind} {
 		list, seq, err := b.c.Store.Documents(ctx, kind)
 		if err != nil {
 			return 0, err
@@ -263,6 +264,12 @@ func (q *Request) DecidedEvent(g *Grant) toolkeep.Change {
 	}
 	if last.Via != "" {
 		more["decided_by_link_of"] = last.Via
+	}
+	if last.ViaFor != "" {
+		more["link_on_behalf_of"] = last.ViaFor
+	}
+	if last.Link != "" {
+		more["link"] = last.Link
 	}
 	if last.Reason != "" {
 		more["reason"] = last.Reason

@@ -62,6 +62,9 @@ func (a *Party) Principal(tenant string) *toolkeep.Principal {
 		Workspace: a.Workspace, Tenant: tenant}
 }
 
+// Name names the link in records: 16 hex digits of its id, of which no token can be made.
+func (l *Link) Name() string { return l.ID[:min(16, len(l.ID))] }
+
 // Ref names the call that the link decides.
 func (l *Link) Ref() toolkeep.CallRef { return toolkeep.CallRef{Tenant: l.Tenant, ID: l.Call} }
 
@@ -77,7 +80,12 @@ func (q *Request) Link(maker, decider *toolkeep.Principal, until, now time.Time)
 	_, _ = rand.Read(secret) // never fails
 	token = linkPrefix + base64.RawURLEncoding.EncodeToString(secret)
 	l = &Link{Tenant: q.Tenant, Call: q.ID, Decider: partyOf(decider), Until: until, ID: linkID(token)}
-	more := map[string]any{"decider": decider.Subject, "made_by": maker.Subject, "link_until": until.UTC().Format(time.RFC3339)}
+	more := map[string]any{"link": l.Name(), "decider": decider.Subject, "made_by": maker.Subject, "link_until": until.UTC().Format(time.RFC3339)}
+	for name, person := range map[string]string{"made_on_behalf_of": maker.OnBehalf, "decider_on_behalf_of": decider.OnBehalf} {
+		if person != "" {
+			more[name] = person
+		}
+	}
 	if maker != decider {
 		by := partyOf(maker)
 		l.Maker = &by
@@ -165,10 +173,11 @@ func (b *Book) putLink(d toolkeep.Document) {
 	b.links[l.ID] = l
 }
 
-// deadLinks returns what forgets links that are over, and those of calls that were decided. b.mu is held.
+// deadLinks returns what forgets links that are over, and those of calls that were decided or ended otherwise. b.mu is
+// held.
 func (b *Book) deadLinks(now time.Time) (forget []toolkeep.Change) {
 	for id, l := range b.links {
-		if q := b.requests[l.Ref()]; !now.Before(l.Until) || q != nil && q.State != Pending {
+		if q := b.requests[l.Ref()]; !now.Before(l.Until) || q == nil || q.State != Pending {
 			forget = append(forget, toolkeep.DeleteDocument{Kind: LinkKind, ID: id, Expect: toolkeep.AnyRevision})
 		}
 	}

@@ -69,9 +69,11 @@ type Request struct {
 type Decision struct {
 	By       string `json:"by"`
 	OnBehalf string `json:"on_behalf,omitempty"`
-	KeyID    string `json:"key_id,omitempty"` // of the API key that it came with
+	KeyID    string `json:"key_id,omitempty"` // of the API key that it came with, or that the link it came by is for
 	// Service marks a decision of the service that is asked besides persons. By is a name that keys can have too.
 	Service bool `json:"service,omitempty"`
+	// Link names the link that it came by, see Link.Name; "" without one.
+	Link string `json:"link,omitempty"`
 	// Via made the link for By that it came by, acting for ViaFor, with ViaKey; "" without one, or if By made it.
 	// It counts as a decision of each of them.
 	Via    string `json:"via,omitempty"`

@@ -318,3 +318,80 @@ func TestLinkLosesActAs(t *testing.T) {
 		t.Errorf("%+v %v", got, err)
 	}
 }
+
+// TestLinkLeavesTrace: what a link decided names the link, and the person for whom it was made, in the record of the
+// decision and in both events.
+func TestLinkLeavesTrace(t *testing.T) {
+	d, callers := linked(t, "")
+	portal := &toolkeep.Principal{Subject: "portal", OnBehalf: "lea", Tenant: "acme", KeyID: "kp", Permissions: []string{toolkeep.PermApprove, toolkeep.PermActAs}}
+	callers["portal"] = portal
+	id := d.parked(&toolkeep.Call{Tool: "std.risky"})
+	l, err := d.link(portal, id, "boss", time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	docs, _, e := d.store.Documents(t.Context(), approval.LinkKind)
+	if e != nil || len(docs) != 1 {
+		t.Fatalf("%d links (%v)", len(docs), e)
+	}
+	name := docs[0].ID[:16]
+	if _, err := d.byLink(l.Token, approvals.Verdict{Approve: true}); err != nil {
+		t.Fatal(err)
+	}
+	q, e := d.book.Get(t.Context(), toolkeep.CallRef{Tenant: "acme", ID: id})
+	if e != nil || q.Decisions[0].Link != name || q.Decisions[0].ViaFor != "lea" {
+		t.Errorf("%+v %v", q, e)
+	}
+	entries, _, e := d.store.ReadJournal(t.Context(), toolkeep.JournalPosition{}, 1000)
+	if e != nil {
+		t.Fatal(e)
+	}
+	want := map[string][]string{
+		"ai.agent.tool.approval.link_made": {`"link":"` + name + `"`, `"made_by":"portal"`, `"made_on_behalf_of":"lea"`, `"decider":"boss"`},
+		"ai.agent.tool.approval.decided":   {`"link":"` + name + `"`, `"decided_by_link_of":"portal"`, `"link_on_behalf_of":"lea"`, `"decided_by":"boss"`},
+	}
+	for _, entry := range entries {
+		if entry.Event == nil {
+			continue
+		}
+		for _, part := range want[entry.Event.Type] {
+			if !strings.Contains(string(entry.Event.Data), part) {
+				t.Errorf("%s has no %s: %s", entry.Event.Type, part, entry.Event.Data)
+			}
+		}
+		delete(want, entry.Event.Type)
+	}
+	if len(want) != 0 {
+		t.Errorf("there are no events %v", want)
+	}
+}
+
+// TestLinksOfCancelledCall: a sweep deletes the links of a call that was cancelled, and keeps those of calls that wait,
+// also on a node that has just started.
+func TestLinksOfCancelledCall(t *testing.T) {
+	d, _ := linked(t, "")
+	gone, waits := d.parked(&toolkeep.Call{Tool: "std.risky"}), d.parked(&toolkeep.Call{Tool: "std.risky", Arguments: []byte(`{"n":2}`)})
+	for _, id := range []string{gone, gone, gone, waits} {
+		if _, err := d.link(boss, id, "", time.Time{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	left := func(want int) {
+		t.Helper()
+		if err := d.control.Sweep(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		d.settle()
+		if docs, _, err := d.store.Documents(t.Context(), approval.LinkKind); err != nil || len(docs) != want {
+			t.Errorf("%d links (%v), want %d", len(docs), err, want)
+		}
+	}
+	left(4)
+	if ok, text, err := d.pipeline.Cancel(t.Context(), alice, gone, ""); err != nil || !ok {
+		t.Fatal(ok, text, err)
+	}
+	d.settle()
+	left(1)
+	d.reopen()
+	left(1)
+}

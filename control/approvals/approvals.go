@@ -268,6 +268,9 @@ func (a *Approvals) decide(ctx context.Context, p *toolkeep.Principal, id string
 		return nil, toolkeep.NewError(toolkeep.StateConflict, "what would run has changed: its digest is %s; look at it again", q.Digest).With("digest", q.Digest)
 	}
 	d := approval.Decision{At: a.c.Clock(), Approve: v.Approve, Digest: q.Digest, Reason: v.Reason}
+	if v.link != nil {
+		d.Link = v.link.Name()
+	}
 	if m := v.maker; m != nil {
 		if !q.Asks(m) || q.IsOwn(m) {
 			return nil, toolkeep.NewError(toolkeep.PermissionDenied, "who made the link may not decide about the call any more, so it decides nothing").With("reason", "RBAC_DENIED")

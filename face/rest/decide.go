@@ -7,6 +7,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/control/approvals"
 	"github.com/toolkeep/toolkeep/face/gate"
+	"github.com/toolkeep/toolkeep/schema"
 )
 
 type makeLinkInput struct {
@@ -64,9 +66,9 @@ func (a *API) linkPage(w http.ResponseWriter, r *http.Request) {
 	a.showDecision(w, r, &LinkedApproval{ApprovalRequest(one), until}, v)
 }
 
-// decideByLink decides by a link: a form of the page, or JSON.
-func (a *API) decideByLink(w http.ResponseWriter, r *http.Request) {
-	token, v, err := readDecision(w, r)
+// decideByLink decides by a link: a form of the page, or JSON. check has decisionBody.
+func (a *API) decideByLink(w http.ResponseWriter, r *http.Request, check *schema.Schema) {
+	token, v, err := readDecision(w, r, check)
 	var one approvals.Approval
 	if err == nil {
 		one, err = a.c.Approvals.DecideByLink(r.Context(), token, v)
@@ -82,41 +84,46 @@ func (a *API) decideByLink(w http.ResponseWriter, r *http.Request) {
 	a.showDecision(w, r, ApprovalRequest(one), decisionPage{Title: title, One: one})
 }
 
-// readDecision reads the token, from the body or the query, and what is decided.
-func readDecision(w http.ResponseWriter, r *http.Request) (token string, v approvals.Verdict, err error) {
+// decisionBody is what decides by a link. A member beside these, such as other arguments, is refused: the decision would
+// not be what its sender means.
+var decisionBody = tree{"type": "object", "additionalProperties": false, "required": []any{"decision"}, "properties": tree{
+	"token": text(), "decision": tree{"type": "string", "enum": []any{"approve", "deny"}}, "reason": text(), "digest": text()}}
+
+// readDecision reads the token, from the body or the query, and what is decided. check has decisionBody.
+func readDecision(w http.ResponseWriter, r *http.Request, check *schema.Schema) (token string, v approvals.Verdict, err error) {
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxDecision))
 	if err != nil {
 		return "", v, toolkeep.NewError(toolkeep.RequestTooLarge, "the decision cannot be read, or has more than %d bytes", maxDecision)
 	}
-	field := func(string) string { return "" }
+	var m map[string]any
 	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	switch kind {
 	case "application/x-www-form-urlencoded":
-		r.Body = io.NopCloser(bytes.NewReader(raw))
-		if r.ParseForm() != nil {
+		form, err := url.ParseQuery(string(raw))
+		if err != nil {
 			return "", v, toolkeep.NewError(toolkeep.MalformedRequest, "the form cannot be read")
 		}
-		field = r.PostForm.Get
-	case gate.JSONType:
-		m, err := canon.ParseObject(raw, canon.Limits{Bytes: maxDecision})
-		if err != nil {
+		if err := checkValues(form, "field of the form"); err != nil {
 			return "", v, err
 		}
-		field = func(name string) string { return textOf(m[name]) }
+		m = map[string]any{}
+		for name := range form {
+			m[name] = form.Get(name)
+		}
+	case gate.JSONType:
+		if m, err = canon.ParseObject(raw, canon.Limits{Bytes: maxDecision}); err != nil {
+			return "", v, err
+		}
 	default:
 		return "", v, toolkeep.NewError(toolkeep.MalformedRequest, "send the decision as application/json, or as the form of the page")
 	}
-	if token = field("token"); token == "" {
+	if faults := check.ValidateSecret(r.Context(), m); len(faults) > 0 {
+		return "", v, badInput(faults)
+	}
+	if token = textOf(m["token"]); token == "" {
 		token = r.URL.Query().Get("token")
 	}
-	switch field("decision") {
-	case "approve":
-		v.Approve = true
-	case "deny":
-	default:
-		return "", v, toolkeep.NewError(toolkeep.InvalidParameters, "decision is approve or deny")
-	}
-	v.Reason, v.Digest = field("reason"), field("digest")
+	v.Approve, v.Reason, v.Digest = m["decision"] == "approve", textOf(m["reason"]), textOf(m["digest"])
 	return token, v, nil
 }
 
@@ -187,10 +194,10 @@ func (a *API) linkRoutes() {
 	a.raw(show, a.linkPage)
 	decide := op("POST", approvals.LinkPath, "decideByLink", tagCalls, "Decide by a link, which ends with it")
 	decide.public, decide.params = true, []tree{token}
-	body := tree{"schema": tree{"type": "object", "required": []any{"decision"}, "properties": tree{
-		"token": text(), "decision": tree{"type": "string", "enum": []any{"approve", "deny"}}, "reason": text(), "digest": text()}}}
+	body := tree{"schema": decisionBody}
 	decide.body = tree{"required": true, "content": tree{gate.JSONType: body, "application/x-www-form-urlencoded": body}}
 	decide.responses = tree{"200": tree{"description": "what was decided",
 		"content": tree{gate.JSONType: tree{"schema": a.components.ref(ApprovalRequest{})}, "text/html": html}}}
-	a.raw(decide, a.decideByLink)
+	check := a.components.checker(decisionBody)
+	a.raw(decide, func(w http.ResponseWriter, r *http.Request) { a.decideByLink(w, r, check()) })
 }

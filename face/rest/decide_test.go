@@ -58,7 +58,7 @@ func TestDecisionLinks(t *testing.T) {
 	if !strings.Contains(w.Body.String(), linkToken) || f.made != "admin i1 lea 2026-03-01T00:00:00Z" {
 		t.Errorf("%s %s", f.made, w.Body)
 	}
-	const none = "Authorization: "
+	const none, form = "Authorization: ", "application/x-www-form-urlencoded"
 	path := approvals.LinkPath + "?token=" + linkToken
 	for range 2 {
 		w = s.do(t, "GET", path, "", none)
@@ -83,6 +83,17 @@ func TestDecisionLinks(t *testing.T) {
 		{approvals.LinkPath, "application/json", `{"decision":"approve","token":"tkd_other"}`, toolkeep.ResourceNotFound},
 		{path, "application/json", `{"decision":"maybe"}`, toolkeep.InvalidParameters},
 		{path, "application/json", `{"decision":"approve","decision":"deny"}`, toolkeep.InvalidEncoding},
+		{path, "application/json", `{"decision":"approve","parameters":{"n":1}}`, toolkeep.MalformedRequest},
+		{path, "application/json", `{"decision":"approve","Digest":"d0"}`, toolkeep.MalformedRequest},
+		{path, "application/json", `{"decision":"approve","digest":1}`, toolkeep.InvalidParameters},
+		{path, "application/json", `{"reason":"none"}`, toolkeep.MissingParameter},
+		{path, "application/json", `{"decision":"approve","reason":"a\u0000"}`, toolkeep.InvalidEncoding},
+		{path, form, `decision=approve&parameters=1`, toolkeep.MalformedRequest},
+		{path, form, `decision=approve&diggest=d0`, toolkeep.MalformedRequest},
+		{path, form, `decision=deny&decision=approve`, toolkeep.InvalidEncoding},
+		{path, form, `decision=approve&reason=a%00`, toolkeep.InvalidEncoding},
+		{path, form, `decision=approve&reason=%ff`, toolkeep.InvalidEncoding},
+		{path, form, `decision=approve&reason=%zz`, toolkeep.MalformedRequest},
 		{path, "text/plain", `decision=approve`, toolkeep.MalformedRequest},
 		{path, "application/json", `{"decision":"approve","reason":"` + strings.Repeat("x", maxDecision) + `"}`, toolkeep.RequestTooLarge},
 	} {
@@ -95,8 +106,8 @@ func TestDecisionLinks(t *testing.T) {
 	if f.decided != nil {
 		t.Fatal("something was decided")
 	}
-	form := url.Values{"token": {linkToken}, "digest": {"d1"}, "reason": {"ok & fine"}, "decision": {"approve"}}.Encode()
-	w = s.do(t, "POST", approvals.LinkPath, form, none, "Content-Type: application/x-www-form-urlencoded", "Accept: text/html")
+	body := url.Values{"token": {linkToken}, "digest": {"d1"}, "reason": {"ok & fine"}, "decision": {"approve"}}.Encode()
+	w = s.do(t, "POST", approvals.LinkPath, body, none, "Content-Type: application/x-www-form-urlencoded", "Accept: text/html")
 	wantStatus(t, w, http.StatusOK)
 	if v := f.decided; v == nil || !v.Approve || v.Digest != "d1" || v.Reason != "ok & fine" || !strings.Contains(w.Body.String(), "You approved") || strings.Contains(w.Body.String(), linkToken) {
 		t.Errorf("%+v %s", v, w.Body)

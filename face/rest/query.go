@@ -19,9 +19,14 @@ func checkQuery(raw string) error {
 	if err != nil {
 		return toolkeep.NewError(toolkeep.MalformedRequest, "the query string cannot be read: %v", err)
 	}
-	for name, values := range query {
+	return checkValues(query, "query parameter")
+}
+
+// checkValues is checkQuery for values of a query or a form; what names one of them in an error.
+func checkValues(all url.Values, what string) error {
+	for name, values := range all {
 		if len(values) > 1 && !repeatable[name] {
-			return toolkeep.NewError(toolkeep.InvalidEncoding, "the query parameter %q is given %d times", toolkeep.ClipBytes(name, 100), len(values))
+			return toolkeep.NewError(toolkeep.InvalidEncoding, "the %s %q is given %d times", what, toolkeep.ClipBytes(name, 100), len(values))
 		}
 		for _, v := range values {
 			if name == "q" || name == "capability_query" { // which the other faces have too, with the same words
@@ -30,7 +35,7 @@ func checkQuery(raw string) error {
 				}
 			}
 			if !utf8.ValidString(v) || strings.ContainsRune(v, 0) {
-				return toolkeep.NewError(toolkeep.InvalidEncoding, "the query parameter %q holds a NUL or bytes that are not UTF-8", toolkeep.ClipBytes(name, 100))
+				return toolkeep.NewError(toolkeep.InvalidEncoding, "the %s %q holds a NUL or bytes that are not UTF-8", what, toolkeep.ClipBytes(name, 100))
 			}
 		}
 	}
