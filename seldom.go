@@ -3,17 +3,19 @@ package toolkeep
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 )
 
-// maxSeldom bounds the kinds of lines that a logger of Seldom tells apart; further ones share one count.
+// maxSeldom bounds the kinds of lines that a logger of Seldom tells apart within a minute; further ones share one count.
 const maxSeldom = 64
 
 // Seldom returns a logger for lines that callers can cause at will: of one kind it writes each lines
 // within a minute and counts the rest, which the first line of a later minute has as left_out.
 // Lines are of one kind if kind returns the same for them; with nil those of one text whose
-// attributes code, cause and server are the same.
+// attributes code, cause, server and secret_hash are the same; a cause that is an error is not compared, since
+// its text has ports and the like. Where 64 kinds are known, those whose minute is over are forgotten with their counts.
 func Seldom(log *slog.Logger, each int, kind func(slog.Record) string) *slog.Logger {
 	if kind == nil {
 		kind = kindOfLine
@@ -24,9 +26,16 @@ func Seldom(log *slog.Logger, each int, kind func(slog.Record) string) *slog.Log
 func kindOfLine(r slog.Record) string {
 	kind := r.Message
 	r.Attrs(func(a slog.Attr) bool {
-		if a.Key == "code" || a.Key == "cause" || a.Key == "server" {
-			kind += "\x00" + a.Value.String()
+		switch a.Key {
+		case "cause":
+			if a.Value.Kind() != slog.KindString {
+				return true
+			}
+		case "code", "server", "secret_hash":
+		default:
+			return true
 		}
+		kind += "\x00" + a.Value.String()
 		return true
 	})
 	return kind
@@ -69,6 +78,9 @@ func (c *seldomCounts) take(kind string, at time.Time) (leftOut int, tell bool) 
 	defer c.mu.Unlock()
 	n := c.of[kind]
 	if n == nil {
+		if len(c.of) >= maxSeldom {
+			maps.DeleteFunc(c.of, func(_ string, n *seldomCount) bool { return at.Sub(n.since) >= time.Minute })
+		}
 		if len(c.of) >= maxSeldom {
 			kind = ""
 		}

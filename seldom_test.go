@@ -44,3 +44,38 @@ func TestSeldom(t *testing.T) {
 		}
 	})
 }
+
+// TestSeldomForgets: errors with ports and the like are one kind, each code and secret is one of its own, and kinds of
+// an earlier minute leave no later kind without a count of its own.
+func TestSeldomForgets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		log := toolkeep.Seldom(slog.New(slog.NewTextHandler(&out, nil)), 1, nil)
+		lines := func(want int) {
+			t.Helper()
+			if got := strings.Count(out.String(), "\n"); got != want {
+				t.Errorf("%d lines, want %d: %s", got, want, out.String())
+			}
+			out.Reset()
+		}
+		for port := range 1000 { // an outage
+			log.Error("failed", "code", toolkeep.RecordUnavailable, "cause", fmt.Errorf("read 127.0.0.1:%d: refused", port))
+		}
+		lines(1)
+		log.Error("failed", "code", toolkeep.InternalError, "cause", error(nil))
+		log.Error("failed", "code", toolkeep.InternalError, "cause", fmt.Errorf("another"))
+		lines(1)
+		for range 2 {
+			log.Warn("kept", "secret_hash", "a")
+			log.Warn("kept", "secret_hash", "b")
+		}
+		lines(2)
+		for range 3 {
+			time.Sleep(time.Minute)
+			for i := range 50 {
+				log.Warn(fmt.Sprint("line ", i, time.Now()))
+			}
+			lines(50)
+		}
+	})
+}
