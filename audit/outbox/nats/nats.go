@@ -212,7 +212,8 @@ func (s *Sink) begin(ctx context.Context) *link {
 // open connects.
 func (s *Sink) open(ctx context.Context, l *link) error {
 	d := &dialer{ctx: ctx, dial: s.c.Dial}
-	options := []nats.Option{nats.Name("toolkeep"), nats.NoReconnect(), nats.Timeout(s.c.Timeout), nats.FlusherTimeout(s.c.Timeout), nats.PingInterval(ping),
+	// The end of ctx closes a connection that is not ready; the client's own time would only race with it.
+	options := []nats.Option{nats.Name("toolkeep"), nats.NoReconnect(), nats.Timeout(2 * s.c.Timeout), nats.FlusherTimeout(s.c.Timeout), nats.PingInterval(ping),
 		nats.SkipHostLookup(), nats.SetCustomDialer(d), nats.ClosedHandler(func(*nats.Conn) { close(l.gone) }),
 		func(o *nats.Options) error { o.TLSConfig = s.c.TLS; return nil }} // tls:// demands TLS by itself
 	switch {
