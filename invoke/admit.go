@@ -85,6 +85,7 @@ func (p *Pipeline) admitSignature(ctx context.Context, a *activeCall) error {
 	}
 	arguments, unread := canon.ParseObject(c.Arguments, p.Arguments)
 	err := p.Access.SignedCall(ctx, a.principal, c, arguments)
+	a.verified = err == nil
 	switch {
 	case toolkeep.IsCode(err, toolkeep.AuthFailuresLimited):
 		a.unrecorded = true
@@ -96,6 +97,10 @@ func (p *Pipeline) admitSignature(ctx context.Context, a *activeCall) error {
 	}
 	return err
 }
+
+// unverified reports whether the call has a signature of the call alone that is not known to be right:
+// then it may not be its caller's, who alone may be told of it.
+func (a *activeCall) unverified() bool { return a.call.Signature != nil && !a.verified }
 
 // newRow creates the record with what is known before any decision.
 func newRow(a *asked) toolkeep.Invocation {

@@ -114,6 +114,29 @@ func TestExplainTellsWhoseTheKeyIs(t *testing.T) {
 	}
 }
 
+// A dry run of a call whose signature is not known to be right ends with the error, whatever else is
+// wrong before the signature is checked: it explains nothing to a caller whom it may not be of.
+func TestExplainEndsAtTheSignature(t *testing.T) {
+	for name, x := range map[string]struct {
+		change func(h *harness, c *toolkeep.Call)
+		want   toolkeep.Code
+	}{
+		"wrong":                      {func(*harness, *toolkeep.Call) {}, toolkeep.SignatureInvalid},
+		"arguments that are no JSON": {func(_ *harness, c *toolkeep.Call) { c.Arguments = []byte("{") }, toolkeep.MalformedRequest},
+		"an unknown priority":        {func(_ *harness, c *toolkeep.Call) { c.Priority = "x" }, toolkeep.SignatureInvalid},
+		"a fault of the face":        {func(_ *harness, c *toolkeep.Call) { c.Fault = toolkeep.NewError(toolkeep.TokenInvalid, "two tokens") }, toolkeep.TokenInvalid},
+		"a node that drains":         {func(h *harness, _ *toolkeep.Call) { h.pipeline.Drain() }, toolkeep.Draining},
+	} {
+		h := newHarness(t)
+		h.tool("read")
+		c := &toolkeep.Call{Tool: "std.read", Arguments: []byte(`{"n":1}`), Signature: &toolkeep.CallSignature{Value: "00"}}
+		x.change(h, c)
+		if got, err := h.pipeline.Explain(t.Context(), alice, c); got != nil || !toolkeep.IsCode(err, x.want) {
+			t.Errorf("%s: %+v %v, want %s", name, got, err, x.want)
+		}
+	}
+}
+
 // TestExplainReadsArgumentsAfterARefusal: an empty bucket does not prevent the check of
 // the arguments.
 func TestExplainReadsArgumentsAfterARefusal(t *testing.T) {

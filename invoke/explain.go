@@ -31,7 +31,8 @@ type StepVerdict struct {
 }
 
 // Explain runs the call through the steps without taking, claiming or sending anything,
-// and continues after a refusal as far as possible.
+// and continues after a refusal as far as possible. A call whose signature is not known to be right is
+// not explained: the error is that of admit.
 func (p *Pipeline) Explain(ctx context.Context, pr *toolkeep.Principal, c *toolkeep.Call) (any, error) {
 	x := &Explanation{Tool: c.Tool, Steps: make([]StepVerdict, stepCount)}
 	for s := range stepCount {
@@ -81,7 +82,7 @@ func (a *activeCall) verdict(s Step, res *toolkeep.Result, err error) bool {
 			v.Checks = append(v.Checks, check)
 		}
 	}
-	return err != nil && (s == StepResolve || s == StepAdmit && a.arguments == nil && a.call.Fault != nil)
+	return err != nil && (s == StepResolve || s == StepAdmit && (a.unverified() || a.arguments == nil && a.call.Fault != nil))
 }
 
 // passReason describes why a step passes.

@@ -16,6 +16,9 @@ import (
 // results is non-nil, and a refusal names its record.
 func (p *Pipeline) end(ctx context.Context, a *activeCall, res *toolkeep.Result, err error) (*toolkeep.Result, error) {
 	if a.mode == modeDryRun {
+		if a.unverified() {
+			return nil, err
+		}
 		return nil, nil
 	}
 	e := toolkeep.AsError(err)

@@ -296,6 +296,7 @@ func TestSignedCalls(t *testing.T) {
 		return append([]string{"X-Request-Signature", signature, "X-Request-Timestamp", now, "X-Request-Id", "7"}, more...)
 	}
 	const invoke, call = "/api/v1/tools/invoke", `{"tool_id":"std.echo","parameters":{"b":2,"a":1}}`
+	const dry = `{"tool_id":"std.echo","parameters":{"a":3},"dry_run":true}`
 	signed := headers(`{"a":1,"b":2}`)
 	for _, x := range []struct {
 		name, path, body string
@@ -305,6 +306,8 @@ func TestSignedCalls(t *testing.T) {
 		{"a signed call", invoke, call, signed, ""},
 		{"again", invoke, call, signed, toolkeep.ReplayDetected},
 		{"with other parameters", invoke, call, headers(`{"a":1}`), toolkeep.SignatureInvalid},
+		{"a dry run", invoke, dry, headers(`{"a":3}`), ""},
+		{"a dry run with other parameters", invoke, dry, headers(`{"a":4}`), toolkeep.SignatureInvalid},
 		{"with a nonce that is empty", invoke, call, headers(`{"a":1,"b":2}`, "X-Request-Nonce", ""), toolkeep.SignatureInvalid},
 		{"with a digest that is empty", invoke, call, headers(`{"a":1,"b":2}`, "X-Content-Sha256", ""), toolkeep.SignatureInvalid},
 		{"unsigned", invoke, call, nil, toolkeep.SignatureInvalid},
