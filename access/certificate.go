@@ -220,16 +220,16 @@ func (a *Access) openCertificates() (err error) {
 func (a *Access) CertificatesHealth(ctx context.Context) error { return a.certificates.Health(ctx) }
 
 // AuthenticateCertificate returns the principal of a client certificate, which the TLS handshake has
-// verified; bearer is the principal of the key, token or signed headers that came with it, nil if none did. Without
+// verified, nil for none; bearer is the principal of the key, token or signed headers that came with it, nil if none did. Without
 // rules certificates stand for nobody: the answer is then bearer. A bearer decides; with
-// Config.SameSubject it must be of the certificate's own subject and tenant. E3214 for a certificate
-// that is denied, or that no rule is for where there is no bearer; details.reason is
-// CERTIFICATE_DENIED, CERTIFICATE_UNKNOWN or CERTIFICATE_DIFFERS.
+// Config.SameSubject it must come with a certificate, of its own subject and tenant. E3214 for a certificate
+// that has expired since the handshake, that is denied, or that no rule is for where there is no bearer;
+// details.reason is CERTIFICATE_EXPIRED, CERTIFICATE_DENIED, CERTIFICATE_UNKNOWN, CERTIFICATE_DIFFERS or CERTIFICATE_MISSING.
 func (a *Access) AuthenticateCertificate(cert *x509.Certificate, bearer *toolkeep.Principal, addr string) (*toolkeep.Principal, error) {
-	if a.certificates == nil {
-		return bearer, nil
+	f := Failure{Addr: addr}
+	if bearer != nil {
+		f.Tenant, f.Subject, f.KeyID = bearer.Tenant, bearer.Subject, bearer.KeyID
 	}
-	all, f := a.certificates.Get(), Failure{Addr: addr}
 	refuse := func(reason, code, message string) error {
 		f.Reason = reason
 		err := a.outdated(f, network(addr), message)
@@ -238,16 +238,27 @@ func (a *Access) AuthenticateCertificate(cert *x509.Certificate, bearer *toolkee
 		}
 		return err
 	}
+	same := a.config.SameSubject && bearer != nil && bearer.Method != MethodProxy // a proxy's certificate is its own
+	switch {
+	case cert == nil && same:
+		return nil, refuse("other_certificate", "CERTIFICATE_MISSING", "the key or token holds here only with the client certificate of its subject (access.same_subject); send that too")
+	case cert == nil:
+		return bearer, nil
+	case a.config.Clock().After(cert.NotAfter):
+		return nil, refuse("expired_certificate", "CERTIFICATE_EXPIRED", "the client certificate has expired since the connection was opened; open another with a valid one")
+	case a.certificates == nil:
+		return bearer, nil
+	}
+	all := a.certificates.Get()
 	if all.denies(cert) {
 		return nil, refuse("denied_certificate", "CERTIFICATE_DENIED", "the client certificate is denied here; ask for another")
 	}
-	if bearer != nil && (!a.config.SameSubject || bearer.Method == MethodProxy) { // a proxy's certificate is its own
+	if bearer != nil && !same {
 		return bearer, nil
 	}
 	rule, subject := all.find(cert)
 	switch {
 	case bearer != nil && (rule == nil || subject != bearer.Subject || rule.Tenant != bearer.Tenant):
-		f.Tenant, f.Subject, f.KeyID = bearer.Tenant, bearer.Subject, bearer.KeyID
 		return nil, refuse("other_certificate", "CERTIFICATE_DIFFERS", "the key or token belongs to another subject than the client certificate; send the certificate's own")
 	case bearer != nil:
 		return bearer, nil

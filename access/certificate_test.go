@@ -115,6 +115,10 @@ func TestCertificateAndBearer(t *testing.T) {
 	billing, denied := shown(uri("spiffe://example.org/agents/billing")), shown(func(c *x509.Certificate) { c.SerialNumber = big.NewInt(0xff01) })
 	own, other := &toolkeep.Principal{Tenant: "default", Subject: "billing"}, &toolkeep.Principal{Tenant: "default", Subject: "ann"}
 	elsewhere := &toolkeep.Principal{Tenant: "acme", Subject: "billing"}
+	expired := shown(func(c *x509.Certificate) {
+		uri("spiffe://example.org/agents/billing")(c)
+		c.NotAfter = time.Now().Add(-time.Second)
+	})
 	proxied := &toolkeep.Principal{Tenant: "default", Subject: "ann", Method: MethodProxy}
 	for _, x := range []struct {
 		name   string
@@ -131,6 +135,13 @@ func TestCertificateAndBearer(t *testing.T) {
 		{"of two tenants", true, billing, elsewhere, "CERTIFICATE_DIFFERS"},
 		{"a proxy's own certificate", true, billing, proxied, ""},
 		{"a proxy with a denied certificate", true, denied, proxied, "CERTIFICATE_DENIED"},
+		{"no certificate", false, nil, own, ""},
+		{"no certificate, where it must be of one subject", true, nil, own, "CERTIFICATE_MISSING"},
+		{"a proxy without one", true, nil, proxied, ""},
+		{"neither", true, nil, nil, ""},
+		{"a certificate that has expired since", false, expired, own, "CERTIFICATE_EXPIRED"},
+		{"and with nothing beside", false, expired, nil, "CERTIFICATE_EXPIRED"},
+		{"and with a proxy", true, expired, proxied, "CERTIFICATE_EXPIRED"},
 		{"a certificate of nobody", true, shown(func(*x509.Certificate) {}), own, "CERTIFICATE_DIFFERS"},
 	} {
 		a, _ := withRules(t, certificateRules, func(c *Config) { c.SameSubject = x.same })
@@ -146,6 +157,9 @@ func TestCertificateAndBearer(t *testing.T) {
 	a := must[*Access](t)(New(Config{Load: m.keys, Store: m}))
 	if p, err := a.AuthenticateCertificate(billing, nil, ""); p != nil || err != nil || a.CertificatesHealth(t.Context()) != nil {
 		t.Errorf("without rules: %+v %v", p, err)
+	}
+	if p, err := a.AuthenticateCertificate(expired, own, ""); p != nil || !toolkeep.IsCode(err, toolkeep.Unauthenticated) {
+		t.Errorf("expired, without rules: %+v %v", p, err)
 	}
 }
 

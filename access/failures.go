@@ -26,7 +26,7 @@ type Failure struct {
 	// Reason is no_credential, malformed, unknown_key, wrong_secret, revoked, expired, denied or
 	// blocked; of tokens also wrong_signature, wrong_issuer, wrong_audience,
 	// wrong_claims, not_yet_valid or issuer_unavailable; of client certificates unknown_certificate,
-	// denied_certificate or other_certificate; of signed
+	// denied_certificate, expired_certificate or other_certificate; of signed
 	// requests wrong_signature, stale_signature, replayed, altered_body or proxy_refused.
 	Reason  string
 	Tenant  string // "" if unknown

@@ -60,9 +60,9 @@ func (r *Request) certificate() *x509.Certificate {
 	return r.TLS.PeerCertificates[0]
 }
 
-// Certificates is what an Auth can do beside: name the caller by its client certificate, or hold it
-// against the caller that a bearer names, nil without one. The answer nil, nil means that
-// certificates name nobody. E3214, E3810.
+// Certificates is what an Auth can do beside: name the caller by its client certificate, nil without
+// one, or hold it against the caller that a bearer names, nil without one. The answer nil, nil means
+// that certificates name nobody. E3214, E3810.
 type Certificates interface {
 	AuthenticateCertificate(cert *x509.Certificate, bearer *toolkeep.Principal, addr string) (*toolkeep.Principal, error)
 }
@@ -91,10 +91,8 @@ func (g *Gate) Authenticate(ctx context.Context, r *Request) (*toolkeep.Principa
 		}
 	}
 	if by, ok := g.auth.(Certificates); ok {
-		if cert := r.certificate(); cert != nil {
-			if p, err = by.AuthenticateCertificate(cert, p, addr); err != nil {
-				return nil, err
-			}
+		if p, err = by.AuthenticateCertificate(r.certificate(), p, addr); err != nil {
+			return nil, err
 		}
 	}
 	if p == nil {
