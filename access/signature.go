@@ -135,7 +135,14 @@ func (a *Access) signsWith(p *toolkeep.Principal, h *held) (scope string, keys s
 	case len(a.config.Signing.Shared) == 0:
 		return "", nil, signing.Refused(signing.Wrong, "request signatures are not configured on this server for this caller; leave %s and %s out", signing.HeaderSignature, signing.HeaderTimestamp)
 	}
-	return p.Method + "/" + p.Tenant + "/" + p.Subject, a.shared.get, nil
+	// All of them have the same secrets: a request that another of them sends again, with a client
+	// certificate of its own, is no new one.
+	return "shared", a.shared.get, nil
+}
+
+// TakeHandover notes the nonce of a request that another node has checked. E3406, E3965.
+func (a *Access) TakeHandover(ctx context.Context, nonce string) error {
+	return a.verifier.Once(ctx, "handover", nonce)
 }
 
 // SignedCall is Signed for the signature of a call alone, whose arguments are known.

@@ -95,6 +95,20 @@ func TestSigned(t *testing.T) {
 			t.Errorf("%s: %v, want %q", x.name, err, x.want)
 		}
 	}
+	// A request without a bearer that another caller sends again, with a certificate of its own.
+	ann, bob, seen := &toolkeep.Principal{Tenant: "default", Subject: "ann", Method: MethodMTLS}, &toolkeep.Principal{Tenant: "acme", Subject: "bob", Method: MethodMTLS}, signedBy(c, longSecret)
+	if err := a.Signed(t.Context(), ann, "grpc", seen); err != nil {
+		t.Error(err)
+	}
+	if err := a.Signed(t.Context(), bob, "grpc", seen); codeOf(err) != toolkeep.ReplayDetected {
+		t.Errorf("sent again by another caller: %v", err)
+	}
+	if err := a.TakeHandover(t.Context(), "n"); err != nil {
+		t.Error(err)
+	}
+	if err := a.TakeHandover(t.Context(), "n"); codeOf(err) != toolkeep.ReplayDetected {
+		t.Errorf("a handover again: %v", err)
+	}
 	// Another node of the store knows what was sent here.
 	more.Clock, more.Store, more.Load = c.Now, h.store, h.store.keys
 	b := must[*Access](t)(New(more))

@@ -125,12 +125,9 @@ func Sign(r *Request, key, body []byte, now time.Time, set func(name, value stri
 
 // Nonces keep the nonces that were used, for all nodes.
 type Nonces interface {
-	// Claim notes a nonce, and is false if it was noted before within Keep.
+	// Claim notes a nonce, and is false if it was noted before within toolkeep.NonceKeep; see there.
 	Claim(ctx context.Context, nonce [sha256.Size]byte) (bool, error)
 }
-
-// Keep is how long a nonce is kept at least.
-const Keep = 24 * time.Hour
 
 // Skew is how far a timestamp may be from the server's clock, by default.
 const Skew = 30 * time.Second
@@ -210,6 +207,11 @@ func (v *Verifier) claim(ctx context.Context, nonce [sha256.Size]byte) error {
 		return toolkeep.NewError(toolkeep.ReplayDetected, "this signed request was received before; sign each request again, with a new %s", HeaderNonce)
 	}
 	return nil
+}
+
+// Once takes a nonce that came without a signature; scope distinguishes those who make them. E3406, E3965.
+func (v *Verifier) Once(ctx context.Context, scope, nonce string) error {
+	return v.claim(ctx, NonceOf(scope, nonce))
 }
 
 // Call is a call with a signature of the call alone, which has no nonce: HMAC-SHA256 over the lines

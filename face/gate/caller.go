@@ -75,9 +75,8 @@ func (g *Gate) Authenticate(ctx context.Context, r *Request) (*toolkeep.Principa
 	addr := g.proxies.client(r.Headers, r.Peer)
 	bearer, err := r.Headers.bearer()
 	if err != nil {
-		// It counts as a bearer that is no credential does.
-		if _, counted := g.auth.Authenticate(ctx, unreadable, addr); toolkeep.IsCode(counted, toolkeep.AuthFailuresLimited) {
-			return nil, counted
+		if limited := g.guessed(ctx, addr); limited != nil {
+			return nil, limited
 		}
 		return nil, err
 	}
@@ -108,6 +107,15 @@ func (g *Gate) Authenticate(ctx context.Context, r *Request) (*toolkeep.Principa
 	return p, nil
 }
 
+// guessed counts and logs credentials that cannot be read, as a bearer that is no credential. E3810
+// during a block of the address.
+func (g *Gate) guessed(ctx context.Context, addr string) error {
+	if _, err := g.auth.Authenticate(ctx, unreadable, addr); toolkeep.IsCode(err, toolkeep.AuthFailuresLimited) {
+		return err
+	}
+	return nil
+}
+
 // AuthenticateHTTP is Authenticate for an HTTP request.
 func (g *Gate) AuthenticateHTTP(r *http.Request) (*toolkeep.Principal, error) {
 	face := REST
@@ -115,11 +123,13 @@ func (g *Gate) AuthenticateHTTP(r *http.Request) (*toolkeep.Principal, error) {
 		face = MCP
 	}
 	q := &Request{Headers: HTTP(r.Header), Peer: Address(r.RemoteAddr), TLS: r.TLS, Face: face, Method: r.Method, Target: r.RequestURI, Body: g.digest(r)}
-	switch h, err := g.handedOver(r); {
-	case err != nil:
-		return nil, err
-	case h != nil:
-		return g.authenticateHanded(r.Context(), h, q)
+	if face == MCP { // nodes hand over nothing else
+		switch h, err := g.handedOver(r); {
+		case err != nil:
+			return nil, err
+		case h != nil:
+			return g.authenticateHanded(r.Context(), h, q)
+		}
 	}
 	return g.Authenticate(r.Context(), q)
 }

@@ -3,8 +3,6 @@ package gate
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"io"
@@ -541,12 +539,27 @@ func (reversing) Open(sealed, context []byte) ([]byte, error) {
 	return plain, nil
 }
 
+// handing is an Auth that takes each handover once.
+type handing struct {
+	fakeAuth
+	seen map[string]bool
+}
+
+func (h *handing) TakeHandover(_ context.Context, nonce string) error {
+	if nonce == "" || h.seen[nonce] {
+		return toolkeep.NewError(toolkeep.ReplayDetected, "it came before")
+	}
+	h.seen[nonce] = true
+	return nil
+}
+
 // What another node says of a request is believed for that request alone, and what a client says in
 // its place is not.
 func TestHandOver(t *testing.T) {
-	g := New(Config{Sealer: reversing{}, Auth: fakeAuth(func(bearer, addr string) (*toolkeep.Principal, error) {
+	auth := &handing{fakeAuth: func(bearer, addr string) (*toolkeep.Principal, error) {
 		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "there is no bearer")
-	})})
+	}, seen: map[string]bool{}}
+	g := New(Config{Sealer: reversing{}, Auth: auth})
 	request := func(path, body, handover string) *http.Request {
 		r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
 		r.Header.Set(handoverHeader, handover)
@@ -569,6 +582,7 @@ func TestHandOver(t *testing.T) {
 		"without a word":  {httptest.NewRequest(http.MethodPost, "/mcp", strings.NewReader("{}")), false},
 		"with a new user": {func() *http.Request { r := request("/mcp", "{}", said); r.Header.Set("X-User-Id", "bob"); return r }(), false},
 	} {
+		clear(auth.seen)
 		p, err := g.AuthenticateHTTP(x.r)
 		if x.in && (err != nil || p.Subject != "ann") || !x.in && !toolkeep.IsCode(err, toolkeep.Unauthenticated) {
 			t.Errorf("%s: %+v %v", name, p, err)
@@ -576,6 +590,27 @@ func TestHandOver(t *testing.T) {
 		if body, err := io.ReadAll(x.r.Body); err != nil || x.in && string(body) != "{}" {
 			t.Errorf("%s: the body is %q, %v", name, body, err)
 		}
+	}
+	if _, err := g.AuthenticateHTTP(request("/mcp", "{}", said)); err != nil && !toolkeep.IsCode(err, toolkeep.ReplayDetected) {
+		t.Fatal(err)
+	}
+	if _, err := g.AuthenticateHTTP(request("/mcp", "{}", said)); !toolkeep.IsCode(err, toolkeep.ReplayDetected) {
+		t.Errorf("handed over again: %v", err)
+	}
+	for _, name := range append([]string{"X-Request-Signature", "X-Request-Timestamp", "X-Request-Nonce", "X-Content-Sha256"}, signing.Signed...) {
+		r := request("/mcp", "{}", said)
+		r.Header.Set(name, "another")
+		clear(auth.seen)
+		if p, err := g.AuthenticateHTTP(r); p != nil || err == nil || len(auth.seen) != 0 {
+			t.Errorf("with another %s: %+v %v", name, p, err)
+		}
+	}
+	rest := request("/api/v1/keys", "{}", "")
+	if err := g.HandOver(rest, &toolkeep.Principal{Subject: "ann", Method: "mtls"}, []byte("{}")); err != nil {
+		t.Fatal(err)
+	}
+	if p, err := g.AuthenticateHTTP(rest); p != nil || !toolkeep.IsCode(err, toolkeep.Unauthenticated) {
+		t.Errorf("over REST: %+v %v", p, err)
 	}
 	plain := request("/mcp", "{}", "made up")
 	plain.Header.Set("Authorization", "Bearer k")
@@ -635,6 +670,40 @@ func TestNoSignatureCostsNothing(t *testing.T) {
 	for _, name := range []string{"X-Caller-Subject", "X-Caller-Tenant", "X-Caller-Roles", "X-Caller-Chain"} {
 		if !HTTP(http.Header{name: {"a"}}).named() || !Metadata(map[string][]string{strings.ToLower(name): {"a"}}).named() {
 			t.Errorf("%s names nobody", name)
+		}
+	}
+}
+
+// believing is an Auth that believes signatures.
+type believing struct{ fakeAuth }
+
+func (believing) Signed(context.Context, *toolkeep.Principal, string, *signing.Request) error {
+	return nil
+}
+
+func (believing) Unsigned(_ *toolkeep.Principal, err error) error { return err }
+
+func (believing) AuthenticateProxy(context.Context, *signing.Request, bool, string) (*toolkeep.Principal, error) {
+	return &toolkeep.Principal{Subject: "proxied"}, nil
+}
+
+// A proxy's headers beside a bearer count as a guess, as a bearer that cannot be read does, and are
+// refused by the block that follows.
+func TestProxyBesideBearerCounts(t *testing.T) {
+	counted := 0
+	g := New(Config{Auth: believing{func(bearer, addr string) (*toolkeep.Principal, error) {
+		if counted++; bearer != unreadable || addr != "192.0.2.1" {
+			t.Errorf("%q of %q is counted", bearer, addr)
+		}
+		if counted > 2 {
+			return nil, toolkeep.NewError(toolkeep.AuthFailuresLimited, "blocked")
+		}
+		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "no")
+	}}})
+	h := HTTP(http.Header{"Authorization": {"Bearer k"}, "X-Caller-Subject": {"ann"}})
+	for n, want := range []toolkeep.Code{toolkeep.Unauthenticated, toolkeep.Unauthenticated, toolkeep.AuthFailuresLimited} {
+		if p, err := g.Authenticate(t.Context(), &Request{Headers: h, Peer: "192.0.2.1", Face: REST}); p != nil || !toolkeep.IsCode(err, want) || counted != n+1 {
+			t.Errorf("%d: %+v %v, counted %d", n, p, err, counted)
 		}
 	}
 }

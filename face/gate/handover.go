@@ -3,14 +3,24 @@ package gate
 import (
 	"context"
 	"crypto/hmac"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/access/signing"
 )
+
+// Handovers is what an Auth can do beside: note the nonce of a handover, so that it is taken once. E3406,
+// E3965.
+type Handovers interface {
+	TakeHandover(ctx context.Context, nonce string) error
+}
 
 // Sealer seals what only the nodes of one store can read.
 type Sealer interface {
@@ -29,6 +39,7 @@ var handoverContext = []byte("a request that a node checked and hands over")
 // over the connection of the nodes stands the node's certificate and not the client's.
 type handover struct {
 	At      int64  `json:"at"`
+	Nonce   string `json:"nonce"`
 	Request []byte `json:"request"`
 	// Caller is who calls, where no bearer says so.
 	Caller *toolkeep.Principal `json:"caller,omitempty"`
@@ -42,7 +53,7 @@ func (g *Gate) HandOver(r *http.Request, p *toolkeep.Principal, body []byte) err
 	if g.sealer == nil || bearer && r.TLS == nil && HTTP(r.Header).first(inHTTP.signature) == "" {
 		return nil
 	}
-	h := handover{At: time.Now().Unix(), Request: handedRequest(r, sha256.Sum256(body))}
+	h := handover{At: time.Now().Unix(), Nonce: rand.Text(), Request: handedRequest(r, sha256.Sum256(body))}
 	if !bearer {
 		h.Caller = p
 	}
@@ -57,11 +68,12 @@ func (g *Gate) HandOver(r *http.Request, p *toolkeep.Principal, body []byte) err
 	return err
 }
 
-// handedRequest binds a handover to its request.
+// handedRequest binds a handover to its request: to all that a signature covers, and to the signature.
 func handedRequest(r *http.Request, body [sha256.Size]byte) []byte {
 	h := sha256.New()
-	for _, s := range []string{r.Method, r.URL.RequestURI(), r.Header.Get("Authorization"), r.Header.Get(inHTTP.signature), r.Header.Get(inHTTP.nonce), r.Header.Get(inHTTP.user)} {
-		h.Write([]byte(s + "\n"))
+	fmt.Fprintf(h, "%q %q", r.Method, r.URL.RequestURI())
+	for _, name := range slices.Concat(signing.Signed, []string{signing.HeaderSignature, signing.HeaderTimestamp, signing.HeaderNonce, signing.HeaderDigest}) {
+		fmt.Fprintf(h, " %q", r.Header[http.CanonicalHeaderKey(name)])
 	}
 	h.Write(body[:])
 	return h.Sum(nil)
@@ -69,8 +81,10 @@ func handedRequest(r *http.Request, body [sha256.Size]byte) []byte {
 
 // handedOver returns what another node says of a request, nil if it was not handed over: then it is
 // checked as any other.
+// One that was taken before is E3406; E3965 while that cannot be found out.
 func (g *Gate) handedOver(r *http.Request) (*handover, error) {
-	if g.sealer == nil || r.Header[handoverHeader] == nil {
+	auth, ok := g.auth.(Handovers)
+	if !ok || g.sealer == nil || r.Header[handoverHeader] == nil {
 		return nil, nil
 	}
 	sealed, err := base64.RawURLEncoding.DecodeString(r.Header.Get(handoverHeader))
@@ -91,6 +105,9 @@ func (g *Gate) handedOver(r *http.Request) (*handover, error) {
 	}
 	if !hmac.Equal(h.Request, handedRequest(r, body)) {
 		return nil, nil
+	}
+	if err := auth.TakeHandover(r.Context(), h.Nonce); err != nil {
+		return nil, err
 	}
 	return &h, nil
 }

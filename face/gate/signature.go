@@ -86,7 +86,7 @@ func (h Headers) named() bool {
 }
 
 // proxied returns the principal that a trusted proxy names; nil if no header names one. E3214 for
-// one beside a bearer, and as Signatures.
+// one beside a bearer, which counts as a guess (E3810), and as Signatures.
 func (g *Gate) proxied(ctx context.Context, r *Request, bearer, addr string) (*toolkeep.Principal, error) {
 	if !r.Headers.named() {
 		return nil, nil
@@ -94,6 +94,9 @@ func (g *Gate) proxied(ctx context.Context, r *Request, bearer, addr string) (*t
 	s, ok := g.auth.(Signatures)
 	switch {
 	case bearer != "":
+		if err := g.guessed(ctx, addr); err != nil {
+			return nil, err
+		}
 		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "%s and its like are for trusted proxies and stand alone; send them or Authorization, and not both", signing.HeaderSubject).
 			With("reason", "PROXY_AND_BEARER")
 	case !ok:
