@@ -72,6 +72,7 @@ func TestReaderOfTokensWithoutEnd(t *testing.T) {
 		"a key, digit at end":  {"key: ", "sk-" + long + "1", " here are words"},
 		"a key before words":   {"key: ", "sk-1" + long, " here are words\nand lines"},
 		"a tk key":             {"key: ", "tk_" + long, "/here are words"},
+		"a signing secret":     {"key: ", "tks_" + long, "/here are words"},
 		"a GitHub key":         {"key: ", "ghp_" + long, "-here are words"},
 		"an AWS key":           {"SecretAccessKey: ", long, "-here are words"},
 		"a bearer token":       {"x ", "Bearer 1" + long, ", and more"},

@@ -79,6 +79,8 @@ func (t *tokens) underscoreToken(i int) (span, bool) {
 	switch before := text[:i]; {
 	case strings.HasSuffix(before, "tk"):
 		return t.prefixed(i, "tk", isTokenByte, 16)
+	case strings.HasSuffix(before, "tks"):
+		return t.prefixed(i, "tks", isTokenByte, 16)
 	case strings.HasSuffix(before, "github_pat"):
 		return t.prefixed(i, "github_pat", isWordByte, 20)
 	case len(before) >= 3 && before[i-3:i-1] == "gh" && strings.IndexByte("pousr", before[i-1]) >= 0:
