@@ -92,7 +92,7 @@ type rights struct {
 	permissions []string
 }
 
-// New returns an Access. Faults in the roles or in OAuth are E3008.
+// New returns an Access. Faults in the roles, in those of proxies, or in OAuth are E3008.
 func New(c Config) (*Access, error) {
 	if c.Load == nil || c.Store == nil {
 		return nil, errors.New("access: Load and Store are required")
@@ -112,6 +112,9 @@ func New(c Config) (*Access, error) {
 		return nil, err
 	}
 	if err := a.openCertificates(); err != nil {
+		return nil, err
+	}
+	if err := checkProxyRoles(c.Signing.ProxyRoles, a.current.Load().rules); err != nil {
 		return nil, err
 	}
 	if c.OAuth != nil {

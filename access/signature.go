@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"math/big"
 	"slices"
 	"strings"
@@ -355,6 +356,25 @@ func (a *Access) AuthenticateProxy(ctx context.Context, r *signing.Request, trus
 	}
 	p.Permissions = a.current.Load().rules.permissions(p.Roles)
 	return p, nil
+}
+
+// CheckProxyRoles checks that the roles that proxies may give exist; own are the custom ones. E3008.
+func CheckProxyRoles(give []string, own []Role) error {
+	rules, _ := compile(own)
+	return checkProxyRoles(give, rules)
+}
+
+func checkProxyRoles(give []string, rules ruleset) error {
+	var faults []toolkeep.Fault
+	for i, role := range give {
+		if rules[role] == nil {
+			faults = append(faults, toolkeep.Fault{Pointer: fmt.Sprintf("/proxy/roles/%d", i), Rule: "enum", Message: noRole(role, rules.names())})
+		}
+	}
+	if len(faults) > 0 {
+		return toolkeep.FaultsError(toolkeep.InvalidManifest, "trusted proxies cannot be used: "+faults[0].Pointer+": "+faults[0].Message, faults)
+	}
+	return nil
 }
 
 // list splits a header at commas.

@@ -203,6 +203,9 @@ func TestAuthenticateProxy(t *testing.T) {
 			t.Errorf("%s, later: %+v %v", name, now, err)
 		}
 	}
+	if _, err := New(Config{Load: h.store.keys, Store: h.store, Signing: Signing{ProxyRoles: []string{"agnet"}}}); !toolkeep.IsCode(err, toolkeep.InvalidManifest) {
+		t.Errorf("an unknown role to give: %v", err)
+	}
 	r := signedBy(c, longSecret, "X-Caller-Subject", "billing")
 	must[*toolkeep.Principal](t)(a.AuthenticateProxy(t.Context(), r, true, "192.0.2.8"))
 	if _, err := a.AuthenticateProxy(t.Context(), r, true, "192.0.2.8"); codeOf(err) != toolkeep.ReplayDetected {

@@ -58,8 +58,8 @@ type Config struct {
 	Examples    Examples
 	Drain       Drain
 
-	// Notes lists settings that were set and have no effect in this build, a sentence
-	// each.
+	// Notes lists settings that were set and have no effect in this build, or another than one may
+	// expect, a sentence each.
 	Notes []string
 
 	given map[string]given // values by key, with their sources; nil for a Config that was not loaded

@@ -95,6 +95,9 @@ func Load(s Sources) (*Config, error) {
 		l.faults.add("", "unknown", fmt.Sprintf("there are %d more unknown settings", l.unknowns-maxUnknown))
 	}
 	l.faults = append(l.faults, c.faults()...)
+	if len(c.Signing.Required) > 0 && len(c.Signing.Keys) == 0 {
+		c.Notes = append(c.Notes, "signing.required is set, and signing.keys is not: only keys made with require_signature come in at "+strings.Join(c.Signing.Required, ", ")+"; all others, the first admin key among them, and all tokens are refused there")
+	}
 	return c, Refusal(l.faults)
 }
 

@@ -13,8 +13,8 @@
 //
 // The headers X-Request-Signature (in lower-case hex), X-Request-Timestamp, X-Request-Nonce and
 // X-Content-SHA256 carry what is not in the request itself. Over gRPC the method is POST, the target
-// the full name of the RPC, such as /agentic.l03.v1.ToolExecution/InvokeTool, the body the message as
-// it is sent (without its five bytes of framing), and the headers are metadata.
+// the full name of the RPC, such as /agentic.l03.v1.ToolExecution/InvokeTool, the body the message
+// before compression (without its five bytes of framing), and the headers are metadata.
 package signing
 
 import (

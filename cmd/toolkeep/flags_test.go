@@ -127,3 +127,31 @@ func withoutSettings(t *testing.T) {
 		}
 	}
 }
+
+// config check finds roles that a proxy may give and nobody has, and says whom signing.required locks out.
+func TestConfigCheckOfSigning(t *testing.T) {
+	check := func(settings string) (int, string) {
+		var out bytes.Buffer
+		file := writeFile(t, t.TempDir(), "toolkeep.yaml", settings)
+		code := run(context.Background(), func() {}, []string{"config", "check", "--config", file}, strings.NewReader(""), &out, &out)
+		return code, out.String()
+	}
+	const keys = "proxy: {keys: ['env://TOOLKEEP_SECRET_X'], roles: "
+	for _, x := range []struct {
+		settings string
+		code     int
+		want     string
+	}{
+		{keys + "[agent]}\n", exitOK, "The settings are valid."},
+		{keys + "[agent, agnet]}\n", exitUsage, "did you mean agent?"},
+		{keys + "[clerk]}\nroles: {clerk: {allow: [{tools: [std.*]}]}}\n", exitOK, "The settings are valid."},
+		{"signing: {required: [rest]}\n", exitOK, "note: signing.required is set, and signing.keys is not"},
+	} {
+		if code, out := check(x.settings); code != x.code || !strings.Contains(out, x.want) {
+			t.Errorf("%s: exit %d, %s", x.settings, code, out)
+		}
+	}
+	if _, out := check("signing: {required: [rest], keys: ['env://TOOLKEEP_SECRET_X']}\n"); strings.Contains(out, "note:") {
+		t.Error(out)
+	}
+}

@@ -116,16 +116,19 @@ func checkSettings(ctx context.Context, c *config.Config, loaded error) error {
 	}
 	own, roles := access.ReadRoles(c.Access.Roles, c.Access.RolesFile)
 	_, certificate := c.TLS.Server(nil)
-	var identities error
-	if file := c.Access.CertificatesFile; file != "" && roles == nil {
-		_, identities = access.ReadCertificates(file, own)
+	var identities, proxies error
+	if roles == nil {
+		proxies = access.CheckProxyRoles(c.Proxy.Roles, own)
+		if file := c.Access.CertificatesFile; file != "" {
+			_, identities = access.ReadCertificates(file, own)
+		}
 	}
 	var found []error
 	var all []toolkeep.Fault
 	for _, of := range []struct {
 		pointer string
 		err     error
-	}{{"", loaded}, {"/access/roles_file", roles}, {"/tls", certificate}, {"/access/certificates_file", identities}, {"", settings.Check(ctx, c)}} {
+	}{{"", loaded}, {"/access/roles_file", roles}, {"/tls", certificate}, {"/access/certificates_file", identities}, {"/proxy/roles", proxies}, {"", settings.Check(ctx, c)}} {
 		if of.err == nil {
 			continue
 		}
