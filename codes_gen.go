@@ -99,9 +99,9 @@ const (
 	SecretRetrievalFailed Code = "E3403"
 	// SignatureInvalid (refusal): request HMAC does not match
 	SignatureInvalid Code = "E3404"
-	// TimestampInvalid (refusal): request time is absent or more than 30 s away
+	// TimestampInvalid (refusal): request time is absent or further away than signing.skew (30 s)
 	TimestampInvalid Code = "E3405"
-	// ReplayDetected (refusal): a signed request was seen before within 24 h
+	// ReplayDetected (refusal): a signed request was seen before within 24 h (15 min where over a million came since)
 	ReplayDetected Code = "E3406"
 	// LoginRequired (refusal): the upstream needs this principal's OAuth consent; details.url starts it
 	LoginRequired Code = "E3407"
@@ -296,8 +296,8 @@ var codeTable = [...]CodeInfo{
 	{Code: SecretAccessDenied, Name: "secret_access_denied", BC2: "external_api_error", BC6: "FAILURE", Class: "AUTH_REQUIRED", Kind: "result", Retryable: false, HTTP: 424, GRPC: "FAILED_PRECONDITION", When: "the secret store refused or the upstream refused the credential after one fresh fetch"},
 	{Code: SecretRetrievalFailed, Name: "secret_retrieval_failed", BC2: "external_api_error", BC6: "FAILURE", Class: "PROVIDER_ERROR", Kind: "refusal", Retryable: true, HTTP: 503, GRPC: "UNAVAILABLE", When: "the secret store is unreachable after its retries"},
 	{Code: SignatureInvalid, Name: "signature_invalid", BC2: "permission_denied", BC6: "UNAUTHORIZED", Class: "AUTH_REQUIRED", Kind: "refusal", Retryable: false, HTTP: 401, GRPC: "UNAUTHENTICATED", When: "request HMAC does not match"},
-	{Code: TimestampInvalid, Name: "timestamp_invalid", BC2: "permission_denied", BC6: "UNAUTHORIZED", Class: "AUTH_REQUIRED", Kind: "refusal", Retryable: false, HTTP: 401, GRPC: "UNAUTHENTICATED", When: "request time is absent or more than 30 s away"},
-	{Code: ReplayDetected, Name: "replay_detected", BC2: "permission_denied", BC6: "UNAUTHORIZED", Class: "AUTH_REQUIRED", Kind: "refusal", Retryable: false, HTTP: 409, GRPC: "ALREADY_EXISTS", When: "a signed request was seen before within 24 h"},
+	{Code: TimestampInvalid, Name: "timestamp_invalid", BC2: "permission_denied", BC6: "UNAUTHORIZED", Class: "AUTH_REQUIRED", Kind: "refusal", Retryable: false, HTTP: 401, GRPC: "UNAUTHENTICATED", When: "request time is absent or further away than signing.skew (30 s)"},
+	{Code: ReplayDetected, Name: "replay_detected", BC2: "permission_denied", BC6: "UNAUTHORIZED", Class: "AUTH_REQUIRED", Kind: "refusal", Retryable: false, HTTP: 409, GRPC: "ALREADY_EXISTS", When: "a signed request was seen before within 24 h (15 min where over a million came since)"},
 	{Code: LoginRequired, Name: "login_required", BC2: "external_api_error", BC6: "FAILURE", Class: "AUTH_REQUIRED", Kind: "refusal", Retryable: false, HTTP: 424, GRPC: "FAILED_PRECONDITION", When: "the upstream needs this principal's OAuth consent; details.url starts it"},
 	{Code: BodyAltered, Name: "body_altered", BC2: "permission_denied", BC6: "UNAUTHORIZED", Class: "AUTH_REQUIRED", Kind: "refusal", Retryable: false, HTTP: 401, GRPC: "UNAUTHENTICATED", When: "the body of a signed request is not the one that was signed"},
 	{Code: NetworkError, Name: "network_error", BC2: "external_api_error", BC6: "FAILURE", Class: "NETWORK_ERROR", Kind: "result", Retryable: true, HTTP: 502, GRPC: "UNAVAILABLE", When: "DNS resolution or connecting failed or the connection was reset"},
