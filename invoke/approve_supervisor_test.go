@@ -12,6 +12,8 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,6 +31,7 @@ type supervision struct {
 	of     *approvals.Supervisor // what asks it
 	status int
 	answer func(e map[string]any) string
+	mu     sync.Mutex // a request that was left may still be answered
 	asked  []map[string]any
 	until  []time.Duration // to the deadline of each request
 }
@@ -41,11 +44,10 @@ func (s *supervision) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // nonces notes each nonce once.
-type nonces map[[sha256.Size]byte]bool
+type nonces struct{ used sync.Map }
 
-func (n nonces) Claim(_ context.Context, nonce [sha256.Size]byte) (bool, error) {
-	used := n[nonce]
-	n[nonce] = true
+func (n *nonces) Claim(_ context.Context, nonce [sha256.Size]byte) (bool, error) {
+	_, used := n.used.LoadOrStore(nonce, true)
 	return !used, nil
 }
 
@@ -53,7 +55,7 @@ func (n nonces) Claim(_ context.Context, nonce [sha256.Size]byte) (bool, error) 
 func supervised(t *testing.T, denyAfter time.Duration) (*desk, *supervision) {
 	d := newDesk(t, "rules: [{name: two, tools: [std.risky], approvals: 2, approvers: [{roles: [lead]}]}]")
 	s := &supervision{status: 200}
-	verifier := &signing.Verifier{Nonces: nonces{}, Now: func() time.Time { return d.now() }}
+	verifier := &signing.Verifier{Nonces: &nonces{}, Now: func() time.Time { return d.now() }}
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		raw, err := io.ReadAll(r.Body)
 		e := map[string]any{}
@@ -70,7 +72,9 @@ func supervised(t *testing.T, denyAfter time.Duration) (*desk, *supervision) {
 		if err != nil {
 			t.Errorf("%v %v", err, h)
 		}
+		s.mu.Lock()
 		s.asked = append(s.asked, e)
+		s.mu.Unlock()
 		text := s.answer(e)
 		if text == "fail" {
 			w.WriteHeader(http.StatusInternalServerError)
@@ -218,10 +222,11 @@ func TestSupervisorAndOnePoisonCall(t *testing.T) {
 	for name, hangs := range map[string]bool{"status 500": false, "hangs": true} {
 		t.Run(name, func(t *testing.T) {
 			d, s := supervised(t, time.Minute)
-			now := time.Now()
-			d.now = func() time.Time { return now }
+			began := time.Now()
+			var passed atomic.Int64 // the service reads the clock when nothing waits for it any more
+			d.now = func() time.Time { return began.Add(time.Duration(passed.Load())) }
 			poison := d.parked(&toolkeep.Call{Tool: "std.risky", Arguments: []byte(`{"n":1}`)})
-			now = now.Add(time.Second)
+			passed.Add(int64(time.Second))
 			other := d.parked(&toolkeep.Call{Tool: "std.risky", Arguments: []byte(`{"n":2}`)})
 			over := make(chan struct{})
 			t.Cleanup(func() { close(over) })
@@ -239,13 +244,13 @@ func TestSupervisorAndOnePoisonCall(t *testing.T) {
 			}
 			d.sweep()
 			if hangs { // it ends the round; the next one begins with the other
-				now = now.Add(5 * time.Second)
+				passed.Add(int64(5 * time.Second))
 				d.sweep()
 			}
 			if row := d.row(other); row.Code != toolkeep.ApprovalDenied {
 				t.Errorf("the other call is %s %s", row.State, row.Code)
 			}
-			now = now.Add(2 * time.Minute)
+			passed.Add(int64(2 * time.Minute))
 			d.sweep()
 			if row := d.row(poison); row.State != toolkeep.CallRefused || row.Code != toolkeep.ApprovalUnavailable {
 				t.Errorf("the call without an answer is %s %s", row.State, row.Code)

@@ -126,6 +126,7 @@ func fill(t *testing.T, k *toolkeeptest.Toolkeep, c *client) {
 		t.Fatal("the database did not become full")
 	}
 	full(func() int { return c.call("gate.write", named("filler")).status })
+	full(func() int { return c.call("gate.write", named("filler"), async).status }) // the queue has pages of its own
 	full(func() int { return c.do("POST", "/api/v1/keys", `{"subject":"filler","roles":["agent"]}`).status })
 	full(func() int { // and the record of a reading call, which is the smallest
 		id := c.call("std.echo", `{}`).success(t).id(t)
