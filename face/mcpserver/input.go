@@ -331,6 +331,16 @@ func (c *parked) put(list ...*inputRequest) error {
 		c.mu.Unlock()
 		return noAnswer("the call has too many questions open")
 	}
+	for _, q := range list { // a question that would not wait is not shown either
+		select {
+		case <-c.s.shuts(q.method):
+			if _, ok := c.early[q.name]; !ok || q.name == "" {
+				c.mu.Unlock()
+				return shutsDown()
+			}
+		default:
+		}
+	}
 	asks := false
 	for _, q := range list {
 		if a, ok := c.early[q.name]; ok && q.name != "" {
