@@ -33,7 +33,7 @@ type Config struct {
 	Roles []Role // custom roles, in addition to the built-in ones
 	OAuth *OAuth // accepts access tokens in addition to API keys; nil accepts none
 	// CertificatesFile has the rules of client certificates (ParseCertificates) and is read again when
-	// it changes; "": certificates stand for nobody.
+	// it changes; "": no certificate names a caller.
 	CertificatesFile string
 	// SameSubject demands that a key or token belongs to the subject of the client certificate with it.
 	SameSubject bool
@@ -63,7 +63,7 @@ type Access struct {
 	failures *failures
 	trail    *trail
 	oauth    *issuer // nil if no tokens are accepted
-	// certificates are nil if they stand for nobody.
+	// certificates is nil if no certificate names a caller.
 	certificates *reload.Files[*Certificates]
 	verifier     *signing.Verifier
 	shared       *secrets              // Config.Signing.Shared

@@ -221,7 +221,7 @@ func (a *Access) CertificatesHealth(ctx context.Context) error { return a.certif
 
 // AuthenticateCertificate returns the principal of a client certificate, which the TLS handshake has
 // verified, nil for none; bearer is the principal of the key, token or signed headers that came with it, nil if none did. Without
-// rules certificates stand for nobody: the answer is then bearer. A bearer decides; with
+// rules no certificate names a caller: the answer is then bearer. A bearer decides; with
 // Config.SameSubject it must come with a certificate, of its own subject and tenant. E3214 for a certificate
 // that has expired since the handshake, that is denied, or that no rule is for where there is no bearer;
 // details.reason is CERTIFICATE_EXPIRED, CERTIFICATE_DENIED, CERTIFICATE_UNKNOWN, CERTIFICATE_DIFFERS or CERTIFICATE_MISSING.
@@ -263,7 +263,7 @@ func (a *Access) AuthenticateCertificate(cert *x509.Certificate, bearer *toolkee
 	case bearer != nil:
 		return bearer, nil
 	case rule == nil:
-		return nil, refuse("unknown_certificate", "CERTIFICATE_UNKNOWN", "the client certificate stands for nobody here; send the header Authorization: Bearer and a key, or ask for a rule in access.certificates_file")
+		return nil, refuse("unknown_certificate", "CERTIFICATE_UNKNOWN", "no rule names a caller for this client certificate; send the header Authorization: Bearer and a key, or ask for a rule in access.certificates_file")
 	}
 	return &toolkeep.Principal{Subject: subject, Tenant: rule.Tenant, Workspace: rule.Workspace, Roles: rule.Roles, Method: MethodMTLS,
 		Permissions: a.rightsOf(&rule.rights, rule.Roles), Addr: addr, Until: cert.NotAfter}, nil

@@ -67,7 +67,7 @@ func withRules(t *testing.T, rules string, change func(*Config)) (*Access, strin
 	return must[*Access](t)(New(c)), file
 }
 
-// Each certificate and whom it stands for; "" is nobody.
+// Each certificate and whom it stands for; "" is no caller.
 func TestCertificates(t *testing.T) {
 	a, _ := withRules(t, certificateRules, nil)
 	for name, x := range map[string]struct {
@@ -128,7 +128,7 @@ func TestCertificateAndBearer(t *testing.T) {
 		why    string
 	}{
 		{"the bearer decides", false, billing, other, ""},
-		{"also with a certificate of nobody", false, shown(func(*x509.Certificate) {}), other, ""},
+		{"also with a certificate without a rule", false, shown(func(*x509.Certificate) {}), other, ""},
 		{"a denied certificate", false, denied, own, "CERTIFICATE_DENIED"},
 		{"of one subject", true, billing, own, ""},
 		{"of two subjects", true, billing, other, "CERTIFICATE_DIFFERS"},
@@ -142,7 +142,7 @@ func TestCertificateAndBearer(t *testing.T) {
 		{"a certificate that has expired since", false, expired, own, "CERTIFICATE_EXPIRED"},
 		{"and with nothing beside", false, expired, nil, "CERTIFICATE_EXPIRED"},
 		{"and with a proxy", true, expired, proxied, "CERTIFICATE_EXPIRED"},
-		{"a certificate of nobody", true, shown(func(*x509.Certificate) {}), own, "CERTIFICATE_DIFFERS"},
+		{"a certificate without a rule", true, shown(func(*x509.Certificate) {}), own, "CERTIFICATE_DIFFERS"},
 	} {
 		a, _ := withRules(t, certificateRules, func(c *Config) { c.SameSubject = x.same })
 		p, err := a.AuthenticateCertificate(x.cert, x.bearer, "192.0.2.1")

@@ -95,7 +95,7 @@ func signingContext(k *toolkeep.APIKey) []byte {
 }
 
 // Signed checks the signature of a request of the principal at a face; r is nil if it has none.
-// Whoever has a key with a signing secret must sign with it, everywhere; others must sign with a
+// The holder of a key with a signing secret must sign with it, everywhere; others must sign with a
 // shared secret where the face demands it. What fails counts for the agent at the address: a block
 // refuses what fails, and never a request that is signed well. E3404, E3405, E3406, E3408, E3810,
 // E3403, E3965, and errors of reading the body.

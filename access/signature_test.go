@@ -89,7 +89,7 @@ func TestSigned(t *testing.T) {
 		{"the shared secret there", plain, "grpc", signedBy(c, longSecret), ""},
 		{"the former shared secret", plain, "grpc", signedBy(c, "old "+longSecret), ""},
 		{"another's secret", plain, "grpc", signedBy(c, secret), toolkeep.SignatureInvalid},
-		{"a signature that nobody demands, wrong", plain, "rest", signedBy(c, secret), toolkeep.SignatureInvalid},
+		{"a signature that is not demanded, wrong", plain, "rest", signedBy(c, secret), toolkeep.SignatureInvalid},
 	} {
 		if err := a.Signed(t.Context(), x.p, x.face, x.r); codeOf(err) != x.want {
 			t.Errorf("%s: %v, want %q", x.name, err, x.want)

@@ -143,7 +143,7 @@ type Access struct {
 
 	RolesFile string `key:"access.roles_file" help:"YAML file with roles besides the built-in ones; in this file they may stand under roles"`
 
-	CertificatesFile string `key:"access.certificates_file" help:"YAML file that says whom a client certificate of tls.client_ca stands for where no key or token is sent, and which certificates are denied; read again within ten seconds of a change; empty: certificates stand for nobody"`
+	CertificatesFile string `key:"access.certificates_file" help:"YAML file that says whom a client certificate of tls.client_ca stands for where no key or token is sent, and which certificates are denied; read again within ten seconds of a change; empty: no certificate names a caller"`
 	SameSubject      bool   `key:"access.same_subject" default:"false" help:"a key or token must come over a connection with a client certificate, and belong to the subject and tenant that access.certificates_file gives the certificate"`
 	Roles            []byte // YAML under roles in the configuration file, nil if absent
 }

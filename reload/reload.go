@@ -87,7 +87,7 @@ func (f *Files[T]) load() error {
 }
 
 // Get returns the value. The first caller after Every looks at the files before; others get the last
-// value meanwhile, and wait only where nobody has looked for twice as long.
+// value meanwhile, and wait only where no caller has looked for twice as long.
 func (f *Files[T]) Get() T {
 	last, now := f.last.Load(), f.c.Now()
 	age := now.Sub(last.at)

@@ -64,7 +64,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// While one caller reads the files, others get the last value without a wait, unless nobody has looked
+// While one caller reads the files, others get the last value without a wait, unless no caller has looked
 // for twice the time.
 func TestGetDoesNotWait(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "value")

@@ -69,7 +69,7 @@ type Request struct {
 	// Header returns the values of a header by its lower-case name.
 	Header func(name string) []string
 	// Body returns the SHA-256 of the body that came. It is called once the signature is known to be
-	// right, so that nobody else has a body kept. An error is the caller's.
+	// right, so that no other request has its body kept. An error is the caller's.
 	Body func() ([sha256.Size]byte, error)
 }
 

@@ -128,7 +128,7 @@ func withoutSettings(t *testing.T) {
 	}
 }
 
-// config check finds roles that a proxy may give and nobody has, and says whom signing.required locks out.
+// config check finds roles that a proxy may give and no rule defines, and says whom signing.required locks out.
 func TestConfigCheckOfSigning(t *testing.T) {
 	withoutSettings(t)
 	check := func(settings string) (int, string) {

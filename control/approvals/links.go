@@ -11,7 +11,7 @@ import (
 
 // DecisionLink is a link that was made. The token is shown this once.
 type DecisionLink struct {
-	Token     string    `json:"token" doc:"decides once; whoever has it decides as the approver"`
+	Token     string    `json:"token" doc:"decides once; a person who has it decides as the approver"`
 	Path      string    `json:"path" doc:"of this server, with the token"`
 	Approver  string    `json:"approver"`
 	ExpiresAt time.Time `json:"expires_at"`

@@ -62,7 +62,7 @@ func (r *Request) certificate() *x509.Certificate {
 
 // Certificates is what an Auth can do beside: name the caller by its client certificate, nil without
 // one, or hold it against the caller that a bearer names, nil without one. The answer nil, nil means
-// that certificates name nobody. E3214, E3810.
+// that no certificate names a caller. E3214, E3810.
 type Certificates interface {
 	AuthenticateCertificate(cert *x509.Certificate, bearer *toolkeep.Principal, addr string) (*toolkeep.Principal, error)
 }

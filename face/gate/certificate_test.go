@@ -23,8 +23,8 @@ func (c *certified) AuthenticateCertificate(cert *x509.Certificate, bearer *tool
 	return bearer, nil
 }
 
-// A bearer is held against the client certificate also where there is none: whoever leaves it out gains
-// nothing.
+// A bearer is held against the client certificate also where there is none: a
+// caller who leaves it out gains nothing.
 func TestBearerWithoutCertificate(t *testing.T) {
 	auth := &certified{fakeAuth: func(bearer, _ string) (*toolkeep.Principal, error) {
 		return &toolkeep.Principal{Subject: "ann" + bearer}, nil

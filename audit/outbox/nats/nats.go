@@ -81,7 +81,7 @@ func (s *Sink) Deliver(ctx context.Context, events []outbox.Event) (int, error) 
 	if err == nil {
 		return done, nil
 	}
-	l.stream.CleanupPublisher() // an acknowledgement that comes later is nobody's
+	l.stream.CleanupPublisher() // an acknowledgement that comes later has no event
 	api, _ := errors.AsType[*jetstream.APIError](err)
 	if errors.Is(err, nats.ErrMaxPayload) || api != nil && api.ErrorCode == messageTooLarge {
 		return done, &outbox.Refused{Err: err}

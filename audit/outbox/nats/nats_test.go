@@ -172,7 +172,7 @@ func TestDown(t *testing.T) {
 	if n, err := deliver(t, s, events(0, 2)); n != 2 || err != nil {
 		t.Fatalf("%d, %v", n, err)
 	}
-	gone, err := net.Listen("tcp", "127.0.0.1:0") // a port that nobody else gets, and that does not answer as NATS
+	gone, err := net.Listen("tcp", "127.0.0.1:0") // a port that no other process gets, and that does not answer as NATS
 	if err != nil {
 		t.Fatal(err)
 	}
