@@ -72,9 +72,9 @@ func settle(ctx context.Context, dsn string, c *Config) (*connection, error) {
 // throughPooler connects and tells whether a pooler stands before the database: it refuses
 // session parameters, or drops them.
 func throughPooler(ctx context.Context, conf *pgx.ConnConfig) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	probe := conf.Copy()
+	probe := patient(conf)
 	probe.DefaultQueryExecMode = pgx.QueryExecModeExec
 	conn, err := pgx.ConnectConfig(ctx, probe)
 	var refused *pgconn.PgError
@@ -94,6 +94,13 @@ func throughPooler(ctx context.Context, conf *pgx.ConnConfig) (bool, error) {
 		return false, fmt.Errorf("postgres: read the session's parameters: %w", err)
 	}
 	return is != conf.RuntimeParams[idle], nil
+}
+
+// patient is for the connections of Open.
+func patient(conf *pgx.ConnConfig) *pgx.ConnConfig {
+	conf = conf.Copy()
+	conf.ConnectTimeout = openTimeout
+	return conf
 }
 
 // writerConfig is for the connections outside the pool.

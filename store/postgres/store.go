@@ -51,6 +51,9 @@ type Store struct {
 
 const (
 	connectTimeout = 3 * time.Second
+	// openTimeout bounds each connection of Open: no call waits for it, and a database that
+	// has just started or is busy may need longer than calls should wait.
+	openTimeout = 15 * time.Second
 	// pingTimeout is how long a pool connection may take to prove alive before another
 	// is tried.
 	pingTimeout = time.Second
@@ -71,7 +74,7 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, _, err := migrate(ctx, to.pool.ConnConfig, -1, c.Log); err != nil {
+	if _, _, err := migrate(ctx, patient(to.pool.ConnConfig), -1, c.Log); err != nil {
 		return nil, err
 	}
 	s := &Store{cfg: c, conf: to.writerConfig(&c), pooled: to.pooled, behind: make(chan struct{}, 1), writerDone: make(chan struct{})}
