@@ -16,6 +16,8 @@ type Invocation struct {
 	Plan, Task string
 	Face       string
 	KeyID      string // API key that admitted the call
+	Addr       string // from where the call came, without port; "" over stdio and in rows of older programs
+	UserAgent  string // the program that sent it, as it names itself; see Principal.UserAgent
 
 	ToolID    string
 	Version   string // resolved version, "" if refused before resolve

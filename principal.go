@@ -26,10 +26,16 @@ type Principal struct {
 	// Its secrets take precedence over the tenant's (Agent 5.2).
 	Workspace string
 	Addr      string // remote address without port, for audit and failure limits
+	// UserAgent is the program that asks, as it names itself: redacted, without control characters, at
+	// most MaxUserAgent bytes; "" if it does not say. It is only recorded.
+	UserAgent string
 	// Until is when the credential ends; zero means never. Calls already admitted
 	// continue, but open streams end.
 	Until time.Time
 }
+
+// MaxUserAgent bounds Principal.UserAgent in bytes.
+const MaxUserAgent = 256
 
 // Person returns whose history, preferences and feedback the caller's are: the person an
 // agent acts for, else the subject itself.

@@ -63,6 +63,8 @@ type callData struct {
 	Details      json.RawMessage `json:"details,omitempty"`
 	Face         string          `json:"face,omitempty"`
 	KeyID        string          `json:"key_id,omitempty"`
+	Address      string          `json:"ip_address,omitempty"`
+	UserAgent    string          `json:"user_agent,omitempty"`
 	CallID       string          `json:"call_id,omitempty"`
 	Writes       bool            `json:"writes"`
 	Sent         bool            `json:"sent"`
@@ -110,7 +112,7 @@ func NewEntry(l *toolkeep.Link, e *toolkeep.Entry) (*Entry, error) {
 	v := e.Call
 	d := callData{InvocationID: v.ID, Agent: v.Subject, User: v.OnBehalf, Tenant: v.Tenant, Session: v.Session, Parent: v.Parent,
 		ToolID: v.ToolID, ToolVersion: v.Version, Digest: v.Digest, State: string(v.State), Decision: decision(v), Code: string(v.Code),
-		Message: v.Message, Details: v.Details, Face: v.Face, KeyID: v.KeyID, CallID: v.CallID, Writes: v.Writes, Sent: v.Sent, Cached: v.Cached,
+		Message: v.Message, Details: v.Details, Face: v.Face, KeyID: v.KeyID, Address: v.Addr, UserAgent: v.UserAgent, CallID: v.CallID, Writes: v.Writes, Sent: v.Sent, Cached: v.Cached,
 		Attempts: v.Attempts, CreatedAt: v.CreatedAt.UTC(), DurationMS: float64(v.TotalUS) / 1000, OutputBytes: v.OutputSize}
 	if v.Code != "" {
 		d.Name = v.Code.Info().Name

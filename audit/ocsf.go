@@ -3,6 +3,7 @@ package audit
 import (
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"time"
 )
 
@@ -34,6 +35,8 @@ func OCSF(entry []byte) ([]byte, error) {
 		Face    string `json:"face"`
 		Session string `json:"session_id"`
 		Result  string `json:"decision"`
+		Address string `json:"ip_address"`
+		Agent   string `json:"user_agent"`
 	}
 	var all object
 	_ = json.Unmarshal(e.Data, &about) // what it does not have stays empty
@@ -64,11 +67,14 @@ func OCSF(entry []byte) ([]byte, error) {
 		"metadata": object{"version": ocsfVersion, "uid": e.ID, "event_code": e.Type, "tenant_uid": e.Tenant, "original_time": e.Time.Format(time.RFC3339Nano),
 			"sequence": e.Number, "product": object{"name": "Toolkeep", "vendor_name": "Toolkeep"}},
 		"actor": actor, "api": object{"operation": operation, "service": object{"name": source}},
-		"src_endpoint": object{"name": faceOf(about.Face)},
+		"src_endpoint": endpoint(about.Face, about.Address),
 		"unmapped":     all,
 	}
 	if about.Code != "" {
 		out["status_code"] = about.Code
+	}
+	if about.Agent != "" {
+		out["http_request"] = object{"user_agent": about.Agent}
 	}
 	if about.Message != "" {
 		out["status_detail"] = about.Message
@@ -79,10 +85,15 @@ func OCSF(entry []byte) ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// faceOf is where a request came in: entries have no address.
-func faceOf(face string) string {
+// endpoint is where a request came in, and from which address. What is no address, as a peer without
+// one, is left out: OCSF has a type for it.
+func endpoint(face, addr string) object {
 	if face == "" {
-		return "unknown"
+		face = "unknown"
 	}
-	return face
+	from := object{"name": face}
+	if ip, err := netip.ParseAddr(addr); err == nil {
+		from["ip"] = ip.String()
+	}
+	return from
 }

@@ -2,6 +2,7 @@ package audit_test
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/toolkeep/toolkeep/audit"
@@ -9,7 +10,7 @@ import (
 
 func TestOCSF(t *testing.T) {
 	line, err := audit.OCSF([]byte(`{"specversion":"1.0","id":"i","type":"ai.agent.tool.authorization_denied","time":"2026-03-01T12:00:00.5Z","tenantid":"t","chainnumber":7,
-		"data":{"agent_did":"a","tool_id":"ns.tool","tool_version":"1.0.0","decision":"refused","error_code":"E3201","message":"no","face":"rest"}}`))
+		"data":{"agent_did":"a","tool_id":"ns.tool","tool_version":"1.0.0","decision":"refused","error_code":"E3201","message":"no","face":"rest","ip_address":"192.0.2.7","user_agent":"robot/1"}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,6 +26,15 @@ func TestOCSF(t *testing.T) {
 	actor := got["actor"].(map[string]any)["user"].(map[string]any)
 	if actor["uid"] != "a" || got["api"].(map[string]any)["operation"] != "ns.tool" || got["metadata"].(map[string]any)["tenant_uid"] != "t" {
 		t.Errorf("got %s", line)
+	}
+	from, request := got["src_endpoint"].(map[string]any), got["http_request"].(map[string]any)
+	if from["ip"] != "192.0.2.7" || from["name"] != "rest" || request["user_agent"] != "robot/1" {
+		t.Errorf("got %s", line)
+	}
+	// What is no address has no place in it.
+	line, err = audit.OCSF([]byte(`{"id":"i","type":"ai.agent.tool.failed","data":{"agent_did":"a","ip_address":"@"}}`))
+	if err != nil || strings.Contains(string(line), `"ip"`) || strings.Contains(string(line), "http_request") {
+		t.Errorf("got %s, %v", line, err)
 	}
 	if _, err := audit.OCSF([]byte(`[`)); err == nil {
 		t.Error("what is no entry was accepted")

@@ -107,6 +107,7 @@ func newRow(a *asked) toolkeep.Invocation {
 	c, pr := a.call, a.principal
 	row := toolkeep.Invocation{
 		ID: newID(), Tenant: pr.Tenant, Subject: pr.Subject, OnBehalf: pr.OnBehalf, KeyID: pr.KeyID,
+		Addr: a.from.addr, UserAgent: a.from.userAgent,
 		Session: c.Session, Plan: c.Plan, Task: c.Task, Face: c.Face,
 		ToolID: c.Tool, Range: c.Range, Key: c.Key, ArgsSize: len(c.Arguments),
 		Async: c.Async, Priority: c.Priority, Parent: c.Parent, Ordinal: c.Ordinal,

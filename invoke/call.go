@@ -37,6 +37,7 @@ type asked struct {
 	mode      mode
 	principal *toolkeep.Principal // the caller; from admit on the principal it acts as
 	call      *toolkeep.Call
+	from      origin
 	began     time.Time
 	arguments map[string]any       // parsed, not yet coerced
 	kept      *toolkeep.Invocation // the call that holds the idempotency key, or nil
@@ -50,6 +51,10 @@ type asked struct {
 	above       *limit.Slots    // of the parent; nil for a root call
 	cleaner     *redact.Cleaner // removes secrets from what the call shows; see clean
 }
+
+// origin is where a call came from, as its record says it. A worker has it from the row, a child call
+// from its parent.
+type origin struct{ addr, userAgent string }
 
 // composition is shared by a root call and all calls below it.
 type composition struct{ calls atomic.Int32 }
@@ -113,6 +118,7 @@ type prepared struct {
 	id          string
 	call        *toolkeep.Call
 	principal   *toolkeep.Principal
+	from        origin
 	tool        *toolkeep.Tool
 	args        map[string]any
 	overlay     *overlay.Context
@@ -128,7 +134,7 @@ type prepared struct {
 func (p *Pipeline) prepare(a *activeCall) *prepared {
 	upstream := p.upstreamOf(a.principal, a.tool)
 	a.cleaner = p.withSensitive(p.clean(a).From(upstream), a.tool, a.args)
-	return &prepared{upstream: upstream, id: a.row.ID, call: a.call, principal: a.principal, tool: a.tool, args: a.args, overlay: a.overlay,
+	return &prepared{upstream: upstream, id: a.row.ID, call: a.call, principal: a.principal, from: a.from, tool: a.tool, args: a.args, overlay: a.overlay,
 		cleaner: a.cleaner, composition: a.composition, ancestors: a.ancestors, slots: a.slots}
 }
 

@@ -35,6 +35,6 @@ func (c *child) Invoke(ctx context.Context, _ *toolkeep.Principal, call *toolkee
 	own.Subject, own.Tenant, own.User = "", "", ""
 	own.Token, own.Grant = "", up.call.Grant // what narrows the parent narrows what it calls
 	defer up.slots.Await(c.ctx)
-	return c.p.carry(ctx, &activeCall{asked: asked{mode: modeChild, principal: up.principal, call: &own, began: c.p.Clock(),
+	return c.p.carry(ctx, &activeCall{asked: asked{mode: modeChild, principal: up.principal, call: &own, from: up.from, began: c.p.Clock(),
 		composition: up.composition, above: up.slots, ancestors: append(slices.Clone(up.ancestors), up.tool.ID), cleaner: up.cleaner.Below()}})
 }

@@ -53,7 +53,7 @@ type NotReplayed struct {
 }
 
 // Replay decides the newest n calls of the tenant again by a policy that is sent, with what was recorded
-// of them. Arguments are recorded as a hash alone, addresses not at all; roles and what follows from
+// of them. Arguments are recorded as a hash alone, addresses for the audit only; roles and what follows from
 // them are those that the call's key has now. It runs no test of the policy. It needs invocations:read
 // and, since a policy runs in the server, what List needs. E3201; E3008 for a policy that cannot be
 // used; E3802 while another replay runs; E3965.

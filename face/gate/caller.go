@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
@@ -104,7 +105,18 @@ func (g *Gate) Authenticate(ctx context.Context, r *Request) (*toolkeep.Principa
 			return nil, err
 		}
 	}
-	return p, nil
+	return g.named(p, r.Headers, p.Addr), nil
+}
+
+// named returns the principal as of the program that the headers name, and of an address.
+func (g *Gate) named(p *toolkeep.Principal, h Headers, addr string) *toolkeep.Principal {
+	agent := g.userAgent(h)
+	if agent == p.UserAgent && addr == p.Addr {
+		return p
+	}
+	own := *p // the Auth may keep p
+	own.UserAgent, own.Addr = agent, addr
+	return &own
 }
 
 // guessed counts and logs credentials that cannot be read, as a bearer that is no credential. E3810
@@ -128,7 +140,11 @@ func (g *Gate) AuthenticateHTTP(r *http.Request) (*toolkeep.Principal, error) {
 		case err != nil:
 			return nil, err
 		case h != nil:
-			return g.authenticateHanded(r.Context(), h, q)
+			p, err := g.authenticateHanded(r.Context(), h, q)
+			if err != nil {
+				return nil, err
+			}
+			return g.named(p, q.Headers, cmp.Or(h.Addr, p.Addr)), nil
 		}
 	}
 	return g.Authenticate(r.Context(), q)

@@ -34,7 +34,10 @@ type Config struct {
 	Limits    Limits
 	// Sealer lets a node tell another what it checked of a request; nil: nodes check each again.
 	Sealer Sealer
-	Log    *slog.Logger // default slog.Default()
+	// Clean removes what looks like a secret from the name that a client gives itself; nil: nothing is
+	// removed.
+	Clean func(text string) string
+	Log   *slog.Logger // default slog.Default()
 }
 
 // Limits on what comes in and goes out, the same for all faces. Zero fields take
@@ -80,6 +83,7 @@ type Gate struct {
 	challenge   func(path string, err error, sent bool) string
 	limits      Limits
 	sealer      Sealer
+	clean       func(text string) string
 	log         *slog.Logger
 	failed      *slog.Logger // of requests that fail; see Failed
 	compressors [encodings]*sync.Pool
@@ -94,7 +98,7 @@ func New(c Config) *Gate {
 	if c.Auth == nil {
 		panic("gate: Auth is required")
 	}
-	g := &Gate{auth: c.Auth, hosts: map[string]bool{}, proxies: c.Proxies, challenge: c.Challenge, limits: c.Limits.withDefaults(), sealer: c.Sealer, log: c.Log,
+	g := &Gate{auth: c.Auth, hosts: map[string]bool{}, proxies: c.Proxies, challenge: c.Challenge, limits: c.Limits.withDefaults(), sealer: c.Sealer, clean: c.Clean, log: c.Log,
 		compressors: newCompressors()}
 	if g.log == nil {
 		g.log = slog.Default()

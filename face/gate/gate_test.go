@@ -707,3 +707,43 @@ func TestProxyBesideBearerCounts(t *testing.T) {
 		}
 	}
 }
+
+// The name of a client is bounded, has no control characters and no secrets, and does not change a
+// principal that the Auth keeps.
+func TestUserAgent(t *testing.T) {
+	kept := &toolkeep.Principal{Subject: "a"}
+	g := New(Config{Clean: func(text string) string { return strings.ReplaceAll(text, "s3cret", "[secret]") },
+		Auth: fakeAuth(func(string, string) (*toolkeep.Principal, error) { return kept, nil })})
+	for agent, want := range map[string]string{
+		"": "", "robot/1.0 (x; y)": "robot/1.0 (x; y)", "ro\x00b\x1b[31mot\u202e\xff": "rob[31mot", "s3\x7fcret": "[secret]",
+		strings.Repeat("ü", 300): strings.Repeat("ü", 128), strings.Repeat("x", 253) + "s3cret": strings.Repeat("x", 253) + "[se",
+	} {
+		for name, h := range map[string]Headers{"HTTP": HTTP(http.Header{"User-Agent": {agent}}), "gRPC": Metadata(map[string][]string{"user-agent": {agent}})} {
+			p, err := g.Authenticate(t.Context(), &Request{Headers: h, Peer: "192.0.2.1"})
+			if err != nil || p.UserAgent != want || kept.UserAgent != "" {
+				t.Errorf("%s %q: %q %v, the kept one has %q", name, agent, p.UserAgent, err, kept.UserAgent)
+			}
+		}
+	}
+}
+
+// The node to which a request is handed over knows the client's address and program.
+func TestHandedOverClient(t *testing.T) {
+	g := New(Config{Sealer: reversing{}, Auth: &handing{fakeAuth: func(bearer, addr string) (*toolkeep.Principal, error) {
+		return &toolkeep.Principal{Subject: "ann", Addr: addr}, nil
+	}, seen: map[string]bool{}}})
+	for bearer, sign := range map[string]string{"": "", "Bearer k": "00"} {
+		r := httptest.NewRequest(http.MethodPost, "/mcp", strings.NewReader("{}"))
+		r.Header.Set("User-Agent", "robot/1")
+		if bearer != "" {
+			r.Header.Set("Authorization", bearer)
+			r.Header.Set("X-Request-Signature", sign)
+		}
+		if err := g.HandOver(r, &toolkeep.Principal{Subject: "ann", Addr: "192.0.2.9"}, []byte("{}")); err != nil {
+			t.Fatal(err)
+		}
+		if p, err := g.AuthenticateHTTP(r); err != nil || p.Addr != "192.0.2.9" || p.UserAgent != "robot/1" {
+			t.Errorf("%q: %+v %v", bearer, p, err)
+		}
+	}
+}

@@ -41,6 +41,7 @@ type handover struct {
 	At      int64  `json:"at"`
 	Nonce   string `json:"nonce"`
 	Request []byte `json:"request"`
+	Addr    string `json:"addr"` // of the client
 	// Caller is who calls, where no bearer says so.
 	Caller *toolkeep.Principal `json:"caller,omitempty"`
 }
@@ -53,7 +54,7 @@ func (g *Gate) HandOver(r *http.Request, p *toolkeep.Principal, body []byte) err
 	if g.sealer == nil || bearer && r.TLS == nil && HTTP(r.Header).first(inHTTP.signature) == "" {
 		return nil
 	}
-	h := handover{At: time.Now().Unix(), Nonce: rand.Text(), Request: handedRequest(r, sha256.Sum256(body))}
+	h := handover{At: time.Now().Unix(), Nonce: rand.Text(), Request: handedRequest(r, sha256.Sum256(body)), Addr: p.Addr}
 	if !bearer {
 		h.Caller = p
 	}

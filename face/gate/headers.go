@@ -3,6 +3,7 @@ package gate
 import (
 	"net/http"
 	"strings"
+	"unicode"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access/signing"
@@ -48,6 +49,30 @@ func (h Headers) Session() string { return h.first(h.names.session) }
 
 // Agent is the program that asks, as it names itself.
 func (h Headers) Agent() string { return h.first(h.names.agent) }
+
+// userAgent is Agent as a record may hold it; see toolkeep.Principal.UserAgent. It is cut after it was
+// redacted, since half a secret is not recognised.
+func (g *Gate) userAgent(h Headers) string {
+	agent := h.Agent()
+	for i := range len(agent) {
+		if c := agent[i]; c < ' ' || c > '~' {
+			agent = strings.Map(shown, strings.ToValidUTF8(agent, ""))
+			break
+		}
+	}
+	if g.clean != nil && agent != "" {
+		agent = g.clean(agent)
+	}
+	return toolkeep.CutBytes(agent, toolkeep.MaxUserAgent)
+}
+
+// shown drops control characters and what steers how text is written.
+func shown(r rune) rune {
+	if unicode.IsGraphic(r) {
+		return r
+	}
+	return -1
+}
 
 // Call fills a call with what its headers say, except for a session that it has
 // already. What is wrong with them becomes the call's Fault, so that the pipeline

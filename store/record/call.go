@@ -90,7 +90,12 @@ func AppendCall(b []byte, v *toolkeep.Invocation, parts Parts) ([]byte, error) {
 	} else {
 		b = append(b, 0)
 	}
-	return appendExtras(b, v)
+	b, err := appendExtras(b, v)
+	if err != nil {
+		return nil, err
+	}
+	b = appendString(b, v.Addr) // absent, as all after it, in rows of older programs
+	return appendString(b, v.UserAgent), nil
 }
 
 func appendExtras(b []byte, v *toolkeep.Invocation) ([]byte, error) {
@@ -209,6 +214,7 @@ func DecodeCall(tenant, id string, data []byte) (*toolkeep.Invocation, error) {
 	v.CostUSD = d.float()
 	v.Output = d.bytes()
 	decodeExtras(d, v)
+	v.Addr, v.UserAgent = d.string(), d.string()
 	if d.err == nil && len(waiting) != 0 {
 		d = &decoder{b: waiting}
 		decodeWaiting(d, v)
