@@ -49,6 +49,10 @@ type Client struct {
 	pool    *goredis.Client
 	prefix  string
 	timeout time.Duration
+
+	mu            sync.Mutex // guards subscriptions
+	subscriptions []*goredis.PubSub
+	listening     sync.WaitGroup
 }
 
 // New returns a Client without connecting. E3008 if the configuration is not usable.
@@ -105,11 +109,12 @@ func (c *Client) Elsewhere(ctx context.Context, caches ...string) error {
 // cache into one cluster slot.
 func (c *Client) names(cache string) string { return c.prefix + "{" + cache + "}:names" }
 
-// Close closes the connections. A nil Client has none.
+// Close ends the subscriptions and closes the connections. A nil Client has none.
 func (c *Client) Close() error {
 	if c == nil {
 		return nil
 	}
+	c.deafen()
 	return c.pool.Close()
 }
 

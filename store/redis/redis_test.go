@@ -359,3 +359,38 @@ func BenchmarkGet(b *testing.B) {
 		}
 	}
 }
+
+// TestMessages: who listens hears each message of the channel and a new connection, until Close.
+func TestMessages(t *testing.T) {
+	servers(t, func(t *testing.T, url string, _ func(time.Duration)) {
+		other := open(t, Config{URL: url, Prefix: "other:"})
+		client, err := New(Config{URL: url})
+		if err != nil {
+			t.Fatal(err)
+		}
+		heard := make(chan struct{}, 100)
+		client.Subscribe("news", func() { heard <- struct{}{} })
+		<-heard // it has connected
+		for _, c := range []*Client{client, other, client} {
+			if err := c.Publish(t.Context(), "news", "x"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		<-heard
+		<-heard
+		if err := client.pool.Do(t.Context(), "CLIENT", "KILL", "TYPE", "pubsub").Err(); err == nil { // the real server has it
+			<-heard
+		}
+		if err := client.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if len(heard) != 0 {
+			t.Errorf("%d more", len(heard))
+		}
+		var none *Client
+		none.Subscribe("news", nil)
+		if err := none.Publish(t.Context(), "news", "x"); err != nil {
+			t.Error(err)
+		}
+	})
+}
