@@ -165,10 +165,12 @@ type Proxy struct {
 // Policy configures the attribute policy that decides calls after the roles.
 type Policy struct {
 	Path          string        `key:"policy.path" help:"directory or gzipped tar archive with a policy in Rego, whose own tests must pass; changed files are taken while the server runs"`
+	BundleURL     string        `key:"policy.bundle_url" help:"address of such an archive instead, https://… or in an OCI registry, such as oci://registry.example/policies:stable; a changed one is taken while the server runs"`
+	BundlePoll    time.Duration `key:"policy.bundle_poll" default:"30s" min:"1s" max:"1d" help:"pause between two looks at policy.bundle_url; with Redis, one node that takes a change tells the others"`
 	OPAURL        string        `key:"policy.opa_url" help:"decision of an OPA server that is asked instead, such as http://127.0.0.1:8181/v1/data/toolkeep"`
 	ABACURL       string        `key:"policy.abac_url" help:"service that is asked instead with POST {url}/api/v1/abac/check-permission, such as https://l01.example"`
-	Token         string        `key:"policy.token" help:"secret reference of the bearer token for policy.opa_url or policy.abac_url, such as env://TOOLKEEP_SECRET_POLICY; empty sends none"`
-	Timeout       time.Duration `key:"policy.timeout" default:"100ms" min:"1ms" max:"10s" help:"how long one evaluation of policy.path may take (then E3206)"`
+	Token         string        `key:"policy.token" help:"secret reference of the bearer token for policy.bundle_url, policy.opa_url or policy.abac_url, for a registry user:password too, such as env://TOOLKEEP_SECRET_POLICY; empty sends none"`
+	Timeout       time.Duration `key:"policy.timeout" default:"100ms" min:"1ms" max:"10s" help:"how long one evaluation of policy.path or policy.bundle_url may take (then E3206)"`
 	RemoteTimeout time.Duration `key:"policy.remote_timeout" default:"500ms" min:"10ms" max:"30s" help:"how long policy.opa_url or policy.abac_url may take (then E3206)"`
 	CacheTTL      time.Duration `key:"policy.cache_ttl" default:"5m" max:"1d" help:"how long a policy's answer is kept for equal calls; 0 keeps none; of a remote policy only what its answers say, and no longer"`
 	Poll          time.Duration `key:"policy.poll" default:"250ms" min:"10ms" max:"1h" help:"pause between two looks at policy.path; a change is taken when two looks have seen it"`

@@ -331,13 +331,16 @@ func (a Approvals) Supervisor() *approvals.Supervisor {
 	return s
 }
 
-// Engine is what makes the policy's engine, remote where no path is set.
+// Engine is what makes the policy's engine, remote where neither a path nor a bundle is set.
 func (s Policy) Engine() policy.Config {
 	c := policy.Config{Path: s.Path, Timeout: s.Timeout, KeepFor: s.CacheTTL, Poll: s.Poll}
 	if s.CacheTTL == 0 {
 		c.KeepFor = -1
 	}
-	if s.Path == "" {
+	switch {
+	case s.BundleURL != "":
+		c.Bundle = &policy.Bundle{URL: s.BundleURL, Every: s.BundlePoll}
+	case s.Path == "":
 		c.Remote, c.Timeout = &policy.Remote{OPA: s.OPAURL, ABAC: s.ABACURL}, s.RemoteTimeout
 	}
 	return c

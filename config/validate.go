@@ -11,6 +11,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access"
+	"github.com/toolkeep/toolkeep/access/policy"
 	"github.com/toolkeep/toolkeep/datadir"
 	"github.com/toolkeep/toolkeep/schema"
 )
@@ -65,7 +66,7 @@ func (c *Config) faults() []toolkeep.Fault {
 	}
 	f.signing(c)
 	f.oauth(c)
-	f.policy(c)
+	f.policies(c)
 	f.vault(c)
 	f.search(c)
 	f.approvals(c)
@@ -199,10 +200,10 @@ func (f *faults) service(key, address, example string) {
 	}
 }
 
-// policy checks that exactly one policy is named where one is asked, and none where none is.
-func (f *faults) policy(c *Config) {
+// policies checks that exactly one policy is named where one is asked, and none where none is.
+func (f *faults) policies(c *Config) {
 	s, first := &c.Policy, ""
-	for _, named := range []struct{ key, value string }{{"policy.path", s.Path}, {"policy.opa_url", s.OPAURL}, {"policy.abac_url", s.ABACURL}} {
+	for _, named := range []struct{ key, value string }{{"policy.path", s.Path}, {"policy.bundle_url", s.BundleURL}, {"policy.opa_url", s.OPAURL}, {"policy.abac_url", s.ABACURL}} {
 		switch {
 		case named.value == "":
 		case first != "":
@@ -213,9 +214,14 @@ func (f *faults) policy(c *Config) {
 	}
 	switch {
 	case c.Access.Attributes() && first == "":
-		f.add("policy.path", "required", "access.mode is "+c.Access.Mode+"; that needs a policy: policy.path, policy.opa_url or policy.abac_url")
+		f.add("policy.path", "required", "access.mode is "+c.Access.Mode+"; that needs a policy: policy.path, policy.bundle_url, policy.opa_url or policy.abac_url")
 	case !c.Access.Attributes() && first != "":
 		f.add("access.mode", "contradiction", first+" names a policy, and access.mode is "+c.Access.Mode+", which asks none; set access.mode to rbac+abac")
+	}
+	if s.BundleURL != "" {
+		if err := policy.CheckURL(s.BundleURL); err != nil {
+			f.add("policy.bundle_url", "format", "policy.bundle_url: "+err.Error())
+		}
 	}
 	if s.OPAURL != "" {
 		f.service("policy.opa_url", s.OPAURL, "http://127.0.0.1:8181/v1/data/toolkeep")
@@ -223,8 +229,8 @@ func (f *faults) policy(c *Config) {
 	if s.ABACURL != "" {
 		f.service("policy.abac_url", s.ABACURL, "https://l01.example")
 	}
-	if s.Token != "" && s.OPAURL == "" && s.ABACURL == "" {
-		f.add("policy.token", "contradiction", "policy.token is the token for policy.opa_url or policy.abac_url, and neither is set")
+	if s.Token != "" && s.BundleURL == "" && s.OPAURL == "" && s.ABACURL == "" {
+		f.add("policy.token", "contradiction", "policy.token is the token for policy.bundle_url, policy.opa_url or policy.abac_url, and none is set")
 	}
 	f.reference("policy.token", s.Token, "env://TOOLKEEP_SECRET_POLICY")
 }

@@ -4,24 +4,25 @@ import "path"
 
 // Names of what a data directory holds; Places has a row for each.
 const (
-	Database   = "toolkeep.db"
-	SealKey    = "seal.key"
-	AdminKey   = "admin.key"
-	Blobs      = "blobs"
-	Notes      = "notes"
-	Secrets    = "secrets"
-	Files      = "files"
-	MCP        = "mcp"
-	Models     = "models"
-	Vectors    = "vectors"
-	Outbox     = "outbox"
-	VaultNonce = "vault.nonce"
-	SealLost   = "seal.lost"
-	Spool      = "spool.jsonl"
-	NodeFile   = "node.name"
-	Server     = "server.json"
-	ServerLog  = "server.log"
-	lock       = "lock"
+	Database     = "toolkeep.db"
+	SealKey      = "seal.key"
+	AdminKey     = "admin.key"
+	Blobs        = "blobs"
+	Notes        = "notes"
+	Secrets      = "secrets"
+	Files        = "files"
+	MCP          = "mcp"
+	Models       = "models"
+	Vectors      = "vectors"
+	Outbox       = "outbox"
+	VaultNonce   = "vault.nonce"
+	SealLost     = "seal.lost"
+	Spool        = "spool.jsonl"
+	PolicyBundle = "policy.tar.gz"
+	NodeFile     = "node.name"
+	Server       = "server.json"
+	ServerLog    = "server.log"
+	lock         = "lock"
 )
 
 // MaxBlob is the largest size of one blob in bytes.
@@ -81,6 +82,7 @@ var Places = []Place{
 	{Name: MCP, Folder: true, Kept: Never, What: "folders in which MCP servers' programs work", Why: "copy them yourself while the server is stopped"},
 	{Name: Models, Folder: true, Kept: Never, What: "embedding models", Why: "`toolkeep models install` puts them there again"},
 	{Name: Vectors, Folder: true, Kept: Never, What: "vectors of tools", Why: "the server makes them again"},
+	{Name: PolicyBundle, Kept: Never, What: "the policy of `policy.bundle_url` that was taken last, for a start while that does not answer", Why: "the server fetches it again"},
 	{Name: VaultNonce, Kept: Never, What: "the nonce of this machine's logins at Vault (aws-ec2)", Why: "Vault accepts it from this machine only; copy it yourself if you may restore on the same one"},
 	{Name: SealLost, Kept: Never, What: "an empty file that you create to give up the values that a lost key sealed", Why: "the next start removes it"},
 	{Name: Spool, Kept: Never, What: "records that wait while the store is away", Why: "`toolkeep backup` says so where there are some"},

@@ -2,9 +2,12 @@ package node
 
 import (
 	"context"
+	"net/http"
+	"path/filepath"
 
 	"github.com/toolkeep/toolkeep/access/policy"
 	"github.com/toolkeep/toolkeep/control/policies"
+	"github.com/toolkeep/toolkeep/datadir"
 	"github.com/toolkeep/toolkeep/egress"
 )
 
@@ -16,24 +19,32 @@ func (n *Node) buildPolicy(ctx context.Context) (err error) {
 	}
 	s := n.config.Policy
 	c := s.Engine()
-	record := policies.Recorder{Store: n.store, Node: n.name, Clock: n.options.Clock, Log: n.logger("permission_manager")}
+	record := policies.Recorder{Store: n.store, Node: n.name, Clock: n.options.Clock, Log: n.logger("permission_manager"),
+		Tell: func(ctx context.Context, digest string) error { return n.redis.Publish(ctx, policyUpdates, digest) }}
 	c.OnChange, c.Clock, c.Log = record.Changed, n.options.Clock, record.Log
-	if r := c.Remote; r != nil {
-		// The operator names the service, so it may stand on an inner address; nothing else
-		// is reached with this client.
-		r.Client = n.client("", egress.Destination(r.Address()))
-		if s.Token != "" {
-			r.Bearer = n.credential(s.Token)
-		}
+	// The operator names the service, so it may stand on an inner address; nothing else is
+	// reached with this client.
+	client := func(address string) *http.Client { return n.client("", egress.Destination(address)) }
+	credential := n.credential(s.Token)
+	switch {
+	case c.Remote != nil:
+		c.Remote.Client, c.Remote.Bearer = client(c.Remote.Address()), credential
+	case c.Bundle != nil:
+		c.Bundle.Client, c.Bundle.Credential = client(c.Bundle.Address()), credential
+		c.Bundle.Client.CheckRedirect, c.Bundle.Keep = policy.Redirects, filepath.Join(n.config.Data, datadir.PolicyBundle)
 	}
 	n.policy, err = policy.New(ctx, c)
 	return err
 }
 
+// policyUpdates is the channel of Redis on which a node says that it has taken another policy.
+const policyUpdates = "policy:updates"
+
 func (n *Node) followPolicy(ctx context.Context) error {
 	if n.policy == nil {
 		return nil
 	}
+	n.redis.Subscribe(policyUpdates, n.policy.Look)
 	return n.policy.Start(ctx)
 }
 

@@ -38,9 +38,7 @@ func (n *Node) buildIndex(ctx context.Context) (err error) {
 	c := n.config.Search
 	n.model = &minilm.Lazy{Dir: minilm.In(cmp.Or(c.ModelsDir, filepath.Join(n.config.Data, datadir.Models)))}
 	models := &search.Models{Setting: c.Model, BuiltIn: n.model, Service: c.Service(), AskService: !secret.NeedsStore(c.EmbeddingsKey)}
-	if c.EmbeddingsKey != "" {
-		models.Service.Key = n.credential(c.EmbeddingsKey)
-	}
+	models.Service.Key = n.credential(c.EmbeddingsKey)
 	ic := discover.Config{Weights: c.Weights(), Threshold: c.Threshold, Usage: n.usage, Log: n.logger("search")}
 	if ic.Embedder, err = models.Embedder(ctx); err != nil {
 		return err
@@ -117,9 +115,7 @@ func (n *Node) buildRedis(ctx context.Context) (err error) {
 	}
 	c := settings.Redis(n.config.Redis)
 	c.Name = n.name
-	if n.config.Redis.Password != "" {
-		c.Password = n.credential(n.config.Redis.Password)
-	}
+	c.Password = n.credential(n.config.Redis.Password)
 	if n.redis, err = redis.New(c); err != nil || secret.NeedsStore(n.config.Redis.Password) {
 		return err // stores of secrets are not there yet; health says it then
 	}

@@ -70,8 +70,11 @@ func (n *Node) secretsControl() *secrets.Secrets {
 		Clock: n.options.Clock, Log: n.logger("secret_manager")})
 }
 
-// credential reads a secret of the settings at each use, so that a new one serves at once.
+// credential reads a secret of the settings at each use, so that a new one serves at once; nil for "".
 func (n *Node) credential(ref string) func(context.Context) (string, error) {
+	if ref == "" {
+		return nil
+	}
 	return func(ctx context.Context) (string, error) {
 		text, err := n.secrets.Resolve(ctx, access.System(), ref)
 		if err != nil {
@@ -115,9 +118,7 @@ func (n *Node) buildContexts(context.Context) (err error) {
 		// is reached with this client.
 		c.Client = n.client("", egress.Destination(s.URL))
 	}
-	if s.Token != "" {
-		c.Bearer = n.credential(s.Token)
-	}
+	c.Bearer = n.credential(s.Token)
 	n.contexts, err = overlay.New(c)
 	return err
 }

@@ -1,16 +1,24 @@
 package toolkeeptest_test
 
 import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/config"
 	"github.com/toolkeep/toolkeep/node"
+	"github.com/toolkeep/toolkeep/store/redis/redistest"
 	"github.com/toolkeep/toolkeep/toolkeeptest"
 )
 
@@ -100,5 +108,56 @@ func TestPolicyRefusesTheStart(t *testing.T) {
 		if err == nil || !strings.Contains(fmt.Sprint(err), says) {
 			t.Errorf("%s: %v", rules, err)
 		}
+	}
+}
+
+// TestPolicyBundle: two nodes have their policy from an address. The one that looks takes a change, and
+// the other hears of it over Redis.
+func TestPolicyBundle(t *testing.T) {
+	t.Parallel()
+	var archive atomic.Pointer[[]byte]
+	put := func(rules string) {
+		var b bytes.Buffer
+		z := gzip.NewWriter(&b)
+		w := tar.NewWriter(z)
+		err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "p.rego", Mode: 0o600, Size: int64(len(rules))})
+		_, err2 := io.WriteString(w, rules)
+		if err := errors.Join(err, err2, w.Close(), z.Close()); err != nil {
+			t.Fatal(err)
+		}
+		raw := b.Bytes()
+		archive.Store(&raw)
+	}
+	put("package toolkeep\nallow := true")
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer of the bundle" {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		_, _ = w.Write(*archive.Load())
+	}))
+	t.Cleanup(server.Close)
+	secrets := t.TempDir()
+	token := filepath.Join(secrets, "_shared", "token")
+	if err := errors.Join(os.Mkdir(filepath.Dir(token), 0o700), os.WriteFile(token, []byte("of the bundle"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	redis := redistest.Start(t)
+	polls := []string{"1s", "1d"}
+	nodes := cluster(t, 2, func(o *toolkeeptest.Option) {
+		o.Settings["access.mode"], o.Settings["policy.bundle_url"], o.Settings["policy.timeout"] = "rbac+abac", server.URL+"/b.tar.gz", "10s"
+		o.Settings["redis.url"], o.Settings["policy.token"] = redis.URL(), "file://"+token
+		o.Settings["secrets.dirs"] = secrets
+		o.Settings["policy.bundle_poll"], polls = polls[0], polls[1:]
+	})
+	key := nodes[0].Key("default", "ann", "agent")
+	nodes[1].AwaitKey("default", key)
+	ann := []*client{as(t, nodes[0], key), as(t, nodes[1], key)}
+	for _, c := range ann {
+		c.call("std.echo", `{}`).success(t)
+	}
+	put("package toolkeep\ndeny contains \"closed\"")
+	for i, c := range ann {
+		waitUntil(t, fmt.Sprintf("the changed policy on node %d", i), func() bool { return c.call("std.echo", `{}`).status == 403 })
 	}
 }

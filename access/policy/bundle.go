@@ -44,8 +44,18 @@ func Read(name string) (Files, error) {
 	if info.IsDir() {
 		err = r.dir(name, "", 0)
 	} else {
-		err = r.archive(name)
+		err = r.archiveAt(name)
 	}
+	return r.done(err)
+}
+
+// Unpack reads a policy that is a gzipped tar archive.
+func Unpack(archive []byte) (Files, error) {
+	r := reader{files: Files{}}
+	return r.done(r.archive(bytes.NewReader(archive)))
+}
+
+func (r *reader) done(err error) (Files, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -187,8 +197,7 @@ func (r *reader) file(at, name string) error {
 	return r.add(name, f)
 }
 
-// archive reads a bundle as `opa build` makes it.
-func (r *reader) archive(name string) error {
+func (r *reader) archiveAt(name string) error {
 	info, err := os.Stat(name)
 	if err != nil {
 		return err
@@ -201,7 +210,12 @@ func (r *reader) archive(name string) error {
 		return err
 	}
 	defer f.Close()
-	unzipped, err := gzip.NewReader(f)
+	return r.archive(f)
+}
+
+// archive reads a bundle as `opa build` makes it.
+func (r *reader) archive(from io.Reader) error {
+	unzipped, err := gzip.NewReader(from)
 	if err != nil {
 		return fmt.Errorf("it is not a gzipped tar archive: %w", err)
 	}

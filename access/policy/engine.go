@@ -17,8 +17,10 @@ import (
 
 // Config configures an Engine.
 type Config struct {
-	// Path is a directory or a gzipped tar archive; Remote answers instead where it is set.
+	// Path is a directory or a gzipped tar archive; Bundle is one at an address, and Remote answers
+	// instead, where they are set.
 	Path   string
+	Bundle *Bundle
 	Remote *Remote
 	// Timeout bounds one evaluation; default 100 ms.
 	Timeout time.Duration
@@ -32,6 +34,13 @@ type Config struct {
 	OnChange func(State)
 	Clock    func() time.Time // default time.Now
 	Log      *slog.Logger     // default discards
+}
+
+func (c *Config) source() string {
+	if c.Bundle != nil {
+		return c.Bundle.URL
+	}
+	return c.Path
 }
 
 // evaluator answers questions without keeping anything.
@@ -81,11 +90,12 @@ type Engine struct {
 	mu    sync.Mutex
 	state State
 
+	wake chan struct{} // to look at the bundle
 	stop context.CancelFunc
 	done sync.WaitGroup
 }
 
-// New returns an Engine with its policy. E3008 for a policy that cannot be read or compiled, or
+// New returns an Engine with its policy, which for a Bundle comes with Start. E3008 for a policy that cannot be read or compiled, or
 // whose tests fail.
 func New(ctx context.Context, c Config) (*Engine, error) {
 	if c.Timeout <= 0 {
@@ -103,10 +113,15 @@ func New(ctx context.Context, c Config) (*Engine, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	e := &Engine{c: c, seldom: toolkeep.Seldom(c.Log, 1, nil)}
+	e := &Engine{c: c, seldom: toolkeep.Seldom(c.Log, 1, nil), wake: make(chan struct{}, 1)}
 	if c.Remote != nil {
 		e.current.Store(&generation{evaluator: c.Remote, reads: [2]part{partAll &^ partTime, 0}})
 		e.state = State{Source: c.Remote.Address(), LoadedAt: c.Clock(), Keeps: c.KeepFor > 0}
+		return e, nil
+	}
+	if c.Bundle != nil {
+		e.current.Store(&generation{evaluator: absent{}})
+		e.state = State{Source: c.source()}
 		return e, nil
 	}
 	files, err := Read(c.Path)
@@ -115,16 +130,28 @@ func New(ctx context.Context, c Config) (*Engine, error) {
 		g, e.state, err = e.load(ctx, files)
 	}
 	if err != nil {
-		return nil, toolkeep.NewError(toolkeep.InvalidManifest, "the policy at %s cannot be used: %s", c.Path, err).Because(err)
+		return nil, e.unusable(err)
 	}
 	e.current.Store(g)
 	return e, nil
 }
 
+func (e *Engine) unusable(err error) error {
+	return toolkeep.NewError(toolkeep.InvalidManifest, "the policy at %s cannot be used: %s", e.c.source(), err).Because(err)
+}
+
+// absent answers before Start has fetched a bundle.
+type absent struct{}
+
+var errAbsent = errors.New("the policy's bundle is not fetched yet")
+
+func (absent) decide(context.Context, *question) (answer, error)  { return answer{}, errAbsent }
+func (absent) visible(context.Context, *question) (answer, error) { return answer{}, errAbsent }
+
 // Trial returns an Engine that answers by a policy which is tried out: it follows no path, keeps no
 // answers, and does not run the policy's own tests. E3008.
 func Trial(ctx context.Context, c Config, files Files) (*Engine, error) {
-	c.Path, c.Remote, c.KeepFor, c.Log = "", nil, -1, slog.New(slog.DiscardHandler)
+	c.Path, c.Bundle, c.Remote, c.KeepFor, c.Log = "", nil, nil, -1, slog.New(slog.DiscardHandler)
 	p, err := files.compile(ctx)
 	if err != nil {
 		return nil, toolkeep.NewError(toolkeep.InvalidManifest, "the policy cannot be used: %s", err).Because(err)
@@ -167,7 +194,7 @@ func (e *Engine) load(ctx context.Context, files Files) (*generation, State, err
 	if len(failures) > 0 {
 		return nil, State{}, errors.Join(failures...)
 	}
-	s := State{Source: e.c.Path, Digest: files.Digest(), LoadedAt: e.c.Clock(), Files: len(files), Tests: len(tests),
+	s := State{Source: e.c.source(), Digest: files.Digest(), LoadedAt: e.c.Clock(), Files: len(files), Tests: len(tests),
 		Reads: p.reads[0].names(), Keeps: e.c.KeepFor > 0 && p.reads[0]&partTime == 0}
 	for i, name := range ruleNames {
 		if p.has[i] {

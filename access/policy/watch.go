@@ -12,14 +12,22 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// Start follows the files until Stop. A remote policy has none.
-func (e *Engine) Start(context.Context) error {
-	if e.c.Remote != nil {
+// Start follows the files, or fetches the bundle and follows it, until Stop. A remote policy has
+// none. ctx bounds only the start. E3008 for a bundle that cannot be had or used, where none was kept.
+func (e *Engine) Start(ctx context.Context) error {
+	follow := e.follow
+	switch {
+	case e.c.Remote != nil:
 		return nil
+	case e.c.Bundle != nil:
+		follow = e.followBundle
+		if err := e.startBundle(ctx); err != nil {
+			return err
+		}
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	following, cancel := context.WithCancel(context.Background())
 	e.stop = cancel
-	e.done.Go(func() { e.follow(ctx) })
+	e.done.Go(func() { follow(following) })
 	return nil
 }
 
@@ -49,18 +57,17 @@ func (e *Engine) follow(ctx context.Context) {
 		}
 		if now != taken {
 			taken = now
-			e.reload(ctx)
+			files, err := Read(e.c.Path)
+			e.reload(ctx, files, err)
 		}
 	}
 }
 
-// reload takes the files if they differ from those in use and pass. Without that, the policy in
-// use goes on.
-func (e *Engine) reload(ctx context.Context) {
-	files, err := Read(e.c.Path)
+// reload takes files that were read if they differ from those in use and pass; err is why they
+// could not be read. Without that, the policy in use goes on. It returns the State after it.
+func (e *Engine) reload(ctx context.Context, files Files, err error) State {
 	if err == nil && files.Digest() == e.State().Digest {
-		e.setState(func(s *State) { s.Refused, s.RefusedAt = "", time.Time{} })
-		return
+		return e.setState(func(s *State) { s.Refused, s.RefusedAt = "", time.Time{} })
 	}
 	var s State
 	if err == nil {
@@ -70,22 +77,23 @@ func (e *Engine) reload(ctx context.Context) {
 		}
 	}
 	if ctx.Err() != nil {
-		return
+		return e.State()
 	}
 	if err != nil {
 		e.refusals.Add(1)
 		s = e.setState(func(s *State) {
 			s.Refused, s.RefusedAt = toolkeep.ClipBytes(err.Error(), 4000), e.c.Clock()
 		})
-		e.c.Log.Error("the changed policy is not taken; the one in use goes on", "path", e.c.Path, "digest", s.Digest, "error", err)
+		e.c.Log.Error("the changed policy is not taken; the one in use goes on", "source", e.c.source(), "digest", s.Digest, "error", err)
 	} else {
 		e.changes.Add(1)
 		s = e.setState(func(now *State) { *now = s })
-		e.c.Log.Info("the changed policy is in use", "path", e.c.Path, "digest", s.Digest, "files", s.Files, "tests", s.Tests)
+		e.c.Log.Info("the changed policy is in use", "source", e.c.source(), "digest", s.Digest, "files", s.Files, "tests", s.Tests)
 	}
 	if e.c.OnChange != nil {
 		e.c.OnChange(s)
 	}
+	return s
 }
 
 func (e *Engine) setState(change func(*State)) State {

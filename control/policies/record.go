@@ -25,6 +25,8 @@ type Recorder struct {
 	Node  string
 	Clock func() time.Time
 	Log   *slog.Logger
+	// Tell makes the other nodes look for the policy of a digest now; nil tells none.
+	Tell func(ctx context.Context, digest string) error
 }
 
 // Changed records the policy that was taken, or was refused while the one before goes on.
@@ -33,10 +35,15 @@ func (r Recorder) Changed(s policy.State) {
 	if s.Refused != "" {
 		data["reason"] = s.Refused
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), recordWait)
+	defer cancel()
+	if r.Tell != nil && s.Refused == "" {
+		if err := r.Tell(ctx, s.Digest); err != nil {
+			r.Log.Warn("the other nodes are not told of the changed policy; each sees it at its next look", "digest", s.Digest, "error", err)
+		}
+	}
 	id, err := uuid.NewV7()
 	if err == nil {
-		ctx, cancel := context.WithTimeout(context.Background(), recordWait)
-		defer cancel()
 		err = r.Store.Apply(ctx, toolkeep.AppendEvent{Event: toolkeep.Event{ID: id.String(), Type: eventChanged, Tenant: access.HomeTenant,
 			Time: r.Clock(), Data: canon.Append(nil, data)}})
 	}
