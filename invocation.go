@@ -12,6 +12,7 @@ type Invocation struct {
 	Tenant     string
 	Subject    string
 	OnBehalf   string
+	Chain      []string // of the principal, see Principal.Chain
 	Session    string
 	Plan, Task string
 	Face       string

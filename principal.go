@@ -16,8 +16,8 @@ type Principal struct {
 	// Permissions are named rights besides tools, such as act-as, from the roles.
 	Permissions []string
 	OnBehalf    string // the person an agent acts for, "" if none
-	// Chain is on whose behalf the subject acts, from the first to the nearest, where a trusted proxy
-	// names more than one; nil if none is known.
+	// Chain is on whose behalf the subject acts, from the first to the nearest, at most MaxChain, as a
+	// trusted proxy or the act claim of an access token says; nil if neither does.
 	Chain []string
 	// Narrowed means that the request is no call and carries a capability token, which is for calls
 	// alone: the principal sees what its roles show and decides nothing.
@@ -36,6 +36,9 @@ type Principal struct {
 
 // MaxUserAgent bounds Principal.UserAgent in bytes.
 const MaxUserAgent = 256
+
+// MaxChain is how many names a chain has at most.
+const MaxChain = 16
 
 // Person returns whose history, preferences and feedback the caller's are: the person an
 // agent acts for, else the subject itself.

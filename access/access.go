@@ -453,7 +453,7 @@ func (a *Access) outdated(f Failure, net, message string) error {
 // NoteDenied counts a refused call of a tool for who acted, from any address.
 func (a *Access) NoteDenied(p *toolkeep.Principal, tool string) {
 	c, l := a.actor(p), a.failures.limits
-	f := Failure{Reason: "denied", Tool: cmp.Or(tool, "?"), Tenant: c.tenant, Subject: p.Subject, OnBehalf: p.OnBehalf, KeyID: p.KeyID, Addr: p.Addr}
+	f := Failure{Reason: "denied", Tool: cmp.Or(tool, "?"), Tenant: c.tenant, Subject: p.Subject, OnBehalf: p.OnBehalf, Chain: p.Chain, KeyID: p.KeyID, Addr: p.Addr}
 	if a.failures.blocked(c) != nil {
 		f.Reason = "blocked"
 		a.tell(f)
@@ -469,7 +469,7 @@ func (a *Access) NoteDenied(p *toolkeep.Principal, tool string) {
 // NoteRefused tells of a refused authorisation of what is no call. It counts for no
 // block. permission is what was missing, "" if it has no name.
 func (a *Access) NoteRefused(p *toolkeep.Principal, permission string) {
-	a.tell(Failure{Reason: "denied", Tenant: p.Tenant, Subject: p.Subject, OnBehalf: p.OnBehalf, KeyID: p.KeyID, Addr: p.Addr, Permission: permission})
+	a.tell(Failure{Reason: "denied", Tenant: p.Tenant, Subject: p.Subject, OnBehalf: p.OnBehalf, Chain: p.Chain, KeyID: p.KeyID, Addr: p.Addr, Permission: permission})
 }
 
 // Blocked returns E3810 while who acts may not call after too many refused calls. It

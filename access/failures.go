@@ -33,6 +33,8 @@ type Failure struct {
 	Subject string // "" if unknown
 	// OnBehalf is the person that a denied call was for; "" for none.
 	OnBehalf string
+	// Chain is on whose behalf the caller acted; see toolkeep.Principal.
+	Chain []string
 	// Tool is that of a denied call, "?" if it named none; "" of what is no call.
 	Tool       string
 	Permission string // that was missing for what is no call; "" if unknown

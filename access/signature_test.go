@@ -180,6 +180,7 @@ func TestAuthenticateProxy(t *testing.T) {
 		"nobody":                 {headers: []string{"X-Caller-Tenant", "default"}, want: toolkeep.Unauthenticated, reason: "PROXY_NAME"},
 		"a name with a control":  {headers: []string{"X-Caller-Subject", "a\x01b"}, want: toolkeep.Unauthenticated, reason: "PROXY_NAME"},
 		"a chain with a hole":    {headers: []string{"X-Caller-Subject", "a", "X-Caller-Chain", "ann,,b"}, want: toolkeep.Unauthenticated, reason: "PROXY_NAME"},
+		"a chain of 17":          {headers: []string{"X-Caller-Subject", "a", "X-Caller-Chain", strings.Repeat("x,", 16) + "x"}, want: toolkeep.Unauthenticated, reason: "PROXY_CHAIN"},
 		"a name of 300 bytes":    {headers: []string{"X-Caller-Subject", strings.Repeat("a", 300)}, want: toolkeep.Unauthenticated, reason: "PROXY_NAME"},
 		"a user with a new line": {headers: []string{"X-Caller-Subject", "a", "X-User-Id", "a\nb"}, want: toolkeep.Unauthenticated, reason: "PROXY_NAME"},
 	} {

@@ -31,7 +31,9 @@ func looksLikeToken(bearer string) bool {
 // session is a verified token. It lasts as long as the token and the issuer's keys.
 type session struct {
 	subject, tenant string
-	workspace       string // "" for none
+	onBehalf        string   // "" for none
+	chain           []string // nil for none
+	workspace       string   // "" for none
 	roles           []string
 	until           time.Time
 	rights          atomic.Pointer[rights]
@@ -71,7 +73,7 @@ func (a *Access) token(ctx context.Context, bearer, addr, net string) (*toolkeep
 		return nil, a.guessed(f, net, no.message)
 	}
 	return &toolkeep.Principal{Subject: s.subject, Tenant: s.tenant, Roles: s.roles, Method: MethodOAuth,
-		Workspace:   s.workspace,
+		OnBehalf: s.onBehalf, Chain: s.chain, Workspace: s.workspace,
 		Permissions: a.rightsOf(&s.rights, s.roles), Addr: addr, Until: s.until}, nil
 }
 
@@ -197,6 +199,11 @@ func (o *issuer) read(payload []byte) (*session, *refusal) {
 		return nil, no
 	}
 	no.subject = s.subject
+	if err := o.readActors(m, s); err != nil {
+		no.message = err.Error()
+		return nil, no
+	}
+	no.subject = s.subject
 	s.tenant, err = name(m, o.c.TenantClaim)
 	if errors.Is(err, jwt.ErrNoClaim) && o.c.DefaultTenant != "" {
 		s.tenant, err = o.c.DefaultTenant, nil
@@ -288,6 +295,50 @@ func (o *issuer) grants(scopes []string) []string {
 	}
 	slices.Sort(roles)
 	return slices.Compact(roles)
+}
+
+// readActors reads who acts for the token's subject (act, RFC 8693 4.1). The caller is then the current actor, and
+// acts on behalf of the token's subject and of the earlier actors, the nested ones.
+func (o *issuer) readActors(m map[string]any, s *session) error {
+	var actors []string // the current one first
+	for at, act := "act", m["act"]; act != nil; at += ".act" {
+		one, ok := act.(map[string]any)
+		if !ok {
+			return fmt.Errorf("the token's claim %s must be an object that names who acts", at)
+		}
+		if len(actors) == toolkeep.MaxChain {
+			return fmt.Errorf("the token's claim act names more than %d actors", toolkeep.MaxChain)
+		}
+		actor, err := name(one, o.c.SubjectClaim)
+		if errors.Is(err, jwt.ErrNoClaim) {
+			actor, err = name(one, "sub")
+		}
+		if err != nil {
+			return fmt.Errorf("the token's claim %s must name who acts (sub): %w", at, err)
+		}
+		if iss, there := one["iss"]; there && iss != o.c.Issuer { // its names are not this issuer's
+			from, err := name(one, "iss")
+			if err == nil && len(from)+len(actor) >= maxClaim {
+				err = fmt.Errorf("iss and sub must have fewer than %d bytes together", maxClaim)
+			}
+			if err != nil {
+				return fmt.Errorf("the token's claim %s must name the issuer of who acts: %w", at, err)
+			}
+			actor = from + "#" + actor
+		}
+		actors, act = append(actors, actor), one["act"]
+	}
+	if actors == nil || len(actors) == 1 && actors[0] == s.subject {
+		return nil
+	}
+	s.chain = []string{s.subject}
+	for _, earlier := range slices.Backward(actors[1:]) {
+		s.chain = append(s.chain, earlier)
+	}
+	if actors[0] != s.subject {
+		s.onBehalf, s.subject = s.subject, actors[0]
+	}
+	return nil
 }
 
 // name reads a claim with a subject, tenant or workspace.

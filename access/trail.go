@@ -64,6 +64,9 @@ func (t *trail) tell(f Failure, net string) {
 			data[v.record] = toolkeep.ClipBytes(v.text, maxPattern)
 		}
 	}
+	if f.Chain != nil {
+		args, data["caller_chain"] = append(args, "caller_chain", f.Chain), canon.Strings(f.Chain)
+	}
 	t.a.config.Log.Warn("access refused", args...)
 	if f.Tool == "" { // a call has its own record
 		t.record(f.At, f.Tenant, data)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
 )
 
 // Store is the part of a store that a Book uses.
@@ -231,7 +232,7 @@ func (b *Book) Ask(n *Need, v *toolkeep.Invocation) (*Request, []toolkeep.Change
 	if b.c.URL != nil {
 		q.DecideAt = b.c.URL() + "/api/v1/approvals/" + url.PathEscape(q.ID)
 	}
-	return q, []toolkeep.Change{q.Put(v.Subject), q.event(eventRequested, v.CreatedAt, map[string]any{"needed": q.Needed, "roles": anyOf(q.Roles())})}
+	return q, []toolkeep.Change{q.Put(v.Subject), q.event(eventRequested, v.CreatedAt, map[string]any{"needed": q.Needed, "roles": canon.Strings(q.Roles())})}
 }
 
 // Put stores the request, which must not have changed since it was read.
@@ -286,7 +287,7 @@ func (q *Request) DecidedEvent(g *Grant) toolkeep.Change {
 
 // StandingEvent says that a standing approval let a call pass.
 func StandingEvent(g *Grant, v *toolkeep.Invocation, at time.Time) toolkeep.Change {
-	q := &Request{ID: v.ID, Tenant: v.Tenant, Subject: v.Subject, OnBehalf: v.OnBehalf, Session: v.Session, ToolID: v.ToolID, Version: v.Version,
+	q := &Request{ID: v.ID, Tenant: v.Tenant, Subject: v.Subject, OnBehalf: v.OnBehalf, Chain: v.Chain, Session: v.Session, ToolID: v.ToolID, Version: v.Version,
 		Digest: DigestOf(v), State: Approved, Rule: g.Rule, ExpiresAt: g.Until, Why: "a standing approval covers the call"}
 	return q.event(eventDecided, at, map[string]any{"decision": verb(true), "decided_by": g.By, "standing_approval": g.ID})
 }
@@ -301,15 +302,7 @@ func (q *Request) Escalate(now time.Time) (*Request, toolkeep.Change) {
 	if next.Level == q.Level {
 		return nil, nil
 	}
-	return &next, next.event(eventEscalated, now, map[string]any{"level": next.Level, "roles": anyOf(next.Levels[next.Level].Roles)})
-}
-
-func anyOf(list []string) []any {
-	all := make([]any, len(list))
-	for i, s := range list {
-		all[i] = s
-	}
-	return all
+	return &next, next.event(eventEscalated, now, map[string]any{"level": next.Level, "roles": canon.Strings(next.Levels[next.Level].Roles)})
 }
 
 // List returns the requests of a tenant in a state, "" for all, the newest first.

@@ -14,6 +14,7 @@ type Grant struct {
 	Tenant   string    `json:"tenant"`
 	Subject  string    `json:"subject"`
 	OnBehalf string    `json:"on_behalf,omitempty"`
+	Chain    []string  `json:"chain,omitempty"` // of the call
 	ToolID   string    `json:"tool_id"`
 	Version  string    `json:"version"`
 	Tool     string    `json:"tool_digest"`
@@ -49,7 +50,7 @@ func (q *Request) Remember(scope Scope, until, now time.Time, args [32]byte) (*G
 		return nil, toolkeep.NewError(toolkeep.InvalidParameters, "the call named no session; remember it for its arguments")
 	}
 	last := q.Decisions[len(q.Decisions)-1]
-	g := &Grant{ID: q.ID, Tenant: q.Tenant, Subject: q.Subject, OnBehalf: q.OnBehalf, ToolID: q.ToolID, Version: q.Version, Tool: q.Tool,
+	g := &Grant{ID: q.ID, Tenant: q.Tenant, Subject: q.Subject, OnBehalf: q.OnBehalf, Chain: q.Chain, ToolID: q.ToolID, Version: q.Version, Tool: q.Tool,
 		Rule: q.Rule, Until: until, By: last.By, At: now}
 	switch scope {
 	case ForArguments:
@@ -64,7 +65,7 @@ func (q *Request) Remember(scope Scope, until, now time.Time, args [32]byte) (*G
 
 // covers reports whether the grant is for a call that owes an approval under a rule.
 func (g *Grant) covers(v *toolkeep.Invocation, n *Need, now time.Time) bool {
-	return g.Tenant == v.Tenant && g.Subject == v.Subject && g.OnBehalf == v.OnBehalf &&
+	return g.Tenant == v.Tenant && g.Subject == v.Subject && g.OnBehalf == v.OnBehalf && slices.Equal(g.Chain, v.Chain) &&
 		g.ToolID == v.ToolID && g.Version == v.Version && g.Tool == v.Digest && g.Rule == n.Rule && n.Count == 1 && now.Before(g.Until) &&
 		(g.Args != "" && g.Args == hex.EncodeToString(v.ArgsHash[:]) || g.Session != "" && g.Session == v.Session)
 }

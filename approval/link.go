@@ -45,6 +45,7 @@ type Link struct {
 type Party struct {
 	Subject   string   `json:"subject"`
 	OnBehalf  string   `json:"on_behalf,omitempty"`
+	Chain     []string `json:"chain,omitempty"`
 	Method    string   `json:"method"`
 	KeyID     string   `json:"key_id,omitempty"`
 	Roles     []string `json:"roles,omitempty"`
@@ -53,12 +54,12 @@ type Party struct {
 }
 
 func partyOf(p *toolkeep.Principal) Party {
-	return Party{Subject: p.Subject, OnBehalf: p.OnBehalf, Method: p.Method, KeyID: p.KeyID, Roles: p.Roles, Scope: p.Scope, Workspace: p.Workspace}
+	return Party{Subject: p.Subject, OnBehalf: p.OnBehalf, Chain: p.Chain, Method: p.Method, KeyID: p.KeyID, Roles: p.Roles, Scope: p.Scope, Workspace: p.Workspace}
 }
 
 // Principal returns the party as it was when the link was made, without permissions.
 func (a *Party) Principal(tenant string) *toolkeep.Principal {
-	return &toolkeep.Principal{Subject: a.Subject, OnBehalf: a.OnBehalf, Method: a.Method, KeyID: a.KeyID, Roles: a.Roles, Scope: a.Scope,
+	return &toolkeep.Principal{Subject: a.Subject, OnBehalf: a.OnBehalf, Chain: a.Chain, Method: a.Method, KeyID: a.KeyID, Roles: a.Roles, Scope: a.Scope,
 		Workspace: a.Workspace, Tenant: tenant}
 }
 

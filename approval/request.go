@@ -37,6 +37,7 @@ type Request struct {
 	Tenant    string     `json:"tenant"`
 	Subject   string     `json:"subject"`
 	OnBehalf  string     `json:"on_behalf,omitempty"`
+	Chain     []string   `json:"chain,omitempty"` // on whose behalf Subject acts, see toolkeep.Principal
 	Actor     string     `json:"actor,omitempty"` // who sent the call as Subject
 	KeyID     string     `json:"key_id,omitempty"`
 	Session   string     `json:"session,omitempty"`
@@ -125,7 +126,7 @@ func DigestOf(v *toolkeep.Invocation) string {
 // newRequest is the request of a call that is about to be parked.
 func newRequest(n *Need, v *toolkeep.Invocation) *Request {
 	return &Request{
-		ID: v.ID, Tenant: v.Tenant, Subject: v.Subject, OnBehalf: v.OnBehalf, Actor: v.Actor, KeyID: v.KeyID, Session: v.Session,
+		ID: v.ID, Tenant: v.Tenant, Subject: v.Subject, OnBehalf: v.OnBehalf, Chain: v.Chain, Actor: v.Actor, KeyID: v.KeyID, Session: v.Session,
 		ToolID: v.ToolID, Version: v.Version, Tool: v.Digest, Digest: DigestOf(v), Why: n.Why, Risk: n.Risk, Rule: n.Rule,
 		Needed: n.Count, Confirm: n.Confirm, Levels: n.Levels, CreatedAt: v.CreatedAt, ExpiresAt: v.Deadline, State: Pending,
 	}
@@ -162,10 +163,10 @@ func (q *Request) Asks(p *toolkeep.Principal) bool {
 }
 
 // IsOwn reports whether the principal is one of those who ask, or acts for one of them: the agent,
-// the person that it acts for, who sent the call as the agent, and who has the same key.
+// the person and the agents that it acts for, who sent the call as the agent, and who has the same key.
 func (q *Request) IsOwn(p *toolkeep.Principal) bool {
-	for _, asks := range [...]string{q.Subject, q.OnBehalf, q.Actor} {
-		if asks != "" && (p.Subject == asks || p.OnBehalf == asks) {
+	for _, asks := range append([]string{q.Subject, q.OnBehalf, q.Actor}, q.Chain...) {
+		if asks != "" && (p.Subject == asks || p.OnBehalf == asks || slices.Contains(p.Chain, asks)) {
 			return true
 		}
 	}
@@ -347,6 +348,9 @@ func (q *Request) event(kind string, at time.Time, more map[string]any) toolkeep
 		if v != "" {
 			data[name] = v
 		}
+	}
+	if q.Chain != nil {
+		data["caller_chain"] = canon.Strings(q.Chain)
 	}
 	for name, v := range more {
 		data[name] = v

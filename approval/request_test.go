@@ -16,12 +16,12 @@ func TestDecisionsNeverWiden(t *testing.T) {
 	pick := func(list ...string) string { return list[rnd.IntN(len(list))] }
 	approvedSome := 0
 	for range 3000 {
-		q := &Request{Tenant: "t", Subject: "agent", OnBehalf: pick("", "ann"), KeyID: "ka", Needed: 1 + rnd.IntN(3), State: Pending, Digest: "d0", ExpiresAt: time.Unix(2, 0), Actor: pick("", "sue"),
+		q := &Request{Tenant: "t", Subject: "agent", OnBehalf: pick("", "ann"), KeyID: "ka", Needed: 1 + rnd.IntN(3), State: Pending, Digest: "d0", ExpiresAt: time.Unix(2, 0), Actor: pick("", "sue"), Chain: []string{"zoe", "planner"},
 			Levels: []Level{{Roles: []string{"lead"}}, {Roles: []string{"head"}, After: time.Hour}}, Level: rnd.IntN(2)}
 		level := q.Level
 		for range 12 {
-			p := &toolkeep.Principal{Tenant: pick("t", "t", "t", "u"), Subject: pick("agent", "ann", "sue", "p1", "p2", "p3"), OnBehalf: pick("", "", "", "ann", "agent", "p1"),
-				KeyID: pick("", "k1", "k2", "ka"), Roles: []string{pick("lead", "head", "none")}}
+			p := &toolkeep.Principal{Tenant: pick("t", "t", "t", "u"), Subject: pick("agent", "ann", "sue", "p1", "p2", "p3", "planner"), OnBehalf: pick("", "", "", "ann", "agent", "p1"),
+				Chain: [][]string{nil, nil, {"zoe"}, {"p1"}}[rnd.IntN(4)], KeyID: pick("", "k1", "k2", "ka"), Roles: []string{pick("lead", "head", "none")}}
 			_ = q.Decide(p, Decision{Approve: rnd.IntN(8) > 0, Digest: pick("d0", "d0", "d1"), At: time.Unix(1, 0)})
 		}
 		if q.State != Approved {
@@ -33,7 +33,7 @@ func TestDecisionsNeverWiden(t *testing.T) {
 			if d.Approve && d.Digest == q.Digest {
 				people[d.person()] = true
 			}
-			if q.Actor != "" && (d.By == q.Actor || d.OnBehalf == q.Actor) || d.By == "agent" || d.By == q.OnBehalf || d.OnBehalf == "agent" || d.OnBehalf != "" && d.OnBehalf == q.OnBehalf || d.KeyID == "ka" {
+			if q.Actor != "" && (d.By == q.Actor || d.OnBehalf == q.Actor) || d.By == "agent" || d.By == "planner" || d.By == q.OnBehalf || d.OnBehalf == "agent" || d.OnBehalf != "" && d.OnBehalf == q.OnBehalf || d.KeyID == "ka" {
 				t.Fatalf("a decision of its own counted: %+v of %+v", d, q)
 			}
 		}

@@ -51,6 +51,15 @@ func Append(dst []byte, v any) []byte {
 	return appendForeign(dst, v)
 }
 
+// Strings returns texts as an array of a tree.
+func Strings(list []string) []any {
+	all := make([]any, len(list))
+	for i, s := range list {
+		all[i] = s
+	}
+	return all
+}
+
 func appendForeign(dst []byte, v any) []byte {
 	switch v := v.(type) {
 	case int:

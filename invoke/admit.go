@@ -106,7 +106,7 @@ func (a *activeCall) unverified() bool { return a.call.Signature != nil && !a.ve
 func newRow(a *asked) toolkeep.Invocation {
 	c, pr := a.call, a.principal
 	row := toolkeep.Invocation{
-		ID: newID(), Tenant: pr.Tenant, Subject: pr.Subject, OnBehalf: pr.OnBehalf, KeyID: pr.KeyID,
+		ID: newID(), Tenant: pr.Tenant, Subject: pr.Subject, OnBehalf: pr.OnBehalf, Chain: pr.Chain, KeyID: pr.KeyID,
 		Addr: a.from.addr, UserAgent: a.from.userAgent,
 		Session: c.Session, Plan: c.Plan, Task: c.Task, Face: c.Face,
 		ToolID: c.Tool, Range: c.Range, Key: c.Key, ArgsSize: len(c.Arguments),

@@ -11,6 +11,10 @@ import (
 
 // Explanation is the predicted outcome of a call, step by step.
 type Explanation struct {
+	// Caller is whose rights decide, OnBehalf and Chain for whom it acts; see toolkeep.Principal.
+	Caller   string             `json:"caller"`
+	OnBehalf string             `json:"on_behalf_of,omitempty"`
+	Chain    []string           `json:"caller_chain,omitempty"`
 	Tool     string             `json:"tool"`
 	Version  string             `json:"version,omitempty"`
 	Digest   string             `json:"digest,omitempty"`
@@ -42,6 +46,7 @@ func (p *Pipeline) Explain(ctx context.Context, pr *toolkeep.Principal, c *toolk
 	if _, err := p.carry(ctx, a); err != nil {
 		return nil, err
 	}
+	x.Caller, x.OnBehalf, x.Chain = a.principal.Subject, a.principal.OnBehalf, a.principal.Chain
 	if t := a.tool; t != nil {
 		x.Tool, x.Version, x.Digest = t.ID, t.Version, t.Digest
 	}

@@ -332,6 +332,9 @@ func accesses(row *toolkeep.Invocation) []toolkeep.Change {
 				data[name] = v
 			}
 		}
+		if row.Chain != nil {
+			data["caller_chain"] = canon.Strings(row.Chain)
+		}
 		if u.Code != "" {
 			data["status"] = "failure"
 		}

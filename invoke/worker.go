@@ -93,7 +93,7 @@ func (p *Pipeline) runLeased(ctx context.Context, row *toolkeep.Invocation) erro
 // callerOf is the principal that a row stores.
 func callerOf(v *toolkeep.Invocation) *toolkeep.Principal {
 	return &toolkeep.Principal{Subject: v.Subject, Tenant: v.Tenant, Roles: v.Roles, Scope: v.Scope,
-		KeyID: v.KeyID, OnBehalf: v.OnBehalf, Workspace: v.Workspace, Method: v.Method}
+		KeyID: v.KeyID, OnBehalf: v.OnBehalf, Chain: v.Chain, Workspace: v.Workspace, Method: v.Method}
 }
 
 // callOf is the call that a row stores: of the version that was approved, else of what its range

@@ -232,17 +232,17 @@ func (r *replay) question(v *toolkeep.Invocation) (*access.Question, []string) {
 		p.Subject = v.Subject
 	} else {
 		reads("caller.roles", "caller.permissions", "caller.workspace")
-		switch v.Method {
-		case "":
-			reads("caller.chain", "caller.method")
-		case access.MethodProxy:
+		if v.Method == "" {
+			reads("caller.method")
+		}
+		if v.Chain == nil && (v.Method == "" || v.Method == access.MethodProxy) { // older programs recorded none
 			reads("caller.chain")
 		}
 	}
 	if v.Method != "" {
 		p.Method = v.Method
 	}
-	p.OnBehalf, p.KeyID = v.OnBehalf, v.KeyID
+	p.OnBehalf, p.Chain, p.KeyID = v.OnBehalf, v.Chain, v.KeyID
 	reads("caller.address")
 	const none = len("{}")
 	if v.ArgsSize > none {

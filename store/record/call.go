@@ -95,7 +95,8 @@ func AppendCall(b []byte, v *toolkeep.Invocation, parts Parts) ([]byte, error) {
 		return nil, err
 	}
 	b = appendString(b, v.Addr) // absent, as all after it, in rows of older programs
-	return appendString(b, v.UserAgent), nil
+	b = appendString(b, v.UserAgent)
+	return appendStrings(b, v.Chain), nil
 }
 
 func appendExtras(b []byte, v *toolkeep.Invocation) ([]byte, error) {
@@ -215,6 +216,7 @@ func DecodeCall(tenant, id string, data []byte) (*toolkeep.Invocation, error) {
 	v.Output = d.bytes()
 	decodeExtras(d, v)
 	v.Addr, v.UserAgent = d.string(), d.string()
+	v.Chain = d.strings()
 	if d.err == nil && len(waiting) != 0 {
 		d = &decoder{b: waiting}
 		decodeWaiting(d, v)
