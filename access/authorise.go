@@ -154,7 +154,11 @@ func hasLevel(p *toolkeep.Principal, level string) bool {
 // riskCheck never refuses: a high risk needs a person's approval instead.
 func riskCheck(t *toolkeep.Tool) Check {
 	c := Check{Name: CheckRisk, Allowed: true}
-	if ok, why := NeedsApproval(t, nil); ok {
+	switch why, byRisk := NeedsApproval(t, nil, nil); {
+	case byRisk:
+		c.Reason = "allowed only with a person's approval, unless an approval rule waives it: " + why
+		return c
+	case why != "":
 		c.Reason = "allowed only with a person's approval: " + why
 		return c
 	}
@@ -165,21 +169,24 @@ func riskCheck(t *toolkeep.Tool) Check {
 	return c
 }
 
-// NeedsApproval reports whether a person must approve the call, and why: the manifest
-// requires it, the tool's risk is high, or the caller asked for it. c may be nil.
-func NeedsApproval(t *toolkeep.Tool, c *toolkeep.Call) (bool, string) {
+// NeedsApproval says why a person must approve the call, "" if nothing asks for it: the manifest
+// requires it, the caller asked for it, the policy demands it, or the tool's risk is high. c and
+// policy may be nil. byRisk says that nothing but a high risk asks, which a rule may waive.
+func NeedsApproval(t *toolkeep.Tool, c *toolkeep.Call, policy *ApprovalNeed) (why string, byRisk bool) {
 	risk, known := toolkeep.RiskOf(t.Manifest.Risk)
 	switch {
 	case t.Manifest.RequiresApproval:
-		return true, "the tool's manifest requires approval"
+		return "the tool's manifest requires approval", false
 	case !known:
-		return true, "the tool's risk is not known"
-	case risk >= toolkeep.RiskHigh:
-		return true, "the tool's risk is high"
+		return "the tool's risk is not known", false
 	case c != nil && c.RequireApproval:
-		return true, "the caller asked for approval"
+		return "the caller asked for approval", false
+	case policy != nil:
+		return policy.Reason, false
+	case risk >= toolkeep.RiskHigh:
+		return "the tool's risk is high", true
 	}
-	return false, ""
+	return "", false
 }
 
 // ActingAs returns the principal that the call is made for. Subject, tenant and user of

@@ -207,20 +207,27 @@ func levels(levels ...string) *toolkeep.Tool {
 }
 
 func TestNeedsApproval(t *testing.T) {
+	high := toolOf("a.b", func(m *toolkeep.Manifest) { m.Risk = "high" })
 	for name, tc := range map[string]struct {
-		tool *toolkeep.Tool
-		call *toolkeep.Call
-		want bool
+		tool   *toolkeep.Tool
+		call   *toolkeep.Call
+		policy *ApprovalNeed
+		want   string
+		byRisk bool
 	}{
-		"plain":    {toolOf("a.b", nil), &toolkeep.Call{}, false},
-		"no call":  {toolOf("a.b", nil), nil, false},
-		"manifest": {toolOf("a.b", func(m *toolkeep.Manifest) { m.RequiresApproval = true }), nil, true},
-		"high":     {toolOf("a.b", func(m *toolkeep.Manifest) { m.Risk = "high" }), nil, true},
-		"unknown":  {toolOf("a.b", func(m *toolkeep.Manifest) { m.Risk = "extreme" }), nil, true},
-		"call":     {toolOf("a.b", nil), &toolkeep.Call{RequireApproval: true}, true},
+		"plain":                  {toolOf("a.b", nil), &toolkeep.Call{}, nil, "", false},
+		"no call":                {toolOf("a.b", nil), nil, nil, "", false},
+		"manifest":               {toolOf("a.b", func(m *toolkeep.Manifest) { m.RequiresApproval = true }), nil, nil, "the tool's manifest requires approval", false},
+		"manifest and high":      {toolOf("a.b", func(m *toolkeep.Manifest) { m.RequiresApproval, m.Risk = true, "high" }), nil, nil, "the tool's manifest requires approval", false},
+		"high":                   {high, nil, nil, "the tool's risk is high", true},
+		"unknown":                {toolOf("a.b", func(m *toolkeep.Manifest) { m.Risk = "extreme" }), nil, nil, "the tool's risk is not known", false},
+		"call":                   {toolOf("a.b", nil), &toolkeep.Call{RequireApproval: true}, nil, "the caller asked for approval", false},
+		"call of high risk":      {high, &toolkeep.Call{RequireApproval: true}, nil, "the caller asked for approval", false},
+		"policy":                 {toolOf("a.b", nil), nil, &ApprovalNeed{Reason: "late"}, "late", false},
+		"policy about high risk": {high, nil, &ApprovalNeed{Reason: "late"}, "late", false},
 	} {
-		if got, why := NeedsApproval(tc.tool, tc.call); got != tc.want || (why != "") != tc.want {
-			t.Errorf("%s: %v %q", name, got, why)
+		if why, byRisk := NeedsApproval(tc.tool, tc.call, tc.policy); why != tc.want || byRisk != tc.byRisk {
+			t.Errorf("%s: %q %v", name, why, byRisk)
 		}
 	}
 }

@@ -202,8 +202,8 @@ func without(list []*Grant, id string) []*Grant {
 }
 
 // Of returns the approval that the principal's call of the tool owes, see Rules.Of.
-func (b *Book) Of(p *toolkeep.Principal, t *toolkeep.Tool, why string) *Need {
-	return b.c.Rules.Of(p, t, why)
+func (b *Book) Of(p *toolkeep.Principal, t *toolkeep.Tool, why string, byRisk bool) *Need {
+	return b.c.Rules.Of(p, t, why, byRisk)
 }
 
 // Room is E3216 if no more calls of the agent, or of its tenant, may wait for a person.

@@ -55,6 +55,7 @@ type rule struct {
 	subjects []string // patterns on the caller
 	roles    []string // of the caller, any of
 	required bool
+	waives   bool // what a high risk alone asks for
 	need     Need // without Why
 }
 
@@ -78,6 +79,7 @@ type ruleText struct {
 	Subjects    []string `json:"subjects"`
 	Roles       []string `json:"roles"`
 	Required    bool     `json:"required"`
+	WaiveRisk   bool     `json:"waive_risk"`
 	Approvals   int      `json:"approvals"`
 	Confirm     string   `json:"confirm"`
 	Approvers   []struct {
@@ -113,6 +115,9 @@ func ReadRules(file string, d Defaults) (*Rules, error) {
 //	      - roles: [finance]
 //	        after: 1h
 //	    expires_after: 8h
+//	  - subjects: [deployer]   # trusted with what is of high risk
+//	    tools: ["deploy.*"]
+//	    waive_risk: true
 //	  - tools: ["notes.*"]
 //	    confirm: caller        # or the caller's own person, in its MCP client
 func ParseRules(raw []byte, d Defaults) (*Rules, error) {
@@ -194,11 +199,17 @@ func (rs *Rules) compile(from ruleText, at string) (rule, []toolkeep.Fault) {
 			}
 		}
 	}
-	r := rule{name: from.Name, subjects: from.Subjects, roles: from.Roles, required: from.Required,
+	r := rule{name: from.Name, subjects: from.Subjects, roles: from.Roles, required: from.Required, waives: from.WaiveRisk,
 		Selector: toolkeep.Selector{Tools: from.Tools, Tags: from.Tags, Categories: from.Categories, SideEffects: from.SideEffects, MaxRisk: toolkeep.RiskHigh}}
 	r.MinRisk, _ = toolkeep.RiskOf(from.MinRisk)
 	if len(from.Tools)+len(from.Tags)+len(from.Categories)+len(from.SideEffects)+len(from.Subjects)+len(from.Roles) == 0 && from.MinRisk == "" {
 		fault("", "minProperties", `the rule selects nothing; write tools: ["*"] to mean every tool`)
+	}
+	if from.WaiveRisk && (from.Required || len(from.Approvers) > 0 || from.Approvals > 1 || from.Confirm != "" || from.ExpiresAfter != "") {
+		fault("/waive_risk", "contradiction", "a rule that waives what a high risk asks for says nothing else of approvals; write another rule for that")
+	}
+	if from.WaiveRisk && len(from.Subjects)+len(from.Roles) == 0 {
+		fault("/waive_risk", "required", "name the callers whose calls may go on, by subjects or roles; for all callers lower the tool's risk instead")
 	}
 	r.need = Need{Count: max(from.Approvals, 1), Confirm: from.Confirm != "", Expires: rs.defaults.Expires, Levels: rs.defaults.levels()}
 	if from.Confirm != "" && from.Approvals > 1 {
@@ -257,23 +268,29 @@ func (r *rule) fits(p *toolkeep.Principal, t *toolkeep.Tool) bool {
 }
 
 // Of returns the approval that the principal's call of the tool owes, nil if none. why says what
-// asks for it besides the rules, "" for nothing.
-func (rs *Rules) Of(p *toolkeep.Principal, t *toolkeep.Tool, why string) *Need {
+// asks for it besides the rules, "" for nothing; byRisk that this is a high risk alone, which a
+// rule may waive. What another rule requires is owed all the same.
+func (rs *Rules) Of(p *toolkeep.Principal, t *toolkeep.Tool, why string, byRisk bool) *Need {
 	if why == "" && len(rs.list) == 0 {
 		return nil
 	}
 	need, found := Need{Levels: rs.defaults.levels(), Count: 1, Expires: rs.defaults.Expires}, false
+	waived, requires := false, ""
 	for i := range rs.list {
 		r := &rs.list[i]
 		if !r.fits(p, t) {
 			continue
 		}
-		if !found {
+		if !found && !r.waives {
 			need, found = r.need, true
 		}
-		if r.required && why == "" {
-			why = "the approval rule " + r.name + " requires it"
+		waived = waived || r.waives
+		if r.required && requires == "" {
+			requires = "the approval rule " + r.name + " requires it"
 		}
+	}
+	if why == "" || byRisk && waived {
+		why = requires
 	}
 	if why == "" {
 		return nil

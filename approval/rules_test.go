@@ -28,6 +28,8 @@ rules:
     required: true
   - tools: ["notes.*"]
     confirm: caller
+  - subjects: [bot]
+    waive_risk: true
 `
 
 func TestRules(t *testing.T) {
@@ -38,7 +40,7 @@ func TestRules(t *testing.T) {
 	for _, c := range []struct {
 		tool  *toolkeep.Tool
 		roles string
-		why   string // besides the rules
+		why   string // besides the rules; "risk" alone can be waived
 		want  string
 	}{
 		{toolOf("a.b", "low"), "", "", "none"},
@@ -54,7 +56,7 @@ func TestRules(t *testing.T) {
 		{toolOf("notes.add", "high"), "", "risk", `"rule 3" 1 [{[] 0s} {[] 1h0m0s} {[] 4h0m0s}] 24h0m0s risk true`},
 	} {
 		got := "none"
-		if n := rs.Of(&toolkeep.Principal{Subject: "x", Roles: []string{c.roles}}, c.tool, c.why); n != nil {
+		if n := rs.Of(&toolkeep.Principal{Subject: "x", Roles: []string{c.roles}}, c.tool, c.why, c.why == "risk"); n != nil {
 			var levels []string
 			for _, l := range n.Levels {
 				levels = append(levels, fmt.Sprint(l))
@@ -67,12 +69,35 @@ func TestRules(t *testing.T) {
 	}
 }
 
+// TestWaivedRisk: a rule waives what a high risk alone asks for, of its callers, and nothing else.
+func TestWaivedRisk(t *testing.T) {
+	rs, err := ParseRules([]byte(rulesText), Defaults{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		subject, role string
+		byRisk        bool
+		owes          bool
+	}{
+		{"bot", "agent", true, false},
+		{"other", "agent", true, true},
+		{"bot", "agent", false, true}, // the manifest, the policy or the caller asks
+		{"bot", "intern", true, true}, // another rule requires it
+	} {
+		n := rs.Of(&toolkeep.Principal{Subject: c.subject, Roles: []string{c.role}}, toolOf("pay.out", "high"), "why", c.byRisk)
+		if (n != nil) != c.owes || n != nil && n.Rule != "payments" {
+			t.Errorf("%+v: %+v", c, n)
+		}
+	}
+}
+
 func TestDefaultsOfRules(t *testing.T) {
 	rs, err := ParseRules(nil, Defaults{Escalate: []time.Duration{time.Hour, time.Minute, 30 * time.Hour}, Expires: 2 * time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := rs.Of(&toolkeep.Principal{}, toolOf("a.b", "high"), "risk"); len(n.Levels) != 2 || n.Levels[1].After != time.Hour || n.Expires != 2*time.Hour {
+	if n := rs.Of(&toolkeep.Principal{}, toolOf("a.b", "high"), "risk", true); len(n.Levels) != 2 || n.Levels[1].After != time.Hour || n.Expires != 2*time.Hour {
 		t.Errorf("%+v; levels that are not later than the one before, or than the end, are left out", n)
 	}
 }
@@ -97,6 +122,8 @@ func TestRefusedRules(t *testing.T) {
 		"rules: [{tools: [a], expires_after: 1h, approvers: [{roles: [x]}, {roles: [y], after: 2h}]}]": "/rules/0/approvers/1/after: must be before",
 		"rules: [{tools: [a], expires_after: 721h}]":                                                   "/rules/0/expires_after: is more than 0 and at most",
 		"rules: [{tools: [a], expires_after: soon}]":                                                   "/rules/0/expires_after: ",
+		"rules: [{tools: [a], waive_risk: true}]":                                                      "/rules/0/waive_risk: name the callers",
+		"rules: [{roles: [a], waive_risk: true, required: true}]":                                      "/rules/0/waive_risk: a rule that waives",
 		"rules: [{tools: [a], tools: [b]}]":                                                            "yaml",
 		"a: &a [*a]":                                                                                   "",
 	} {

@@ -17,10 +17,10 @@ func (p *Pipeline) need(a *activeCall) *approval.Need {
 	if a.needKnown {
 		return a.owed
 	}
-	_, why := owesApproval(a)
+	why, byRisk := access.NeedsApproval(a.tool, a.call, a.decision.Approval)
 	switch {
 	case p.Approvals != nil:
-		a.owed = p.Approvals.Of(a.principal, a.tool, why)
+		a.owed = p.Approvals.Of(a.principal, a.tool, why, byRisk)
 	case why != "":
 		a.owed = &approval.Need{Why: why}
 	}
@@ -342,16 +342,4 @@ func (p *Pipeline) Unseal(ctx context.Context, pr *toolkeep.Principal, row *tool
 		return nil, err
 	}
 	return p.withSensitive(p.Redact.For(pr), v.Tool, args).CleanValue(args), nil
-}
-
-// owesApproval reports whether a person must approve the call, and why: the manifest, the risk or
-// the caller asks for it (access.NeedsApproval), or the policy.
-func owesApproval(a *activeCall) (bool, string) {
-	if owes, why := access.NeedsApproval(a.tool, a.call); owes {
-		return true, why
-	}
-	if need := a.decision.Approval; need != nil {
-		return true, need.Reason
-	}
-	return false, ""
 }

@@ -100,7 +100,7 @@ type Overlays interface {
 type Approvals interface {
 	// Of returns the approval that a call owes, nil for none. why says what asks for it besides the
 	// rules, "" for nothing.
-	Of(p *toolkeep.Principal, t *toolkeep.Tool, why string) *approval.Need
+	Of(p *toolkeep.Principal, t *toolkeep.Tool, why string, byRisk bool) *approval.Need
 	// Standing returns the standing approval that covers the call, nil for none.
 	Standing(v *toolkeep.Invocation, n *approval.Need) *approval.Grant
 	// Room is E3216 if too many calls of the agent or its tenant wait already.

@@ -33,7 +33,7 @@ type Catalog interface {
 
 // Approvals says which calls wait for a person; *approval.Book does.
 type Approvals interface {
-	Of(p *toolkeep.Principal, t *toolkeep.Tool, why string) *approval.Need
+	Of(p *toolkeep.Principal, t *toolkeep.Tool, why string, byRisk bool) *approval.Need
 }
 
 // Calls lists recorded calls; stores do.
@@ -279,9 +279,6 @@ func (s *Policies) right(ctx context.Context, rules access.Policy, k *toolkeep.A
 
 // need is the approval that a call owes; asked is what the policy demands, nil for nothing.
 func (s *Policies) need(p *toolkeep.Principal, t *toolkeep.Tool, asked *access.ApprovalNeed) *approval.Need {
-	_, why := access.NeedsApproval(t, nil)
-	if why == "" && asked != nil {
-		why = asked.Reason
-	}
-	return s.c.Approvals.Of(p, t, why)
+	why, byRisk := access.NeedsApproval(t, nil, asked)
+	return s.c.Approvals.Of(p, t, why, byRisk)
 }
