@@ -1,9 +1,7 @@
 package approval
 
 import (
-	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	"os"
 	"path"
@@ -11,10 +9,7 @@ import (
 	"strings"
 	"time"
 
-	strict "github.com/go-json-experiment/json"
-
 	"github.com/toolkeep/toolkeep"
-	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/canon/yaml"
 	"github.com/toolkeep/toolkeep/schema"
 )
@@ -156,31 +151,14 @@ func refused(faults []toolkeep.Fault) error {
 }
 
 func readTexts(raw []byte) ([]ruleText, error) {
-	doc, err := yaml.One(raw, yaml.Options{Bytes: maxYAML, Values: maxYAML, Depth: maxDepth})
-	if err == nil && doc == nil {
-		err = errors.New("it is empty")
-	}
-	var tree any
-	if err == nil {
-		tree, err = doc.Tree()
-	}
-	if err != nil {
-		return nil, refused([]toolkeep.Fault{{Rule: "yaml", Message: "not readable as YAML: " + err.Error()}})
-	}
-	s, err := schema.Compile(rulesSchema)
-	if err != nil {
-		return nil, err
-	}
-	if faults := s.Validate(context.Background(), tree); len(faults) > 0 {
-		return nil, refused(faults)
-	}
 	var all struct {
 		Rules []ruleText `json:"rules"`
 	}
-	if err := strict.Unmarshal(canon.Append(nil, tree), &all); err != nil {
-		return nil, err
+	faults, err := schema.DecodeYAML(rulesSchema, raw, yaml.Options{Bytes: maxYAML, Values: maxYAML, Depth: maxDepth}, &all)
+	if len(faults) > 0 {
+		return nil, refused(faults)
 	}
-	return all.Rules, nil
+	return all.Rules, err
 }
 
 // compile checks what the schema cannot say.

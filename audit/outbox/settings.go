@@ -1,9 +1,7 @@
 package outbox
 
 import (
-	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -16,10 +14,7 @@ import (
 	"strings"
 	"time"
 
-	strict "github.com/go-json-experiment/json"
-
 	"github.com/toolkeep/toolkeep"
-	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/canon/yaml"
 	"github.com/toolkeep/toolkeep/schema"
 )
@@ -145,36 +140,19 @@ func Parse(raw []byte) ([]Settings, error) {
 }
 
 func readTexts(raw []byte) ([]text, error) {
-	doc, err := yaml.One(raw, yaml.Options{Bytes: maxYAML, Values: maxYAML, Depth: maxDepth})
-	if err == nil && doc == nil {
-		err = errors.New("it is empty")
-	}
-	var tree any
-	if err == nil {
-		tree, err = doc.Tree()
-	}
-	if err != nil {
-		return nil, refused([]toolkeep.Fault{{Rule: "yaml", Message: "not readable as YAML: " + err.Error()}})
-	}
-	s, err := schema.Compile(sinksSchema)
-	if err != nil {
-		return nil, err
-	}
-	if faults := s.Validate(context.Background(), tree); len(faults) > 0 {
-		for i, f := range faults { // what stands there may be the secret itself
-			if slices.Contains(references, path.Base(f.Pointer)) {
-				faults[i].Message = noReference
-			}
-		}
-		return nil, refused(faults)
-	}
 	var all struct {
 		Sinks []text `json:"sinks"`
 	}
-	if err := strict.Unmarshal(canon.Append(nil, tree), &all); err != nil {
-		return nil, err
+	faults, err := schema.DecodeYAML(sinksSchema, raw, yaml.Options{Bytes: maxYAML, Values: maxYAML, Depth: maxDepth}, &all)
+	for i, f := range faults { // what stands there may be the secret itself
+		if slices.Contains(references, path.Base(f.Pointer)) {
+			faults[i].Message = noReference
+		}
 	}
-	return all.Sinks, nil
+	if len(faults) > 0 {
+		return nil, refused(faults)
+	}
+	return all.Sinks, err
 }
 
 // references are the members that name a secret.
