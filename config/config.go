@@ -300,7 +300,8 @@ type Cache struct {
 
 // Idempotency configures the keys under which a call is carried out once.
 type Idempotency struct {
-	TTL time.Duration `key:"idempotency.ttl" default:"24h" min:"1h" max:"24h" help:"how long an idempotency key gets the answer of its call, from when that call was made; then the key is free, even if the call should still run. With more than store.keep_calls the record of the call is gone first, and the key is free then; an asynchronous answer that was not fetched within calls.result_lifetime is E3704. The same on all nodes"`
+	MaxBytes int64         `key:"idempotency.max_bytes" kind:"size" default:"10MB" min:"64KiB" max:"100MB" help:"largest result that is kept for the repeats of a call with an idempotency key, and for an asynchronous call; a larger one is cut for the first answer too, and is whole in the blob that the answer names; result.max_output_bytes of a manifest (2 MB) can be less"`
+	TTL      time.Duration `key:"idempotency.ttl" default:"24h" min:"1h" max:"24h" help:"how long an idempotency key gets the answer of its call, from when that call was made; then the key is free, even if the call should still run. With more than store.keep_calls the record of the call is gone first, and the key is free then; an asynchronous answer that was not fetched within calls.result_lifetime is E3704. The same on all nodes"`
 }
 
 // Catalog configures tool versions.

@@ -98,7 +98,7 @@ func TestDefaults(t *testing.T) {
 		Calls:   Calls{SyncLimit: 30 * time.Second, WaitLimit: 24 * time.Hour, ResultLifetime: 24 * time.Hour, Workers: 8, Poll: 100 * time.Millisecond, Lease: 10 * time.Second, RecordWait: 50 * time.Millisecond, MaxResult: 100_000_000},
 		Approvals: Approvals{Wait: 300 * time.Second, Escalate: time.Hour, EscalateAgain: 4 * time.Hour, Expire: 24 * time.Hour, MaxPending: 10_000, MaxPendingAgent: 100,
 			EndpointTimeout: 5 * time.Second, EndpointFailure: "wait", EndpointDeny: 300 * time.Second},
-		Idempotency: Idempotency{TTL: 24 * time.Hour},
+		Idempotency: Idempotency{MaxBytes: 10_000_000, TTL: 24 * time.Hour},
 		Tools:       Tools{Timeout: 30 * time.Second, Strict: true, CoerceTo: []string{"number", "integer", "boolean"}, Retry: ToolRetry{MaxAttempts: 3, BaseDelay: time.Second, MaxDelay: 32 * time.Second, Jitter: "full"}},
 		Cache:       Cache{Enabled: true, TTL: 5 * time.Minute, Entries: 10_000, Bytes: 100 << 20},
 		Catalog:     Catalog{StaleFor: 5 * time.Minute, KeepActive: 5, RemovalAfter: 90 * 24 * time.Hour},

@@ -127,6 +127,7 @@ type prepared struct {
 	composition *composition
 	ancestors   []string
 	slots       *limit.Slots // released when that call ends
+	kept        bool         // the answer is kept for who asks again
 }
 
 // prepare gathers the input of the remaining steps. From here on the secrets of the tool's
@@ -135,7 +136,8 @@ func (p *Pipeline) prepare(a *activeCall) *prepared {
 	upstream := p.upstreamOf(a.principal, a.tool)
 	a.cleaner = p.withSensitive(p.clean(a).From(upstream), a.tool, a.args)
 	return &prepared{upstream: upstream, id: a.row.ID, call: a.call, principal: a.principal, from: a.from, tool: a.tool, args: a.args, overlay: a.overlay,
-		cleaner: a.cleaner, composition: a.composition, ancestors: a.ancestors, slots: a.slots}
+		cleaner: a.cleaner, composition: a.composition, ancestors: a.ancestors, slots: a.slots,
+		kept: a.row.Key != "" || a.call.Async || a.mode == modeWorker}
 }
 
 // personal reports whether the result is only for its caller although the tool declares

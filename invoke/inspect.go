@@ -14,7 +14,7 @@ func (p *Pipeline) inspect(ctx context.Context, w *prepared, out *toolkeep.Outpu
 	// The type is upstream text too, and parsing changes its case.
 	own := *out
 	own.ContentType = w.cleaner.Clean(out.ContentType)
-	got, err := p.Inspector.Inspect(w.tool, &own, w.cleaner)
+	got, err := p.Inspector.Inspect(p.bounded(w), &own, w.cleaner)
 	if err != nil {
 		return err
 	}
@@ -39,6 +39,20 @@ func (p *Pipeline) inspect(ctx context.Context, w *prepared, out *toolkeep.Outpu
 	}
 	res.Attachments = append(res.Attachments, toolkeep.Attachment{Kind: kind, URL: "/api/v1/blobs/" + b.ID, ContentType: b.ContentType, Bytes: b.Bytes})
 	return nil
+}
+
+// bounded is the tool of the call, with an output of at most KeptBytes where the answer is kept.
+func (p *Pipeline) bounded(w *prepared) *toolkeep.Tool {
+	if !w.kept || p.KeptBytes <= 0 || w.tool.Manifest.MaxOutputBytes() <= p.KeptBytes {
+		return w.tool
+	}
+	t, m, r := *w.tool, *w.tool.Manifest, toolkeep.ResultSpec{}
+	if m.Result != nil {
+		r = *m.Result
+	}
+	r.MaxOutputBytes = p.KeptBytes
+	t.Manifest, m.Result = &m, &r
+	return &t
 }
 
 // unkeep removes a text from the blob store that went there while it arrived and is whole in the result: without its

@@ -13,7 +13,7 @@ import (
 
 // keep implements Execution.Keep: the body goes through the redactor into the blob store.
 func (p *Pipeline) keep(ctx context.Context, w *prepared, grow func(int64) error, o *toolkeep.Output, body io.Reader) (bool, error) {
-	how, ok := p.Inspector.Keep(w.tool, o, w.cleaner)
+	how, ok := p.Inspector.Keep(p.bounded(w), o, w.cleaner)
 	if !ok {
 		return false, nil
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
@@ -322,5 +323,38 @@ func TestCancelledWhileKept(t *testing.T) {
 	wantCode(t, toolkeep.AsError(err), toolkeep.Cancelled)
 	if strings.Contains(log.String(), "could not be stored") {
 		t.Errorf("the log: %s", log.String())
+	}
+}
+
+// TestKeptAnswersAreBounded: a long answer that is kept for who asks again is cut for all who get it, and whole in a blob.
+func TestKeptAnswersAreBounded(t *testing.T) {
+	h := newHarness(t, func(c *invoke.Config) { c.KeptBytes = 100_000 })
+	text := strings.Repeat("a line of text\n", 20_000)
+	own := func(m *toolkeep.Manifest) { m.Result = &toolkeep.ResultSpec{MaxOutputBytes: 1_000} }
+	h.tool("long")
+	h.tool("short", own)
+	for _, keeps := range []bool{false, true} {
+		h.answer("text/plain", func() io.Reader { return strings.NewReader(text) }, keeps)
+		for _, c := range []struct {
+			call toolkeep.Call
+			most int // of the output; 0 is whole
+		}{
+			{toolkeep.Call{Tool: "std.long"}, 0},
+			{toolkeep.Call{Tool: "std.long", Key: fmt.Sprint("k", keeps)}, 100_000},
+			{toolkeep.Call{Tool: "std.short", Key: fmt.Sprint("s", keeps)}, 1_000},
+		} {
+			for range 2 { // the second of a key is a repeat
+				res, err := h.call(&c.call)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if res.Truncated != (c.most > 0) || c.most > 0 && (len(res.Output) > c.most || len(res.Output) < c.most-20) {
+					t.Errorf("%+v: %d bytes, truncated: %v", c.call, len(res.Output), res.Truncated)
+				}
+				if whole := h.whole(res); c.most > 0 && (len(whole) != 1 || !strings.HasSuffix(whole[0], "|"+text)) {
+					t.Errorf("%+v: the whole is not stored", c.call)
+				}
+			}
+		}
 	}
 }

@@ -46,6 +46,10 @@ type Config struct {
 	// ApprovalWait is how long a synchronous caller waits for a person, at most; default 300 s.
 	ApprovalWait time.Duration
 	Lease        time.Duration // of a running call that has a row, renewed at a third; default 10 s
+	// KeptBytes bounds the output, as JSON, of a call whose answer is kept for who asks again: one
+	// with an idempotency key, and an asynchronous one; what is longer is cut, and whole in a blob.
+	// 0 is the bound of the manifest alone.
+	KeptBytes int64
 	// RecordWait is how long a reading call waits for the store; default 50 ms. Then its
 	// record goes to the spool, and the store counts as away until it commits and reads again.
 	RecordWait time.Duration
