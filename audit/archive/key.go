@@ -1,0 +1,148 @@
+package archive
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/audit"
+)
+
+// KeyKind is the kind of the documents with the archive's keys, from which those of the segments are derived. The id is
+// that of the key: the first 8 bytes of its SHA-256, in hex.
+const KeyKind = "audit_archive_key"
+
+const author = "toolkeep"
+
+// Store is what the package needs of a store.
+type Store interface {
+	toolkeep.Applier
+	toolkeep.Chains
+	toolkeep.Cursors
+	Document(ctx context.Context, kind, tenant, id string) (toolkeep.Document, error)
+	Documents(ctx context.Context, kind string) ([]toolkeep.Document, int64, error)
+}
+
+// keyBody is the body of a KeyKind document.
+type keyBody struct {
+	Sealed    []byte    `json:"sealed"` // bound to the key's id
+	CreatedAt time.Time `json:"created_at"`
+}
+
+// dataSecret is a key of the archive.
+type dataSecret struct {
+	id      string
+	key     []byte
+	created time.Time
+}
+
+type keyRing struct {
+	store  Store
+	sealer audit.Sealer
+	now    func() time.Time
+
+	mu   sync.Mutex
+	keys map[string]dataSecret
+}
+
+func keyID(key []byte) string {
+	sum := sha256.Sum256(key)
+	return hex.EncodeToString(sum[:8])
+}
+
+func sealContext(id string) []byte { return []byte(KeyKind + "\x00" + id) }
+
+// load reads the keys that the sealer opens. k.mu is held.
+func (k *keyRing) load(ctx context.Context) error {
+	documents, _, err := k.store.Documents(ctx, KeyKind)
+	if err != nil {
+		return err
+	}
+	keys := make(map[string]dataSecret, len(documents))
+	for _, d := range documents {
+		var body keyBody
+		if json.Unmarshal(d.Body, &body) != nil {
+			continue
+		}
+		key, err := k.sealer.Open(body.Sealed, sealContext(d.ID))
+		if err == nil && len(key) == keyBytes && keyID(key) == d.ID {
+			keys[d.ID] = dataSecret{d.ID, key, body.CreatedAt}
+		}
+	}
+	k.keys = keys
+	return nil
+}
+
+// newest returns the key that seals segments, the oldest that opens, so that all nodes agree on it; one is made if
+// there is none.
+func (k *keyRing) newest(ctx context.Context) (dataSecret, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err := k.load(ctx); err != nil {
+		return dataSecret{}, err
+	}
+	var use dataSecret
+	for _, key := range k.keys {
+		if c := key.created.Compare(use.created); use.id == "" || c < 0 || c == 0 && key.id < use.id {
+			use = key
+		}
+	}
+	if use.id != "" {
+		return use, nil
+	}
+	key := make([]byte, keyBytes)
+	rand.Read(key) // never fails
+	use = dataSecret{keyID(key), key, k.now().UTC()}
+	sealed, err := k.sealer.Seal(key, sealContext(use.id))
+	if err != nil {
+		return dataSecret{}, err
+	}
+	body, err := json.Marshal(keyBody{sealed, use.created})
+	if err != nil {
+		return dataSecret{}, err
+	}
+	err = k.store.Apply(ctx, toolkeep.PutDocument{Document: toolkeep.Document{Kind: KeyKind, ID: use.id, Body: body, UpdatedBy: author}, Expect: toolkeep.NoRevision})
+	if err == nil {
+		k.keys[use.id] = use
+	}
+	return use, err
+}
+
+// find returns a key by its id.
+func (k *keyRing) find(ctx context.Context, id string) (dataSecret, bool, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	key, ok := k.keys[id]
+	if ok {
+		return key, true, nil
+	}
+	err := k.load(ctx)
+	key, ok = k.keys[id]
+	return key, ok, err
+}
+
+// Reseal seals the key of a KeyKind document again under the sealer's newest key. done is false if that key sealed it.
+func Reseal(s audit.Sealer, stale func([]byte) bool, d toolkeep.Document) (raw []byte, done bool, err error) {
+	var body keyBody
+	if err := json.Unmarshal(d.Body, &body); err != nil {
+		return nil, false, errors.New("the document of the archive's key cannot be read")
+	}
+	if !stale(body.Sealed) {
+		return nil, false, nil
+	}
+	key, err := s.Open(body.Sealed, sealContext(d.ID))
+	if err != nil {
+		return nil, false, err
+	}
+	if body.Sealed, err = s.Seal(key, sealContext(d.ID)); err != nil {
+		return nil, false, err
+	}
+	raw, err = json.Marshal(body)
+	return raw, err == nil, err
+}
