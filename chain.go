@@ -72,6 +72,10 @@ type Cursor struct {
 	At     time.Time // when that entry was written, or when the reader came to it
 }
 
+// ArchiveReader is the reader that the audit's archive is. A store that has an archive keeps what comes after its
+// cursors for longer.
+const ArchiveReader = "audit.archive"
+
 // Cursors keeps how far readers of the journal have come; MoveCursor moves a cursor.
 type Cursors interface {
 	// Cursors returns a reader's cursors, by writer. One that is missing is at 0.

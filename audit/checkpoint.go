@@ -53,6 +53,10 @@ type Config struct {
 	Sealer Sealer
 	Clock  func() time.Time
 	Log    *slog.Logger
+	// Archived returns the number of a tenant's newest checkpoint that is in the archive; nil where there is no archive.
+	// A checkpoint that is not stays ArchiveWait longer.
+	Archived    func(ctx context.Context, tenant string) (int64, error)
+	ArchiveWait time.Duration
 }
 
 // Audit makes checkpoints and verifies. It is safe for concurrent use.
@@ -346,6 +350,9 @@ func (a *Audit) outlived(ctx context.Context, tenant string, h *head) (drop []to
 		}
 		if !d.UpdatedAt.Before(a.c.Store.KeepsFrom()) {
 			break
+		}
+		if stays, err := a.keeps(ctx, d, h.First); stays || err != nil {
+			return drop, err
 		}
 		drop = append(drop, toolkeep.DeleteDocument{Kind: CheckpointKind, Tenant: tenant, ID: id, Expect: d.Revision, By: author})
 		h.First++

@@ -1,0 +1,165 @@
+package archive
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/audit"
+)
+
+func hexOf(b []byte) string { return hex.EncodeToString(b) }
+
+// newest is the body of the document newestID of a tenant.
+type newest struct {
+	Checkpoint int64 `json:"checkpoint"` // number of the newest that is archived
+}
+
+func document(tenant, id string, body any, expect int64) (toolkeep.Change, error) {
+	raw, err := json.Marshal(body)
+	return toolkeep.PutDocument{OmitBody: true, Expect: expect,
+		Document: toolkeep.Document{Kind: StateKind, Tenant: tenant, ID: id, Body: raw, UpdatedBy: author}}, err
+}
+
+// Archived returns the number of a tenant's newest checkpoint that is in the archive, 0 without one.
+func (a *Archive) Archived(ctx context.Context, tenant string) (int64, error) {
+	n, _, err := a.newest(ctx, tenant)
+	return n.Checkpoint, err
+}
+
+func (a *Archive) newest(ctx context.Context, tenant string) (n newest, revision int64, err error) {
+	d, err := a.c.Store.Document(ctx, StateKind, tenant, newestID)
+	if errors.Is(err, toolkeep.ErrNotFound) {
+		return n, toolkeep.NoRevision, nil
+	}
+	if err != nil {
+		return n, 0, err
+	}
+	return n, d.Revision, json.Unmarshal(d.Body, &n)
+}
+
+// checkpoints archives the checkpoints whose entries are archived. writers are those that had others.
+func (a *Archive) checkpoints(ctx context.Context, at map[int64]toolkeep.Cursor, writers []toolkeep.ChainWriter, all bool) error {
+	heads, _, err := a.c.Store.Documents(ctx, audit.HeadKind)
+	if err != nil {
+		return err
+	}
+	waits := toolkeep.JournalPosition{} // how far those writers are that are not done
+	for _, w := range writers {
+		if seq := at[w.ID].Seq; seq < w.Newest {
+			waits[w.ID] = seq
+		}
+	}
+	for _, head := range heads {
+		if first, last, ok := audit.HeadNumbers(head); ok {
+			if err := a.checkpointsOf(ctx, head.Tenant, first, last, waits, all); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// checkpointsOf archives a tenant's checkpoints up to one number.
+func (a *Archive) checkpointsOf(ctx context.Context, tenant string, first, last int64, waits toolkeep.JournalPosition, all bool) error {
+	n, revision, err := a.newest(ctx, tenant)
+	if err != nil {
+		return err
+	}
+	var parts []*Segment
+	size := 0
+	next := max(n.Checkpoint+1, first)
+	for ; next <= last && size < maxBytes; next++ {
+		d, err := a.c.Store.Document(ctx, audit.CheckpointKind, tenant, strconv.FormatInt(next, 10))
+		if errors.Is(err, toolkeep.ErrNotFound) { // verify tells of it
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		written := d.UpdatedAt.UTC()
+		if len(parts) == 0 && !all && a.c.Clock().Sub(written) < a.c.After {
+			return nil
+		}
+		if uncovered(d, waits) {
+			break
+		}
+		day := written.Format(dayForm)
+		if len(parts) == 0 || day > parts[len(parts)-1].Day {
+			parts = append(parts, &Segment{Header: Header{Kind: Checkpoints, Tenant: tenant, Day: day}})
+		}
+		parts[len(parts)-1].add(toolkeep.Link{Seq: next, At: written.UnixMicro(), Tenant: tenant, Data: d.Body}, written)
+		size += len(d.Body)
+	}
+	if len(parts) == 0 {
+		return nil
+	}
+	if err := a.write(ctx, parts); err != nil {
+		return err
+	}
+	put, err := document(tenant, newestID, newest{next - 1}, revision)
+	if err != nil {
+		return err
+	}
+	if err := a.c.Store.Apply(ctx, put); err != nil {
+		return err
+	}
+	a.c.Hook("moved")
+	return nil
+}
+
+// uncovered reports whether a checkpoint signs an entry that is not archived.
+func uncovered(d toolkeep.Document, waits toolkeep.JournalPosition) bool {
+	for id, seq := range audit.CheckpointEnds(d) {
+		if at, ok := waits[id]; ok && seq > at {
+			return true
+		}
+	}
+	return false
+}
+
+// expireEvery is how often old segments are looked for.
+const expireEvery = time.Hour
+
+// expire removes the segments of days that ended before what is kept.
+func (a *Archive) expire(ctx context.Context) error {
+	now := a.c.Clock().UTC()
+	a.mu.Lock()
+	due := now.Sub(a.expired) >= expireEvery
+	a.mu.Unlock()
+	if !due {
+		return nil
+	}
+	before := now.Add(-a.c.Keep).Add(-24 * time.Hour).Format(dayForm)
+	tenants, err := a.folder.tenants()
+	if err != nil {
+		return err
+	}
+	for _, tenant := range tenants {
+		days, err := a.folder.days(tenant)
+		if err != nil {
+			return err
+		}
+		for i, day := range days {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if day < before {
+				err = a.remove(tenant, day)
+			} else if i == len(days)-1 || day >= now.Add(-48*time.Hour).Format(dayForm) {
+				err = a.folder.removeStale(tenant, day, time.Now())
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	a.mu.Lock()
+	a.expired = now
+	a.mu.Unlock()
+	return nil
+}
