@@ -49,6 +49,9 @@ type Config struct {
 	InvocationKeep time.Duration
 	// KeyKeep is how long an idempotency key is valid, from when its call was made; default 24 hours.
 	KeyKeep time.Duration
+	// ArchiveWait is how much longer entries of the journal stay that toolkeep.ArchiveReader has not had; 0 where there is
+	// no archive.
+	ArchiveWait time.Duration
 	// Tends tells whether this node makes retention passes; default it does. A lock sees to it
 	// that one node at a time makes them.
 	Tends func() bool
@@ -86,6 +89,9 @@ func (c *Config) fill() error {
 		if *d.field < 0 && d.field != &c.GroupDelay {
 			return errors.New("postgres: durations other than GroupDelay must not be negative")
 		}
+	}
+	if c.ArchiveWait < 0 {
+		return errors.New("postgres: ArchiveWait must not be negative")
 	}
 	if c.MaxConns <= 0 {
 		c.MaxConns = 10

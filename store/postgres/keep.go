@@ -65,10 +65,10 @@ func (s *Store) tend(ctx context.Context) error {
 		forgetNonces(now),
 	}
 	for _, name := range eventParts {
-		passes = append(passes, remove(name, "at < $1", record.Micros(events)))
+		passes = append(passes, remove(name, "at < $1"+s.orArchived(name, "at", record.Micros(events.Add(-s.cfg.ArchiveWait))), record.Micros(events)))
 	}
 	for _, name := range callParts {
-		passes = append(passes, remove(name, "created < $1 AND"+ended, record.Nanos(calls)))
+		passes = append(passes, remove(name, "created < $1 AND"+ended+s.orArchived(name, "created", record.Nanos(calls.Add(-s.cfg.ArchiveWait))), record.Nanos(calls)))
 	}
 	if s.cfg.InvocationKeep < s.cfg.KeyKeep {
 		passes = append(passes, remove("call_keys AS k",
@@ -162,7 +162,7 @@ const sqlAlive = `UPDATE writers SET at = now() WHERE id = $1`
 // in what they wrote. A live writer that loses its row inserts it again.
 func (s *Store) dropWriters(ctx context.Context, tx pgx.Tx) (bool, error) {
 	_, err := tx.Exec(ctx, `DELETE FROM writers WHERE at < now() - make_interval(secs => $1)`,
-		(max(s.cfg.EventKeep, s.cfg.InvocationKeep) + 24*time.Hour).Seconds())
+		(max(s.cfg.EventKeep, s.cfg.InvocationKeep) + s.cfg.ArchiveWait + 24*time.Hour).Seconds())
 	if err != nil {
 		return false, err
 	}

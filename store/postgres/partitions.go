@@ -266,11 +266,16 @@ func (s *Store) dropCalls(ctx context.Context, cutoff time.Time) (rest []string,
 	rest = append([]string{"invocations_first", "invocations_high", "invocations_other"}, current...)
 	for _, part := range old {
 		stays, err := s.isBusy(ctx, part.name, cutoff)
+		waits := false
+		if err == nil {
+			waits, err = s.waits(ctx, part, cutoff)
+		}
 		switch {
 		case err != nil:
 			s.notDropped(part.name, err)
 		case stays:
 			rest = append(rest, part.name)
+		case waits:
 		default:
 			s.drop(ctx, &partedCalls, part.name, func(ctx context.Context, tx pgx.Tx) (stays bool, err error) {
 				// Of what was written since, only a new call can be in the way. The BRIN index finds it without a scan, as
@@ -319,7 +324,12 @@ func (s *Store) dropEvents(ctx context.Context, cutoff time.Time) (rest []string
 	}
 	old, current := over(parts, cutoff, s.cfg.EventKeep)
 	for _, part := range old {
-		s.drop(ctx, &partedEvents, part.name, func(context.Context, pgx.Tx) (bool, error) { return false, nil })
+		switch waits, err := s.waits(ctx, part, cutoff); {
+		case err != nil:
+			s.notDropped(part.name, err)
+		case !waits:
+			s.drop(ctx, &partedEvents, part.name, func(context.Context, pgx.Tx) (bool, error) { return false, nil })
+		}
 	}
 	return append([]string{"events_first", "events_other"}, current...), nil
 }

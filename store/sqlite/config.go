@@ -44,6 +44,9 @@ type Config struct {
 	InvocationKeep time.Duration
 	// KeyKeep is how long an idempotency key is valid, from when its call was made; default 24 hours.
 	KeyKeep time.Duration
+	// ArchiveWait is how much longer entries of the journal stay that toolkeep.ArchiveReader has not had; 0 where there is
+	// no archive.
+	ArchiveWait time.Duration
 	// Enqueue passes a call to the queue within the store's transaction. Without it an
 	// Apply with toolkeep.Enqueue fails. It must use only tx: any other use of the
 	// write connection would wait for the transaction it is in.
@@ -83,7 +86,7 @@ func (c *Config) fill() error {
 	if c.feedKeepRows <= 0 {
 		c.feedKeepRows = 100_000
 	}
-	if c.busyTimeout < 0 || c.FeedKeep < 0 || c.EventKeep < 0 || c.InvocationKeep < 0 || c.KeyKeep < 0 {
+	if c.busyTimeout < 0 || c.FeedKeep < 0 || c.EventKeep < 0 || c.InvocationKeep < 0 || c.KeyKeep < 0 || c.ArchiveWait < 0 {
 		return errors.New("sqlite: durations other than GroupDelay must not be negative")
 	}
 	if c.Clock == nil {

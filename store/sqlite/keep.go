@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
@@ -44,12 +45,18 @@ func (s *Store) tendLoop() {
 // groups in between.
 func (s *Store) tend(ctx context.Context) error {
 	now := s.cfg.Clock()
+	archived, err := s.archived(ctx)
+	if err != nil {
+		return err
+	}
+	calls, err := s.dropsCalls(ctx, now, archived)
 	return errors.Join(
-		s.trim(ctx, "journal", "calls", now.Add(-s.cfg.FeedKeep), shortenCalls, removeUnchained),
-		s.trim(ctx, "journal", "short calls", now.Add(-max(s.cfg.FeedKeep, s.cfg.InvocationKeep)), remove("journal", 0, record.LastCallKind)),
-		s.trim(ctx, "journal", "events", now.Add(-s.cfg.EventKeep), remove("journal", record.KindEvent, record.KindEvent)),
-		s.trim(ctx, "feed", "items", now.Add(-s.cfg.EventKeep), remove("feed", record.KindEvent, record.KindEvent)),
-		s.dropInvocations(ctx, now.Add(-s.cfg.InvocationKeep)),
+		err,
+		s.trimJournal(ctx, archived, "calls", now.Add(-s.cfg.FeedKeep), shortenCalls, removeUnchained),
+		s.trimJournal(ctx, archived, "short calls", now.Add(-max(s.cfg.FeedKeep, s.cfg.InvocationKeep)), remove("journal", 0, record.LastCallKind)),
+		s.trimJournal(ctx, archived, "events", now.Add(-s.cfg.EventKeep), remove("journal", record.KindEvent, record.KindEvent)),
+		s.trim(ctx, "feed", "items", now.Add(-s.cfg.EventKeep), math.MaxInt64, remove("feed", record.KindEvent, record.KindEvent)),
+		s.dropInvocations(ctx, calls),
 		s.forgetDocument(ctx, now.Add(-s.cfg.EventKeep)),
 		s.forgetNonces(ctx, now),
 		s.do(ctx, func(ctx context.Context, w *writer) error { return w.saveMark(ctx) }),
@@ -71,9 +78,52 @@ func remove(table string, low, high int64) string {
 	return fmt.Sprintf(`DELETE FROM %s WHERE seq > ?1 AND seq <= ?2 AND kind BETWEEN %d AND %d`, table, low, high)
 }
 
-// trim runs statements on rows older than cutoff of the feed or the journal, from where
+// archived returns the number up to which the journal is in the archive; all numbers where there is none.
+func (s *Store) archived(ctx context.Context) (int64, error) {
+	if s.cfg.ArchiveWait == 0 {
+		return math.MaxInt64, nil
+	}
+	head, closed := s.entries.Head()
+	if closed {
+		return 0, toolkeep.ErrClosed
+	}
+	// The runs that have entries after the archive's cursor: the first of them bounds what is archived.
+	var upTo int64
+	err := s.read.QueryRowContext(ctx, `SELECT coalesce(min(done), ?1) FROM (
+			SELECT max(coalesce(c.seq, 0), r.first - 1) AS done, coalesce(lead(r.first) OVER (ORDER BY r.id) - 1, ?1) AS newest
+			FROM runs AS r LEFT JOIN cursors AS c ON c.reader = ?2 AND c.writer = r.id
+		) WHERE done < newest`, head, toolkeep.ArchiveReader).Scan(&upTo)
+	return upTo, err
+}
+
+// dropsCalls returns the time of before which ended calls go. While an entry waits for the archive whose content only the
+// table of calls may have, they stay longer.
+func (s *Store) dropsCalls(ctx context.Context, now time.Time, archived int64) (time.Time, error) {
+	cutoff := now.Add(-s.cfg.InvocationKeep)
+	if s.cfg.ArchiveWait == 0 {
+		return cutoff, nil
+	}
+	var waits bool
+	err := s.read.QueryRowContext(ctx, `SELECT coalesce((SELECT at < ? FROM journal WHERE seq > ? AND hash IS NOT NULL ORDER BY seq LIMIT 1), false)`,
+		record.Micros(now.Add(-s.cfg.FeedKeep)), archived).Scan(&waits)
+	if waits || err != nil {
+		cutoff = cutoff.Add(-s.cfg.ArchiveWait)
+	}
+	return cutoff, err
+}
+
+// trimJournal is trim for the journal: rows that are not archived stay ArchiveWait longer.
+func (s *Store) trimJournal(ctx context.Context, archived int64, name string, cutoff time.Time, texts ...string) error {
+	err := s.trim(ctx, "journal", name, cutoff, archived, texts...)
+	if err == nil && s.cfg.ArchiveWait > 0 {
+		err = s.trim(ctx, "journal", name, cutoff.Add(-s.cfg.ArchiveWait), math.MaxInt64, texts...)
+	}
+	return err
+}
+
+// trim runs statements on rows older than cutoff of the feed or the journal, up to the number upTo, from where
 // the last pass stopped. The newest feedKeepRows and rows not indexed yet stay.
-func (s *Store) trim(ctx context.Context, table, name string, cutoff time.Time, texts ...string) error {
+func (s *Store) trim(ctx context.Context, table, name string, cutoff time.Time, upTo int64, texts ...string) error {
 	name = "trimmed " + name
 	var from int64
 	err := s.read.QueryRowContext(ctx, `SELECT coalesce(max(seq), 0) FROM marks WHERE name = ?`, name).Scan(&from)
@@ -90,28 +140,28 @@ func (s *Store) trim(ctx context.Context, table, name string, cutoff time.Time, 
 		}
 		limit -= s.cfg.feedKeepRows
 		if table == "journal" {
-			limit = min(limit, s.indexed.Load())
+			limit = min(limit, s.indexed.Load(), upTo)
 		}
 		// The last of the next rows that are all old enough.
-		var upTo int64
+		var last int64
 		err = s.read.QueryRowContext(ctx, `SELECT coalesce(max(seq), 0) FROM (
 				SELECT seq, max(at) OVER (ORDER BY seq) AS newest FROM (
 					SELECT seq, at FROM `+table+` WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?
 				)
-			) WHERE newest < ?`, from, limit, tendRows, record.Micros(cutoff)).Scan(&upTo)
-		if err != nil || upTo == 0 {
+			) WHERE newest < ?`, from, limit, tendRows, record.Micros(cutoff)).Scan(&last)
+		if err != nil || last == 0 {
 			return err
 		}
 		var list []statement
 		for _, text := range texts {
-			list = append(list, statement{text, []any{from, upTo}})
+			list = append(list, statement{text, []any{from, last}})
 		}
 		err = s.maintain(ctx, append(list, statement{`INSERT INTO marks (name, seq) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET seq = excluded.seq`,
-			[]any{name, upTo}})...)
+			[]any{name, last}})...)
 		if err != nil {
 			return err
 		}
-		from = upTo
+		from = last
 	}
 	return ctx.Err()
 }
