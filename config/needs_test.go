@@ -65,3 +65,11 @@ func TestPolicy(t *testing.T) {
 		t.Errorf("%+v", c.Policy)
 	}
 }
+
+func TestArchiveKeep(t *testing.T) {
+	refused(t, Sources{File: file(t, "audit: {archive: /srv/archive, archive_keep: 30d}\n")}, "audit.archive_keep is 720h0m0s, shorter than what the store itself keeps (2160h0m0s)")
+	load(t, Sources{File: file(t, "audit: {archive_keep: 30d}\n")}) // there is no archive
+	if c := load(t, Sources{File: file(t, "audit: {archive: /srv/archive}\n")}); c.Audit.Wait() != 7*24*time.Hour {
+		t.Errorf("%+v", c.Audit)
+	}
+}

@@ -306,6 +306,14 @@ func (h HTTP) Public(at string) string {
 	return at
 }
 
+// Wait is how much longer the store keeps what is not archived; 0 without an archive.
+func (a Audit) Wait() time.Duration {
+	if a.Archive == "" {
+		return 0
+	}
+	return a.ArchiveWait
+}
+
 // DeadLetters is the folder of the events that sinks refused.
 func (c *Config) DeadLetters() string {
 	if c.Outbox.DeadLetters != "" {

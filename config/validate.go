@@ -78,6 +78,9 @@ func (c *Config) faults() []toolkeep.Fault {
 	if _, ok := schema.NewTargets(c.Tools.CoerceTo); !ok {
 		f.add("tools.coerce_to", "format", fmt.Sprintf("tools.coerce_to is %s; there are %s", strings.Join(c.Tools.CoerceTo, ", "), strings.Join(schema.TargetNames, ", ")))
 	}
+	if keep := max(c.Store.KeepCalls, c.Store.KeepEvents); c.Audit.Archive != "" && c.Audit.ArchiveKeep < keep {
+		f.add("audit.archive_keep", "minimum", fmt.Sprintf("audit.archive_keep is %s, shorter than what the store itself keeps (%s); make it longer, or leave audit.archive out", c.Audit.ArchiveKeep, keep))
+	}
 	if c.Calls.WaitLimit < c.Calls.SyncLimit {
 		f.add("calls.wait_limit", "minimum", "calls.wait_limit is shorter than calls.sync_limit")
 	}

@@ -15,6 +15,7 @@ const (
 	Models       = "models"
 	Vectors      = "vectors"
 	Outbox       = "outbox"
+	Archive      = "archive"
 	VaultNonce   = "vault.nonce"
 	SealLost     = "seal.lost"
 	Spool        = "spool.jsonl"
@@ -80,6 +81,7 @@ var Places = []Place{
 
 	{Name: Files, Folder: true, Kept: Never, AtStart: true, What: "files of file tools, a folder for each tenant", Why: "copy them yourself"},
 	{Name: MCP, Folder: true, Kept: Never, What: "folders in which MCP servers' programs work", Why: "copy them yourself while the server is stopped"},
+	{Name: Archive, Folder: true, Kept: Never, What: "the audit's archive, where `audit.archive` names this folder", Why: "copy it yourself, after the database, whose backup has its key"},
 	{Name: Models, Folder: true, Kept: Never, What: "embedding models", Why: "`toolkeep models install` puts them there again"},
 	{Name: Vectors, Folder: true, Kept: Never, What: "vectors of tools", Why: "the server makes them again"},
 	{Name: PolicyBundle, Kept: Never, What: "the policy of `policy.bundle_url` that was taken last, for a start while that does not answer", Why: "the server fetches it again"},

@@ -3,11 +3,13 @@ package node
 import (
 	"cmp"
 	"context"
+	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/audit"
+	"github.com/toolkeep/toolkeep/audit/archive"
 	"github.com/toolkeep/toolkeep/audit/outbox"
 	"github.com/toolkeep/toolkeep/control/nodes"
 	"github.com/toolkeep/toolkeep/control/servers"
@@ -21,7 +23,7 @@ const (
 	workApprovals = "approvals.sweep" // approvals that others are asked for, and those that were decided
 	workRetention = "store.retention" // rows past their time
 	workVectors   = "vectors.sweep"   // vectors that no node uses (pgvector)
-	// usage.Work, audit.Work and outbox.Work are others.
+	// usage.Work, audit.Work, archive.Work and outbox.Work are others.
 )
 
 // workBlobs is the removal of old blobs, in the folder that this node has.
@@ -54,13 +56,31 @@ func (n *Node) startLeading(context.Context) error {
 		n.members.Lead(work, nil)
 	}
 	n.members.Lead(audit.Work, membership.Every(audit.Every, n.logger("audit"), n.audit.Checkpoint))
+	if n.archive != nil {
+		n.members.Lead(archive.Work, n.archive.Run)
+	}
 	n.leadSinks()
 	return nil
 }
 
 // buildAudit makes what signs and verifies the journal. Its stop comes after that of all that records.
 func (n *Node) buildAudit(context.Context) error {
-	n.audit = audit.New(audit.Config{Store: n.store, Sealer: n.sealer, Clock: n.options.Clock, Log: n.logger("audit")})
+	c := audit.Config{Store: n.store, Sealer: n.sealer, Clock: n.options.Clock, Log: n.logger("audit")}
+	if set := n.config.Audit; set.Archive != "" {
+		var err error
+		n.archive, err = archive.New(archive.Config{Dir: set.Archive, Store: n.store, Sealer: n.sealer, Keep: set.ArchiveKeep, Wait: set.ArchiveWait,
+			After: min(time.Hour, min(n.config.Store.KeepCalls, n.config.Store.KeepEvents)/4), Clock: c.Clock, Log: c.Log,
+			Hook: func(step string) {
+				if n.options.Hook != nil {
+					n.options.Hook("archive", step)
+				}
+			}})
+		if err != nil {
+			return err
+		}
+		c.Archived, c.ArchiveWait = n.archive.Archived, set.ArchiveWait
+	}
+	n.audit = audit.New(c)
 	return nil
 }
 

@@ -26,6 +26,7 @@ import (
 	"github.com/toolkeep/toolkeep/access/policy"
 	"github.com/toolkeep/toolkeep/approval"
 	"github.com/toolkeep/toolkeep/audit"
+	"github.com/toolkeep/toolkeep/audit/archive"
 	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/config"
@@ -130,6 +131,7 @@ type Node struct {
 	sealer        *secrets.Sealer
 	tokens        *capability.Tokens
 	audit         *audit.Audit
+	archive       *archive.Archive // nil without one
 	sinks         *sinks.Sinks
 	keeping       secretKeeping
 	approvals     *approval.Book
@@ -441,6 +443,9 @@ func (n *Node) buildTelemetry(context.Context) (err error) {
 	if n.sinks.Any() {
 		n.health.Add(telemetry.Component{Name: "sinks", Check: n.sinks.Health})
 	}
+	if n.archive != nil {
+		n.health.Add(telemetry.Component{Name: "audit_archive", Check: n.archive.Health})
+	}
 	n.health.Add(telemetry.Component{Name: "search", Check: n.index.Health})
 	n.health.Add(telemetry.Component{Name: "usage", Check: n.usage.Health})
 	if n.redis != nil {
@@ -477,6 +482,9 @@ func (n *Node) samples() []telemetry.Sample {
 	}
 	if n.sinks.Any() {
 		all = append(all, telemetry.SinkSamples(n.sinks.Stats())...)
+	}
+	if n.archive != nil {
+		all = append(all, telemetry.ArchiveSamples(n.archive.State(), n.options.Clock(), n.store.KeepsFrom())...)
 	}
 	if n.searchCache != nil {
 		all = append(all, telemetry.SearchCacheSamples(n.searchCache.Stats())...)

@@ -1,7 +1,10 @@
 package telemetry
 
 import (
+	"time"
+
 	"github.com/toolkeep/toolkeep/access/policy"
+	"github.com/toolkeep/toolkeep/audit/archive"
 	"github.com/toolkeep/toolkeep/audit/outbox"
 	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/discover/cache"
@@ -93,6 +96,27 @@ func SinkSamples(s outbox.Stats) []Sample {
 		{Name: "toolkeep_outbox_dead_letters", Help: "Events that sinks refused, in this node's files.", Value: float64(s.DeadLetters)},
 		{Name: "toolkeep_outbox_damaged_total", Help: "Damaged entries that sinks were not sent.", Counter: true, Value: float64(s.Damaged)},
 		{Name: "toolkeep_outbox_lost", Help: "Entries that retention removed before sinks had them, at most.", Value: float64(s.Lost)},
+	}
+}
+
+// ArchiveSamples tell of the audit's archive, on the node that writes it. What is older than keepsFrom retention keeps for
+// the archive alone.
+func ArchiveSamples(s archive.State, now, keepsFrom time.Time) []Sample {
+	var behind, held, failing float64
+	if !s.Oldest.IsZero() {
+		behind, held = max(now.Sub(s.Oldest).Seconds(), 0), max(keepsFrom.Sub(s.Oldest).Seconds(), 0)
+	}
+	if s.Error != "" {
+		failing = 1
+	}
+	return []Sample{
+		{Name: "toolkeep_audit_archive_segments_total", Help: "Segments of the audit's archive that were written.", Counter: true, Value: float64(s.Segments)},
+		{Name: "toolkeep_audit_archive_entries_total", Help: "Entries that were archived.", Counter: true, Value: float64(s.Entries)},
+		{Name: "toolkeep_audit_archive_failures_total", Help: "Attempts to write the archive that failed; they are repeated.", Counter: true, Value: float64(s.Failures)},
+		{Name: "toolkeep_audit_archive_failing", Help: "1 while the archive cannot be written.", Value: failing},
+		{Name: "toolkeep_audit_archive_behind_seconds", Help: "Age of the oldest entry that is not archived.", Value: behind},
+		{Name: "toolkeep_audit_archive_held_seconds", Help: "How long retention has waited for the archive.", Value: held},
+		{Name: "toolkeep_audit_archive_missed_total", Help: "Entries that retention removed before they were archived, at most.", Counter: true, Value: float64(s.Missed)},
 	}
 }
 

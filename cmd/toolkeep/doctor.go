@@ -85,7 +85,7 @@ func (a *app) showFindings(found []doctor.Finding) error {
 
 // doctorConfig is what doctor checks of the settings.
 func doctorConfig(c *config.Config) doctor.Config {
-	of := doctor.Config{Data: c.Data, Blobs: c.BlobDir(), SealKey: cmp.Or(c.Secrets.SealKey, filepath.Join(c.Data, datadir.SealKey)),
+	of := doctor.Config{Data: c.Data, Blobs: c.BlobDir(), Archive: c.Audit.Archive, SealKey: cmp.Or(c.Secrets.SealKey, filepath.Join(c.Data, datadir.SealKey)),
 		KeysElsewhere: c.Secrets.SealKeys != "", Shared: c.Store.DSN != "", Direct: c.Store.DirectDSN != "", WALBytes: c.Store.WALBytes,
 		Listeners: []doctor.Listener{{Name: "http.addr", Addr: c.HTTP.Addr}, {Name: "metrics.addr", Addr: c.Metrics.Addr}},
 		Cert:      c.TLS.Cert, Key: c.TLS.Key, ClientCA: c.TLS.ClientCA != "", Version: version, Store: storeOf{c}, Quote: quote,

@@ -4,6 +4,7 @@ package doctor
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -85,6 +86,7 @@ type Listener struct{ Name, Addr string }
 // Config is what the settings say of a server.
 type Config struct {
 	Data, Blobs   string // folders
+	Archive       string // folder of the audit's archive; "" without one
 	SealKey       string // file
 	KeysElsewhere bool   // the sealing keys come from TOOLKEEP_SEAL_KEY
 	Shared        bool   // the store is PostgreSQL
@@ -140,6 +142,7 @@ func (d *doctor) all(ctx context.Context) {
 	}
 	d.keyFiles(ctx, there)
 	d.spool()
+	d.archive()
 	d.metrics(ctx)
 	d.disk()
 	d.listeners()
@@ -412,7 +415,7 @@ func (d *doctor) metrics(ctx context.Context) {
 		d.add("metrics", "warn", "look at metrics.addr", "%s does not answer: %v", d.server.Metrics, err)
 		return
 	}
-	values := sampleValues(string(raw), "toolkeep_store_index_lag", "toolkeep_spool_lost_total")
+	values := sampleValues(string(raw), append(archiveSamples, "toolkeep_store_index_lag", "toolkeep_spool_lost_total")...)
 	if lag, ok := values["toolkeep_store_index_lag"]; ok {
 		state, advice := "ok", ""
 		if lag > lagWarn {
@@ -423,6 +426,7 @@ func (d *doctor) metrics(ctx context.Context) {
 	if lost := values["toolkeep_spool_lost_total"]; lost > 0 {
 		d.add("records", "warn", "see the log for when and why", "%.0f records of calls were lost since the server started", lost)
 	}
+	d.archiving(values)
 }
 
 // sampleValues finds unlabelled samples in Prometheus text.
@@ -444,7 +448,7 @@ func sampleValues(text string, names ...string) map[string]float64 {
 
 func (d *doctor) disk() {
 	seen := map[string]bool{}
-	for _, dir := range []string{d.c.Data, d.c.Blobs} {
+	for _, dir := range []string{d.c.Data, d.c.Blobs, cmp.Or(d.c.Archive, d.c.Data)} {
 		dir = existing(dir)
 		if seen[dir] || dir == filepath.Join(d.c.Data, datadir.Blobs) {
 			continue

@@ -134,3 +134,50 @@ func TestSampleValues(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// TestDoctorArchive: the folder of the audit's archive, and how the server comes on with it.
+func TestDoctorArchive(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	open := filepath.Join(dir, "open")
+	if err := os.Mkdir(open, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	closed := filepath.Join(dir, "closed")
+	if err := os.Mkdir(closed, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	quote := func(s string) string { return s }
+	for path, state := range map[string]string{closed: OK, open: Warn, filepath.Join(dir, "none"): Warn, file: Fail} {
+		d := &doctor{c: &Config{Archive: path, Quote: quote}}
+		if d.archive(); d.only(t).State != state {
+			t.Errorf("%+v, want %s", d.found, state)
+		}
+	}
+	d := &doctor{c: &Config{}}
+	if d.archive(); len(d.found) != 0 {
+		t.Errorf("without one: %+v", d.found)
+	}
+	for text, states := range map[string][]string{
+		"":                                           nil,
+		"toolkeep_audit_archive_failing 0":           {OK},
+		"toolkeep_audit_archive_failing 1":           {Fail},
+		"toolkeep_audit_archive_held_seconds 90":     {Warn},
+		"toolkeep_audit_archive_missed_total 3":      {Fail},
+		"toolkeep_audit_archive_missed_total 0":      {OK},
+		"toolkeep_audit_archive_held_seconds 1e+05":  {Warn},
+		"toolkeep_audit_archive_failures_total 1234": {OK},
+	} {
+		if text != "" && !strings.Contains(text, "failing") {
+			text = "toolkeep_audit_archive_failing 0\n" + text
+		}
+		d := &doctor{c: &Config{Quote: quote}}
+		d.archiving(sampleValues(text+"\n", archiveSamples...))
+		if len(d.found) != len(states) || len(states) == 1 && d.found[0].State != states[0] {
+			t.Errorf("%q: %+v, want %v", text, d.found, states)
+		}
+	}
+}

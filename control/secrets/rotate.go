@@ -9,6 +9,7 @@ import (
 	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/access/capability"
 	"github.com/toolkeep/toolkeep/audit"
+	"github.com/toolkeep/toolkeep/audit/archive"
 	"github.com/toolkeep/toolkeep/overlay"
 	"github.com/toolkeep/toolkeep/secret"
 	"github.com/toolkeep/toolkeep/upstream"
@@ -40,6 +41,7 @@ func sealedKinds(s *Sealer, now func() time.Time) []sealedKind {
 		{oauth.TokenKind, func(it toolkeep.Document) ([]byte, bool, error) { return oauth.Reseal(s, s.Stale, it, now()) }},
 		{capability.KeyKind, func(it toolkeep.Document) ([]byte, bool, error) { return capability.Reseal(s, s.Stale, it) }},
 		{audit.KeyKind, func(it toolkeep.Document) ([]byte, bool, error) { return audit.Reseal(s, s.Stale, it) }},
+		{archive.KeyKind, func(it toolkeep.Document) ([]byte, bool, error) { return archive.Reseal(s, s.Stale, it) }},
 		{upstream.DocumentKind, func(it toolkeep.Document) ([]byte, bool, error) { return upstream.Reseal(s, s.Stale, it) }},
 	}
 }

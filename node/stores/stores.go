@@ -106,7 +106,7 @@ func (o *Opened) openSQLite(ctx context.Context, c Config) error {
 	set := c.Settings.Store
 	s, err := sqlite.Open(ctx, sqlite.Config{
 		Path: filepath.Join(c.Settings.Data, datadir.Database), Synchronous: set.Synchronous, GroupDelay: set.GroupDelay, WALBytes: set.WALBytes,
-		FeedKeep: set.KeepFeed, EventKeep: set.KeepEvents, InvocationKeep: set.KeepCalls, KeyKeep: c.Settings.Idempotency.TTL, Clock: c.Clock, Log: c.Log,
+		FeedKeep: set.KeepFeed, EventKeep: set.KeepEvents, InvocationKeep: set.KeepCalls, KeyKeep: c.Settings.Idempotency.TTL, ArchiveWait: c.Settings.Audit.Wait(), Clock: c.Clock, Log: c.Log,
 		Enqueue: func(ctx context.Context, tx *sql.Tx, e toolkeep.Enqueue) error { return queue.Enqueue(ctx, tx, e) },
 	})
 	if err != nil {
@@ -129,7 +129,7 @@ func (o *Opened) openPostgres(ctx context.Context, c Config) error {
 	set := c.Settings.Store
 	s, err := postgres.OpenWaiting(ctx, postgres.Config{
 		DSN: set.DSN, DirectDSN: set.DirectDSN, MaxConns: conns, Node: c.Node, GroupDelay: set.GroupDelay,
-		FeedKeep: set.KeepFeed, EventKeep: set.KeepEvents, InvocationKeep: set.KeepCalls, KeyKeep: c.Settings.Idempotency.TTL, Tends: c.Tends, Clock: c.Clock, Log: c.Log,
+		FeedKeep: set.KeepFeed, EventKeep: set.KeepEvents, InvocationKeep: set.KeepCalls, KeyKeep: c.Settings.Idempotency.TTL, ArchiveWait: c.Settings.Audit.Wait(), Tends: c.Tends, Clock: c.Clock, Log: c.Log,
 		Enqueue: func(ctx context.Context, tx pgx.Tx, e toolkeep.Enqueue) error { return queue.Enqueue(ctx, tx, e) },
 	})
 	if err != nil {
