@@ -70,6 +70,18 @@ need_mcptest() (
 	echo "$pins" >.installed
 )
 
+# The jars of a Kafka broker, pinned in tools/kafkatest; Maven compares their checksums.
+need_kafka() (
+	cd "$(dirname "$0")/../tools/kafkatest"
+	pins=$(sha256sum <pom.xml)
+	[ "$(cat lib/.installed 2>/dev/null)" = "$pins" ] && return
+	need java default-jre-headless
+	need mvn maven
+	rm -rf lib
+	mvn --batch-mode --quiet --strict-checksums org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies -DoutputDirectory=lib
+	echo "$pins" >lib/.installed
+)
+
 # A program of a module of its own, built once, and again when its go.mod, go.sum or
 # main.go changes: vaulttest, a real Vault for the tests of secret/vault, takes two to four
 # minutes on two cores, kvtest, its KV plugin alone, half a minute. What they import is
@@ -100,6 +112,7 @@ need_redis
 # What is downloaded comes while programs are built.
 {
 	need_mcptest
+	need_kafka
 	"$(dirname "$0")/model.sh"
 	"$(dirname "$0")/pgvector.sh"
 } &

@@ -85,7 +85,7 @@ func (s *Sink) connect() (*kgo.Client, error) {
 	options := []kgo.Opt{
 		kgo.ClientID("toolkeep"), kgo.SeedBrokers(s.c.Brokers...), kgo.DefaultProduceTopic(s.c.Topic), kgo.Dialer(s.dial),
 		kgo.RequiredAcks(kgo.AllISRAcks()), kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)), // Java's way from key to partition
-		kgo.ProducerLinger(0),
+		kgo.ProducerLinger(0), kgo.AllowAutoTopicCreation(), // which the brokers' own setting decides
 		// A delivery ends in time also while a request is under way; what may have arrived is sent again.
 		kgo.AllowIdempotentProduceCancellation(),
 	}
