@@ -68,6 +68,12 @@ type Invocation struct {
 	Attachments []Attachment
 	Secrets     []SecretUse // credentials used by the call
 
+	// ResultSummary is the beginning of the redacted result of a call that succeeded, in plain words: at
+	// most 200 characters. PriorTools are the ids of the tools that its session called before it on its
+	// node, at most 10, oldest first.
+	ResultSummary string
+	PriorTools    []string
+
 	// Replayed means that the caller got a stored result; never stored.
 	Replayed bool
 

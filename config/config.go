@@ -267,11 +267,12 @@ type Approvals struct {
 	EndpointDeny    time.Duration `key:"approvals.endpoint_deny_after" default:"300s" min:"1s" max:"30d" help:"how long approvals.endpoint may give no answer about a call before it is refused, with approvals.endpoint_failure deny"`
 }
 
-// Audit configures the archive of the journal.
+// Audit configures what is recorded of what agents do, and the archive of that.
 type Audit struct {
-	Archive     string        `key:"audit.archive" help:"folder in which records of calls, events and checkpoints are archived, sealed, for longer than the store keeps them (docs/audit.md); empty is no archive. Nodes that share a store need a shared one, and all of them this setting"`
-	ArchiveKeep time.Duration `key:"audit.archive_keep" default:"2557d" min:"1d" max:"30000d" help:"how long what is archived stays after its day; 2557d are 7 years"`
-	ArchiveWait time.Duration `key:"audit.archive_wait" default:"7d" min:"1h" max:"365d" help:"how much longer than store.keep_calls and store.keep_events what is not archived yet stays, such as while the folder's disk is full; then retention removes it, and /health tells"`
+	ResultSummary bool          `key:"audit.result_summary" default:"true" help:"keep the first 200 characters of each result, redacted, in the record of its call (docs/audit.md); false keeps its size alone"`
+	Archive       string        `key:"audit.archive" help:"folder in which records of calls, events and checkpoints are archived, sealed, for longer than the store keeps them (docs/audit.md); empty is no archive. Nodes that share a store need a shared one, and all of them this setting"`
+	ArchiveKeep   time.Duration `key:"audit.archive_keep" default:"2557d" min:"1d" max:"30000d" help:"how long what is archived stays after its day; 2557d are 7 years"`
+	ArchiveWait   time.Duration `key:"audit.archive_wait" default:"7d" min:"1h" max:"365d" help:"how much longer than store.keep_calls and store.keep_events what is not archived yet stays, such as while the folder's disk is full; then retention removes it, and /health tells"`
 }
 
 // Outbox configures where the journal is delivered.

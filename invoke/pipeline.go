@@ -64,6 +64,7 @@ type Config struct {
 	// inspected; default no limit.
 	ResultMemory int64
 	Arguments    canon.Limits
+	NoSummaries  bool   // records have nothing of results but their size
 	SpoolPath    string // file for records while the store is down; "" keeps none
 	Alone        bool   // no other process shares the store: foreign leases are dead at start
 	// Earlier is the Node of an earlier run of this node that is certainly dead: its leases
@@ -98,6 +99,7 @@ type Pipeline struct {
 	spool        *spool
 	sensitive    sensitiveTools
 	unsharedRuns keyedSemaphore
+	prior        *priorTools
 	memory       memory
 	away         atomic.Bool // the store does not answer; see record
 	draining     atomic.Bool
@@ -137,7 +139,7 @@ func New(c Config) (*Pipeline, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	p := &Pipeline{Config: c, seldom: toolkeep.Seldom(c.Log, 1, nil), sequence: newSequence(100_000), drain: make(chan struct{}), idle: make(chan struct{}, 1), memory: memory{limit: c.ResultMemory},
+	p := &Pipeline{Config: c, seldom: toolkeep.Seldom(c.Log, 1, nil), sequence: newSequence(100_000), prior: newPriorTools(), drain: make(chan struct{}), idle: make(chan struct{}, 1), memory: memory{limit: c.ResultMemory},
 		spool: newSpool(c.SpoolPath)}
 	if !c.Alone {
 		p.interest = make(chan struct{}, 1)

@@ -39,6 +39,7 @@ func (p *Pipeline) end(ctx context.Context, a *activeCall, res *toolkeep.Result,
 	}
 	p.enter(a, StepRecord)
 	p.settle(a, res, e)
+	p.summarise(a, res)
 	if a.unrecorded {
 		a.leave(StepRecord)
 		p.observe(a, e)

@@ -89,3 +89,34 @@ func TestCallsHaveTheirClient(t *testing.T) {
 		t.Errorf("the faces are %v", faces)
 	}
 }
+
+// A session's calls over any face have what it called before and the beginning of their results, which
+// the outcome of a call that failed does not have.
+func TestCallsOfASession(t *testing.T) {
+	t.Parallel()
+	k := toolkeeptest.New(t)
+	key := k.Key("default", "robot", "agent")
+	c := as(t, k, key)
+	c.do("POST", "/api/v1/tools/invoke", envelope("std.hash", `{"text":"a"}`), "X-Session-ID", "s").want(t, 200)
+	c.do("POST", "/mcp", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"std__uuid","arguments":{}}}`, "X-Session-ID", "s", "Accept", mcpAccept).want(t, 200)
+	c.do("POST", "/api/v1/tools/invoke", envelope("std.hash", `{}`), "X-Session-ID", "s").want(t, 400)
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+key, "x-session-id", "s")
+	if _, err := l03v1.NewToolExecutionClient(dialAgent(t, k, "robot")).InvokeTool(ctx, &l03v1.ToolInvocationRequest{ToolId: "std.echo"}); err != nil {
+		t.Fatal(err)
+	}
+	var prior, summaries []string
+	for _, e := range audited(t, k, "agent_id=robot&type=succeeded") {
+		prior = append(prior, jsonText(t, e.Data["prior_tools_in_session"]))
+		text, _ := e.Data["result_summary"].(string)
+		summaries = append(summaries, text)
+	}
+	if got := strings.Join(prior, " "); got != `["std.hash","std.uuid"] ["std.hash"] null` {
+		t.Errorf("the tools before are %s", got)
+	}
+	if len(summaries) != 3 || summaries[0] != "{}" || !strings.Contains(summaries[1], "uuid") || !strings.Contains(summaries[2], "sha256") {
+		t.Errorf("the summaries are %q", summaries)
+	}
+	if failed := audited(t, k, "agent_id=robot&type=failed"); len(failed) != 1 || failed[0].Data["result_summary"] != nil || failed[0].Data["prior_tools_in_session"] != nil {
+		t.Errorf("the refused call is %v", failed)
+	}
+}

@@ -96,7 +96,9 @@ func AppendCall(b []byte, v *toolkeep.Invocation, parts Parts) ([]byte, error) {
 	}
 	b = appendString(b, v.Addr) // absent, as all after it, in rows of older programs
 	b = appendString(b, v.UserAgent)
-	return appendStrings(b, v.Chain), nil
+	b = appendStrings(b, v.Chain)
+	b = appendString(b, v.ResultSummary)
+	return appendStrings(b, v.PriorTools), nil
 }
 
 func appendExtras(b []byte, v *toolkeep.Invocation) ([]byte, error) {
@@ -217,6 +219,7 @@ func DecodeCall(tenant, id string, data []byte) (*toolkeep.Invocation, error) {
 	decodeExtras(d, v)
 	v.Addr, v.UserAgent = d.string(), d.string()
 	v.Chain = d.strings()
+	v.ResultSummary, v.PriorTools = d.string(), d.strings()
 	if d.err == nil && len(waiting) != 0 {
 		d = &decoder{b: waiting}
 		decodeWaiting(d, v)
