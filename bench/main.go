@@ -3,7 +3,7 @@
 // the same run; gRPC beside its floor; MCP beside its upstream called directly;
 // PostgreSQL beside SQLite; executors beside the same request made directly; how often
 // search finds the right tool and how long it takes, and how often contexts hold it, in
-// process; how fast tools are published; what a decision about a call costs; one and three nodes, and a simulation of up to 64. `make bench` runs it.
+// process; how fast tools are published; what a decision about a call costs; how many entries the audit takes; one and three nodes, and a simulation of up to 64. `make bench` runs it.
 //
 // It starts the servers under test, PostgreSQL and the floors (a bare net/http JSON
 // echo and a bare grpc-go echo) as processes of their own, on loopback, and reads
@@ -65,6 +65,7 @@ var sections = []section{
 	{"mcp", []string{"mcp"}, []string{"tools/call", "goal", "Toolkeep CPU per call", "calls a second", "p50 / p99 at that", "p50 / p99, one client", "p50 / p99, open loop"}},
 	{"postgres", []string{"postgres"}, []string{"call", "node CPU per call", "PostgreSQL CPU per call", "calls a second", "p50 / p99"}},
 	{"decisions", []string{"decisions"}, []string{"decision", "goal", "CPU", "time", "allocations"}},
+	{"audit", []string{"audit"}, []string{"entries", "a second", "CPU per entry", "PostgreSQL CPU per entry"}},
 	{"executors", []string{"executors"}, []string{"executor and request", "CPU, direct", "CPU, executor", "difference", "time, direct", "time, executor"}},
 	{"retrieval", []string{"retrieval"}, []string{"set", "strategy", "aim", "recall@1", "recall@5", "NDCG@10", "queries"}},
 	{"search", []string{"search"}, []string{"search", "goal", "p50", "p95", "a second"}},
@@ -77,7 +78,7 @@ var sections = []section{
 var measurements = map[string]func(*bench) (part, error){
 	"calls": calls, "latency": openLoop, "memory": memory, "start": start,
 	"grpc": grpcCalls, "mcp": throughMCP, "postgres": stores, "nodes": nodes, "scale": scale, "executors": executors,
-	"decisions": decisions,
+	"decisions": decisions, "audit": audits,
 	"retrieval": retrieval, "search": searching,
 	"disclosure": disclosure, "register": registering,
 }
