@@ -25,7 +25,10 @@ type Principal struct {
 	// Workspace is the part of the tenant that the credential belongs to, "" if none.
 	// Its secrets take precedence over the tenant's (Agent 5.2).
 	Workspace string
-	Addr      string // remote address without port, for audit and failure limits
+	// Token is the access token that the caller came with; nil for other credentials, for a call in the name of
+	// another, and for a call that waited. It is stored nowhere.
+	Token *CallerToken `json:"-"`
+	Addr  string       // remote address without port, for audit and failure limits
 	// UserAgent is the program that asks, as it names itself: redacted, without control characters, at
 	// most MaxUserAgent bytes; "" if it does not say. It is only recorded.
 	UserAgent string
@@ -47,6 +50,16 @@ func (p *Principal) Person() string {
 		return p.OnBehalf
 	}
 	return p.Subject
+}
+
+// WithoutToken returns the principal for what outlives its call.
+func (p *Principal) WithoutToken() *Principal {
+	if p == nil || p.Token == nil {
+		return p
+	}
+	q := *p
+	q.Token = nil
+	return &q
 }
 
 // May reports whether the principal holds a named permission.

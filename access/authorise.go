@@ -211,6 +211,7 @@ func (a *Access) ActingAs(p *toolkeep.Principal, c *toolkeep.Call) (*toolkeep.Pr
 			what, toolkeep.PermActAs).With("field", field)
 	}
 	acting := *p
+	acting.Token = nil // its rights are those of another
 	if otherSubject {
 		acting.Subject = c.Subject
 	}

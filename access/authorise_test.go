@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/toolkeep/toolkeep"
 )
@@ -344,7 +345,13 @@ func TestActingAs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := *tc.p
-			p, err := a.ActingAs(tc.p, &tc.c)
+			before.Token = toolkeep.NewCallerToken("t", time.Now())
+			p, err := a.ActingAs(&before, &tc.c)
+			if err == nil && (p.Token != nil) != (p.Subject == tc.p.Subject && p.OnBehalf == tc.p.OnBehalf) {
+				t.Error("a token serves in the name of another")
+			}
+			before = *tc.p
+			p, err = a.ActingAs(tc.p, &tc.c)
 			if tc.refused {
 				if e := is(t, err, toolkeep.PermissionDenied); e.Details["reason"] != "RBAC_DENIED" || e.Details["field"] == nil {
 					t.Errorf("details %v", e.Details)

@@ -74,7 +74,8 @@ func (a *Access) token(ctx context.Context, bearer, addr, net string) (*toolkeep
 	}
 	return &toolkeep.Principal{Subject: s.subject, Tenant: s.tenant, Roles: s.roles, Method: MethodOAuth,
 		OnBehalf: s.onBehalf, Chain: s.chain, Workspace: s.workspace,
-		Permissions: a.rightsOf(&s.rights, s.roles), Addr: addr, Until: s.until}, nil
+		Permissions: a.rightsOf(&s.rights, s.roles), Addr: addr, Until: s.until,
+		Token: toolkeep.NewCallerToken(bearer, s.until.Add(-jwt.Skew))}, nil
 }
 
 // refreshOutside is Refresh for a caller without an API key. What it showed is not stored, so its

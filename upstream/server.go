@@ -326,6 +326,7 @@ func (s *server) obituary(sess *session, cause error) (why, last string) {
 // start opens a slot's session. It has its own time limit: the first caller may give up
 // while others wait.
 func (s *server) start(sl *slot, p sessionSelector, st *tenantState, who *toolkeep.Principal) {
+	who = who.WithoutToken() // a session outlives the call
 	ctx, cancel := context.WithTimeout(s.config.ctx, s.spec.StartTimeout)
 	var e *toolkeep.Error
 	if !p.background { // callers do not wait for that one; the pause was asked for by reserve

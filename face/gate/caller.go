@@ -188,7 +188,7 @@ func (g *Gate) Acting(h Headers, p *toolkeep.Principal) (*toolkeep.Principal, er
 		return nil, toolkeep.NewError(toolkeep.InvalidEncoding, "the user is not UTF-8 text")
 	}
 	acting := *p
-	acting.OnBehalf = user
+	acting.OnBehalf, acting.Token = user, nil
 	return &acting, nil
 }
 

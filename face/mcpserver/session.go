@@ -68,7 +68,7 @@ func (s *Server) newSession(p *toolkeep.Principal, v *view, version string, caps
 	_, _ = rand.Read(secret[:]) // never fails
 	ses := &session{
 		s: s, id: tagOf(s.node) + "." + base64.RawURLEncoding.EncodeToString(secret[:]), public: publicID(secret[:]), owner: ownerOf(p), view: v, version: version, caps: caps,
-		ended: make(chan struct{}), p: p, active: 1,
+		ended: make(chan struct{}), p: p.WithoutToken(), active: 1,
 		calls: map[string]context.CancelCauseFunc{}, asks: map[string]chan *mcp.Message{}, streams: map[string]*stream{},
 	}
 	ses.own = s.newStream("0")
@@ -168,7 +168,7 @@ func (s *Server) enter(id string, p *toolkeep.Principal, v *view) *session {
 	if ses.gone {
 		return nil
 	}
-	ses.p = p
+	ses.p = p.WithoutToken()
 	ses.active++
 	return ses
 }
