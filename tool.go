@@ -199,6 +199,20 @@ type AuthSpec struct {
 	Settings map[string]any `json:"settings,omitempty"`
 }
 
+// Minted reports whether the secret is exchanged for an access token, which is sent as a bearer.
+func (s AuthSpec) Minted() bool {
+	switch s.Type {
+	case "oauth2_client_credentials", "oauth2_refresh", "google_service_account", "azure_ad":
+		return true
+	}
+	return s.NeedsCaller()
+}
+
+// NeedsCaller reports whether the access token is the caller's own, got for the token that it came with.
+func (s AuthSpec) NeedsCaller() bool {
+	return s.Type == "oauth2_token_exchange" || s.Type == "oauth2_identity_assertion"
+}
+
 // ExecutionSpec names the executor and its binding.
 type ExecutionSpec struct {
 	Kind             string          `json:"kind"`

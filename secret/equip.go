@@ -30,9 +30,6 @@ type Equipped struct {
 	Warnings []toolkeep.Warning
 }
 
-// minted lists the auth types that send a token instead of the secret.
-var minted = map[string]bool{"oauth2_client_credentials": true, "oauth2_refresh": true, "google_service_account": true, "azure_ad": true}
-
 // Credential reads the secret of an auth entry and, for minted types, obtains the access token. fresh asks for a
 // new token because the upstream refused the last one. The credential is valid for one call and ends with its ctx.
 //
@@ -52,7 +49,7 @@ func (r *Resolver) Credential(ctx context.Context, p *toolkeep.Principal, m *too
 			Message: "the store of the tool's secret cannot be reached; the last value from it is used",
 			Details: map[string]any{"read_at": v.KeptSince.UTC().Format(time.RFC3339), "scope": string(v.Scope), "store": v.Store}})
 	}
-	if !minted[spec.Type] {
+	if !spec.Minted() {
 		return e, nil
 	}
 	defer v.Wipe()
@@ -123,7 +120,8 @@ func Parts(kind, text string) []string {
 			return all
 		}
 	}
-	if kind == "basic" || kind == "oauth2_client_credentials" || kind == "azure_ad" {
+	switch kind {
+	case "basic", "oauth2_client_credentials", "azure_ad", "oauth2_token_exchange", "oauth2_identity_assertion":
 		if _, password, ok := strings.Cut(text, ":"); ok {
 			all = append(all, password)
 		}

@@ -9,10 +9,6 @@ import (
 	"github.com/toolkeep/toolkeep/executor/bindings"
 )
 
-// tokenTypes are auth types whose secret the pipeline has exchanged for an access
-// token.
-var tokenTypes = map[string]bool{"oauth2_client_credentials": true, "oauth2_refresh": true, "google_service_account": true, "azure_ad": true}
-
 // checkSpec refuses what gRPC cannot send.
 func checkSpec(r *bindings.Reader, at string, s toolkeep.AuthSpec, b *binding) {
 	switch {
@@ -27,7 +23,7 @@ func checkSpec(r *bindings.Reader, at string, s toolkeep.AuthSpec, b *binding) {
 		if s.Name == "" {
 			r.Fault(at+"/name", "required", "an api_key needs the name of its metadata")
 		}
-	case s.Type == "bearer", tokenTypes[s.Type]:
+	case s.Type == "bearer", s.Minted():
 	case s.Type == "basic":
 		if s.Prefix != "" {
 			r.Fault(at+"/prefix", "unsupported", "basic has its own prefix")
@@ -73,7 +69,7 @@ func attachCredentials(creds []toolkeep.Credential, b *binding) (md []pair, cert
 			if value = withPrefix(c.Spec.Prefix, value); name == "" {
 				return nil, nil, badCredential("an api_key needs the name of its metadata")
 			}
-		case c.Spec.Type == "bearer", tokenTypes[c.Spec.Type]:
+		case c.Spec.Type == "bearer", c.Spec.Minted():
 			prefix := c.Spec.Prefix
 			if prefix == "" {
 				prefix = "Bearer"

@@ -108,7 +108,7 @@ func checkSpec(r *bindings.Reader, at string, s toolkeep.AuthSpec, b *binding) {
 		if s.Prefix != "" {
 			r.Fault(at+"/prefix", "unsupported", "basic has its own prefix")
 		}
-	case "bearer", "oauth2_client_credentials", "oauth2_refresh", "google_service_account", "azure_ad":
+	case "bearer", "oauth2_client_credentials", "oauth2_refresh", "google_service_account", "azure_ad", "oauth2_token_exchange", "oauth2_identity_assertion":
 		if s.In != "" && s.In != "header" && s.Name == "" {
 			r.Fault(at+"/name", "required", "a token in %s needs the name of its parameter or property", s.In)
 		}

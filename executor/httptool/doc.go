@@ -74,7 +74,7 @@
 // # Credentials
 //
 // api_key goes into the header (default), query, cookie or body property of its name;
-// bearer, and the access tokens of oauth2_client_credentials, oauth2_refresh,
+// bearer, and the access tokens of oauth2_token_exchange, oauth2_identity_assertion, oauth2_client_credentials, oauth2_refresh,
 // google_service_account and azure_ad, into Authorization unless in and name say
 // otherwise; basic into Authorization or the header of its name. prefix precedes the
 // value, with a space if it ends in a letter or digit; in a header it is Bearer for

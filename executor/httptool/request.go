@@ -301,7 +301,7 @@ func placeCredentials(creds []toolkeep.Credential) (*sentCredentials, *toolkeep.
 			continue
 		case "api_key":
 			value = withPrefix(c.Spec.Prefix, value)
-		case "bearer", "oauth2_client_credentials", "oauth2_refresh", "google_service_account", "azure_ad":
+		case "bearer", "oauth2_client_credentials", "oauth2_refresh", "google_service_account", "azure_ad", "oauth2_token_exchange", "oauth2_identity_assertion":
 			// Outside of a header the token has no prefix unless the manifest sets one.
 			prefix := c.Spec.Prefix
 			if prefix == "" && (in == "" || in == "header") {

@@ -44,5 +44,10 @@ func checkEntry(spec toolkeep.AuthSpec, allow []toolkeep.HostPort) []toolkeep.Fa
 		_, pointer := s.endpoint()
 		s.fault(pointer, "format", toolkeep.AsError(err).Message)
 	}
+	if s.idp != nil {
+		if err := checkEndpoint(s.idp, allow); err != nil {
+			s.fault("/settings/idp_token_url", "format", toolkeep.AsError(err).Message)
+		}
+	}
 	return s.faults
 }

@@ -31,8 +31,15 @@ type answer struct {
 	refresh string        // "" keeps the old one
 }
 
-// exchange makes one request for a token.
+// exchange makes one request for a token, after the request that it needs the token of.
 func (g grant) exchange(ctx context.Context, client *http.Client, now time.Time) (answer, error) {
+	if g.first != nil {
+		a, err := g.first.exchange(ctx, client, now)
+		if err != nil {
+			return answer{}, err
+		}
+		g.given = a.token
+	}
 	form, err := g.form(now)
 	if err != nil {
 		return answer{}, err
@@ -100,8 +107,13 @@ func (g grant) read(resp *http.Response, body []byte) (answer, error) {
 		return answer{}, unreachable("the token endpoint answered with status %d", status).After(egress.RetryAfter(resp.Header.Get("Retry-After"), time.Now())).With("status", status)
 	case status >= 400 || isJSON && obj["error"] != nil:
 		e := unusable("the token endpoint refuses the credential")
-		if code != "" {
+		switch {
+		case g.caller != nil && code != "invalid_client":
+			e = exchangeRefused(code)
+		case code != "":
 			e = unusable("the token endpoint refuses the credential: %s", code)
+		}
+		if code != "" {
 			_ = e.With("oauth_error", code)
 		}
 		return answer{}, e.With("status", status)
@@ -117,9 +129,13 @@ func (g grant) token(obj map[string]any) (answer, error) {
 	var a answer
 	a.token, _ = obj[g.field].(string)
 	kind, typed := obj["token_type"].(string)
+	issued, given := obj["issued_token_type"].(string)
 	switch {
 	case a.token == "" || len(a.token) > maxToken || strings.ContainsFunc(a.token, func(r rune) bool { return r <= ' ' || r > '~' }):
 		return answer{}, unreachable("the token endpoint answered without a token that can be sent")
+	case g.requested != "" && given && issued != g.requested, g.requested == idJAG && !given:
+		return answer{}, unusable("the token endpoint answered with a token of another type than was asked for")
+	case g.requested == idJAG || g.requested != "" && g.requested != typePrefix+"access_token" && strings.EqualFold(kind, "N_A"):
 	case g.field == "access_token" && typed && kind != "" && !strings.EqualFold(kind, "bearer"):
 		return answer{}, unusable("the token endpoint answered with a token of another type than bearer")
 	}

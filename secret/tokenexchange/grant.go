@@ -40,6 +40,13 @@ type grant struct {
 	params                 map[string]string // further parameters
 	field                  string            // response field that holds the token
 	sign                   func(now time.Time) (assertion string, err error)
+	// Of the types that need it: the caller's token, of which type it is, and the type of the token that is wanted.
+	caller                 *toolkeep.CallerToken
+	subjectType, requested string
+	// first is the request whose token this one sends as takes.
+	first *grant
+	takes string
+	given string
 	// identity is the part of the secret that names the client. With the refresh token it identifies a kept token.
 	identity string
 }
@@ -57,6 +64,15 @@ func (g grant) form(now time.Time) (url.Values, error) {
 	}
 	set("scope", g.scope)
 	set("refresh_token", g.refresh)
+	set("requested_token_type", g.requested)
+	if g.subjectType != "" {
+		set("subject_token", g.caller.Reveal())
+		set("subject_token_type", g.subjectType)
+	}
+	set(g.takes, g.given)
+	if g.takes == "actor_token" {
+		set("actor_token_type", typePrefix+"access_token")
+	}
 	if !g.basic {
 		set("client_id", g.clientID)
 		set("client_secret", g.clientSecret)
@@ -81,6 +97,7 @@ func (g grant) form(now time.Time) (url.Values, error) {
 type settings struct {
 	spec   toolkeep.AuthSpec
 	faults []toolkeep.Fault
+	idp    *url.URL // the identity provider's token endpoint, set by check; nil for none
 }
 
 func (s *settings) fault(pointer, rule, message string) {
@@ -183,6 +200,9 @@ func (s *settings) check() *url.URL {
 	if s.spec.Type == AzureAD && len(s.spec.Scopes) == 0 && s.text("resource") == "" {
 		s.fault("/scopes", "required", "azure_ad needs a scope such as https://graph.microsoft.com/.default, or settings.resource")
 	}
+	if s.spec.NeedsCaller() {
+		s.idp = s.checkCaller()
+	}
 	text, pointer := s.endpoint()
 	switch {
 	case text == "" && (s.spec.Type == GoogleAccount || pointer == ""):
@@ -230,6 +250,10 @@ func parseGrant(spec toolkeep.AuthSpec, plain string) (grant, error) {
 		err = g.azure(c)
 	case GoogleAccount:
 		err = g.google(&s, c)
+	case Exchange:
+		err = g.exchangeOf(&s, c)
+	case Assertion:
+		err = g.assertionOf(&s, c, s.idp)
 	default:
 		err = unusable("auth of type %q is not minted", spec.Type)
 	}
@@ -248,6 +272,9 @@ type credential struct {
 	Email        string `json:"client_email"`
 	KeyID        string `json:"private_key_id"`
 	TokenURI     string `json:"token_uri"`
+	// What the identity provider knows Toolkeep by, if that is another client.
+	IDPClientID     string `json:"idp_client_id,omitempty"`
+	IDPClientSecret string `json:"idp_client_secret,omitempty"`
 }
 
 func (c credential) need(ok bool, why string) error {

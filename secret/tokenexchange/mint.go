@@ -22,6 +22,8 @@ const (
 	Refresh           = "oauth2_refresh"
 	GoogleAccount     = "google_service_account"
 	AzureAD           = "azure_ad"
+	Exchange          = "oauth2_token_exchange"
+	Assertion         = "oauth2_identity_assertion"
 )
 
 const (
@@ -107,20 +109,17 @@ func (m *Minter) Close() {
 }
 
 // Mints reports whether an auth type's secret is exchanged for a token.
-func Mints(authType string) bool {
-	switch authType {
-	case ClientCredentials, Refresh, GoogleAccount, AzureAD:
-		return true
-	}
-	return false
-}
+func Mints(authType string) bool { return toolkeep.AuthSpec{Type: authType}.Minted() }
 
 // Mint exchanges the secret of spec for an access token for the principal's tenant. fresh requests a new token
 // although one is kept, because the upstream refused that one. The caller wipes the value. rotated is a refresh
 // token that must be stored in place of the secret's, "" for none; only one caller gets it.
 //
+// Types that need the caller's own token (toolkeep.AuthSpec.NeedsCaller) exchange p.Token; what they give serves this
+// token of this principal alone, and not beyond its end.
+//
 // Errors, all before anything is sent to the tool: E3402 the secret or the auth entry cannot be used, or the token
-// endpoint refuses it (its code is in details.oauth_error); E3403 the endpoint is unreachable or its response is
+// endpoint refuses it (its code is in details.oauth_error, what it concerns in details.reason); E3403 the endpoint is unreachable or its response is
 // invalid (retryable); E3505 the tool may not reach it.
 func (m *Minter) Mint(ctx context.Context, p *toolkeep.Principal, allow []toolkeep.HostPort, spec toolkeep.AuthSpec, plain string, fresh bool) (token secret.Value, rotated string, err error) {
 	g, err := parseGrant(spec, plain)
@@ -129,6 +128,19 @@ func (m *Minter) Mint(ctx context.Context, p *toolkeep.Principal, allow []toolke
 	}
 	if err := checkEndpoint(g.endpoint, allow); err != nil {
 		return secret.Value{}, "", err
+	}
+	var holder []string
+	if spec.NeedsCaller() {
+		if g.first != nil {
+			err = checkEndpoint(g.first.endpoint, allow)
+		}
+		if err == nil {
+			err = g.forCaller(p, m.config.Clock())
+		}
+		if err != nil {
+			return secret.Value{}, "", err
+		}
+		holder = holderOf(p)
 	}
 	tenant := ""
 	if p != nil {
@@ -139,7 +151,7 @@ func (m *Minter) Mint(ctx context.Context, p *toolkeep.Principal, allow []toolke
 		m.mu.Unlock()
 		return secret.Value{}, "", unreachable("the server is shutting down and asks for no more tokens")
 	}
-	h := m.holder(keyOf(tenant, spec, g.identity, g.refresh))
+	h := m.holder(keyOf(tenant, spec, append([]string{g.identity, g.refresh}, holder...)...))
 	f := h.pending
 	if f == nil && !fresh && h.token != nil && m.config.Clock().Before(h.until) {
 		defer m.mu.Unlock()
@@ -211,7 +223,16 @@ func (m *Minter) start(h *holder, g grant, spec toolkeep.AuthSpec, tenant string
 				m.alias(h, keyOf(tenant, spec, g.identity, a.refresh))
 			}
 		}
-		h.expires, h.until = f.expires, now.Add(life-min(marginAtEnd, life/2))
+		until := now.Add(life - min(marginAtEnd, life/2))
+		if g.caller != nil { // nothing outlives the token that it was got for
+			if end := g.caller.Ends(); f.expires.IsZero() || f.expires.After(end) {
+				f.expires = end
+			}
+			if until.After(g.caller.Ends()) {
+				until = g.caller.Ends()
+			}
+		}
+		h.expires, h.until = f.expires, until
 		if !m.closed {
 			h.token = append([]byte(nil), f.token...)
 		}
@@ -220,10 +241,10 @@ func (m *Minter) start(h *holder, g grant, spec toolkeep.AuthSpec, tenant string
 }
 
 // keyOf returns a holder's key. Parts are length-prefixed, so different lists never give the same text.
-func keyOf(tenant string, spec toolkeep.AuthSpec, identity, refresh string) [32]byte {
+func keyOf(tenant string, spec toolkeep.AuthSpec, parts ...string) [32]byte {
 	entry, err := json.Marshal(spec, json.Deterministic(true))
 	h := sha256.New()
-	for _, part := range []string{tenant, string(entry), identity, refresh} {
+	for _, part := range append([]string{tenant, string(entry)}, parts...) {
 		var n [8]byte
 		binary.BigEndian.PutUint64(n[:], uint64(len(part)))
 		h.Write(n[:])
