@@ -31,6 +31,9 @@ func (p *Pipeline) need(a *activeCall) *approval.Need {
 // approve parks a call that owes an approval, unless a standing one covers it. A worker runs what
 // was approved and nothing else.
 func (p *Pipeline) approve(ctx context.Context, a *activeCall) (*toolkeep.Result, error) {
+	if err := p.withCaller(a); err != nil {
+		return nil, err
+	}
 	if a.row.Approved != "" {
 		a.warnings = append(a.warnings, a.row.Warnings...) // a person has changed the arguments
 		return nil, approved(a)
@@ -46,6 +49,9 @@ func (p *Pipeline) approve(ctx context.Context, a *activeCall) (*toolkeep.Result
 	}
 	if a.standing = p.Approvals.Standing(&a.row, need); a.standing != nil {
 		return nil, nil // of a call that waits, a worker looks for it again
+	}
+	if err := withoutApproval(a, need.Why); err != nil {
+		return nil, err
 	}
 	if a.mode == modeDryRun {
 		a.parks = true

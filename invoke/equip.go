@@ -82,6 +82,9 @@ func (p *Pipeline) credential(ctx context.Context, w *prepared, s *toolkeep.Auth
 	if s.Secret == "" {
 		return got, noSecretNamed(*s)
 	}
+	if s.NeedsCaller() && w.principal.Token == nil {
+		return got, callerUnknown(w.tool.Ref())
+	}
 	if s.Secret, err = w.overlay.Fill(w.tool.Manifest, s.Secret); err != nil {
 		return got, err
 	}

@@ -165,6 +165,9 @@ func (p *Pipeline) checkAlternative(ctx context.Context, a *activeCall, spec too
 		if s.Secret == "" {
 			return "", noSecretNamed(s)
 		}
+		if s.NeedsCaller() && a.principal.Token == nil {
+			return "", callerUnknown(a.tool.Ref())
+		}
 		var err error
 		if s.Secret, err = a.overlay.Fill(a.tool.Manifest, s.Secret); err != nil {
 			return "", toolkeep.AsError(err)

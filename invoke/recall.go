@@ -93,6 +93,14 @@ func (p *Pipeline) withSecrets(ctx context.Context, a *activeCall, hash [32]byte
 			}
 			noticed = noticed && !print.Blind
 			b = append(b, print.Sum[:]...)
+			if s.NeedsCaller() { // a result that it let see is for its holder, while it holds it
+				if a.principal.Token == nil {
+					ready = false
+					break
+				}
+				sum := a.principal.Token.Sum()
+				b = append(b, sum[:]...)
+			}
 		}
 		if ready { // a call uses this alternative
 			return sha256.Sum256(append(b, 1)), noticed, true
