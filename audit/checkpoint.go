@@ -53,9 +53,8 @@ type Config struct {
 	Sealer Sealer
 	Clock  func() time.Time
 	Log    *slog.Logger
-	// Archived returns the number of a tenant's newest checkpoint that is in the archive; nil where there is no archive.
-	// A checkpoint that is not stays ArchiveWait longer.
-	Archived    func(ctx context.Context, tenant string) (int64, error)
+	// Archive is nil where there is none. A checkpoint that it does not have stays ArchiveWait longer.
+	Archive     Archive
 	ArchiveWait time.Duration
 }
 

@@ -14,6 +14,11 @@
 // A checkpoint is a document of kind CheckpointKind, whose id is its number; the document of HeadKind says
 // which are there and how far each writer came. Both are the tenant's.
 //
+// # The archive
+//
+// Entries and checkpoints can be kept for longer in an Archive (see package archive), where they are found and verified
+// by the same means.
+//
 // # What is not proven
 //
 // Entries since the newest checkpoint are chained and not signed yet. A database that was put back as a whole, or

@@ -32,6 +32,7 @@ type Filter struct {
 	Decision string
 	ID       string
 	Before   string // cursor
+	Archive  bool   // in the archive, and not in the store
 	Limit    int    // 1 to MaxPage
 }
 
@@ -51,16 +52,20 @@ func (f *Filter) fits(e *Entry) bool {
 // Find returns a page of a tenant's entries, newest first, and the cursor of the next one, "" at the end. It looks at
 // 5,000 entries at most, so that a page may have fewer than Limit, or none, and go on.
 //
-// Errors: E3201 a limit or a cursor that is none, E3965 the store cannot be read.
+// Errors: E3301 a limit or a cursor that is none, or there is no archive; E3965 the store or the archive cannot be read.
 func (a *Audit) Find(ctx context.Context, f Filter) (list []*Entry, next string, err error) {
 	if f.Limit < 1 || f.Limit > MaxPage {
 		return nil, "", toolkeep.NewError(toolkeep.InvalidParameters, "a page has 1 to %d entries", MaxPage)
 	}
+	src, err := a.newest(&f)
+	if err != nil {
+		return nil, "", err
+	}
 	next = f.Before
 	for looked := 0; looked < searchRows && len(list) < f.Limit; {
-		links, cursors, after, err := a.c.Store.Newest(ctx, toolkeep.NewestQuery{Tenant: f.Tenant, Since: f.Since, Until: f.Until, Before: next, Limit: searchPart})
+		links, cursors, after, err := src.Newest(ctx, toolkeep.NewestQuery{Tenant: f.Tenant, Since: f.Since, Until: f.Until, Before: next, Limit: searchPart})
 		if errors.Is(err, toolkeep.ErrNotFound) {
-			return nil, "", toolkeep.NewError(toolkeep.InvalidParameters, "the cursor is not one of this server's; leave it out to begin")
+			return nil, "", errCursor()
 		}
 		if err != nil {
 			return nil, "", toolkeep.NewError(toolkeep.RecordUnavailable, "the journal cannot be read now").Because(err)
@@ -88,4 +93,21 @@ func (a *Audit) Find(ctx context.Context, f Filter) (list []*Entry, next string,
 		}
 	}
 	return list, next, nil
+}
+
+// newest returns what is searched. Segments that cannot be read are left out; Verify tells of them.
+func (a *Audit) newest(f *Filter) (src interface {
+	Newest(ctx context.Context, q toolkeep.NewestQuery) (list []toolkeep.Link, cursors []string, next string, err error)
+}, err error) {
+	if !f.Archive {
+		return a.c.Store, nil
+	}
+	if a.c.Archive == nil {
+		return nil, errNoArchive()
+	}
+	r, err := a.c.Archive.Read(f.Tenant, f.Since, func(string, error) {})
+	if err != nil {
+		return nil, unreadable(err)
+	}
+	return r, nil
 }

@@ -66,7 +66,7 @@ func (p *place) begin(s *secret.Sealer) {
 	if p.archive, err = archive.New(archive.Config{Dir: p.dir, Store: p.store, Sealer: s, Clock: p.clock}); err != nil {
 		p.Fatal(err)
 	}
-	p.audit = audit.New(audit.Config{Store: p.store, Sealer: s, Clock: p.clock, Archived: p.archive.Archived, ArchiveWait: 7 * 24 * time.Hour})
+	p.audit = audit.New(audit.Config{Store: p.store, Sealer: s, Clock: p.clock, Archive: p.archive, ArchiveWait: 7 * 24 * time.Hour})
 }
 
 func (p *place) event(tenant, id string) {
@@ -395,6 +395,10 @@ func TestTwoLeaders(t *testing.T) {
 	if f := p.files(); len(f) != 3 {
 		t.Errorf("there are %q", f)
 	}
+	list, next, err := p.audit.Find(t.Context(), audit.Filter{Tenant: "t", Limit: 10, Archive: true})
+	if err != nil || next != "" || len(list) != 3 || list[0].ID != "e3" || list[2].ID != "e1" {
+		t.Errorf("found are %+v, %q, %v", list, next, err)
+	}
 }
 
 // TestCheckpointsAreArchived: a checkpoint is archived after its entries, and stays in the store until then.
@@ -408,8 +412,8 @@ func TestCheckpointsAreArchived(t *testing.T) {
 	}
 	archived := func(want int64) {
 		t.Helper()
-		if n, err := p.archive.Archived(t.Context(), "t"); n != want || err != nil {
-			t.Errorf("%d checkpoints are archived, want %d: %v", n, want, err)
+		if n, err := p.archive.Archived(t.Context(), "t"); n.Newest != want || err != nil {
+			t.Errorf("%+v: checkpoints are archived, want %d: %v", n, want, err)
 		}
 	}
 	p.event("t", "e1")

@@ -14,24 +14,20 @@ import (
 
 func hexOf(b []byte) string { return hex.EncodeToString(b) }
 
-// newest is the body of the document newestID of a tenant.
-type newest struct {
-	Checkpoint int64 `json:"checkpoint"` // number of the newest that is archived
-}
-
 func document(tenant, id string, body any, expect int64) (toolkeep.Change, error) {
 	raw, err := json.Marshal(body)
 	return toolkeep.PutDocument{OmitBody: true, Expect: expect,
 		Document: toolkeep.Document{Kind: StateKind, Tenant: tenant, ID: id, Body: raw, UpdatedBy: author}}, err
 }
 
-// Archived returns the number of a tenant's newest checkpoint that is in the archive, 0 without one.
-func (a *Archive) Archived(ctx context.Context, tenant string) (int64, error) {
-	n, _, err := a.newest(ctx, tenant)
-	return n.Checkpoint, err
+// Archived returns what the archive has had of a tenant's checkpoints; see audit.Archive.
+func (a *Archive) Archived(ctx context.Context, tenant string) (audit.Archived, error) {
+	n, _, err := a.archived(ctx, tenant)
+	return n, err
 }
 
-func (a *Archive) newest(ctx context.Context, tenant string) (n newest, revision int64, err error) {
+// archived reads the document newestID of a tenant.
+func (a *Archive) archived(ctx context.Context, tenant string) (n audit.Archived, revision int64, err error) {
 	d, err := a.c.Store.Document(ctx, StateKind, tenant, newestID)
 	if errors.Is(err, toolkeep.ErrNotFound) {
 		return n, toolkeep.NoRevision, nil
@@ -66,13 +62,13 @@ func (a *Archive) checkpoints(ctx context.Context, at map[int64]toolkeep.Cursor,
 
 // checkpointsOf archives a tenant's checkpoints up to one number.
 func (a *Archive) checkpointsOf(ctx context.Context, tenant string, first, last int64, waits toolkeep.JournalPosition, all bool) error {
-	n, revision, err := a.newest(ctx, tenant)
+	n, revision, err := a.archived(ctx, tenant)
 	if err != nil {
 		return err
 	}
 	var parts []*Segment
 	size := 0
-	next := max(n.Checkpoint+1, first)
+	next := max(n.Newest+1, first)
 	for ; next <= last && size < maxBytes; next++ {
 		d, err := a.c.Store.Document(ctx, audit.CheckpointKind, tenant, strconv.FormatInt(next, 10))
 		if errors.Is(err, toolkeep.ErrNotFound) { // verify tells of it
@@ -85,9 +81,11 @@ func (a *Archive) checkpointsOf(ctx context.Context, tenant string, first, last 
 		if len(parts) == 0 && !all && a.c.Clock().Sub(written) < a.c.After {
 			return nil
 		}
-		if uncovered(d, waits) {
+		ends := audit.CheckpointEnds(d)
+		if uncovered(ends, waits) {
 			break
 		}
+		n.Add(next, written, ends)
 		day := written.Format(dayForm)
 		if len(parts) == 0 || day > parts[len(parts)-1].Day {
 			parts = append(parts, &Segment{Header: Header{Kind: Checkpoints, Tenant: tenant, Day: day}})
@@ -101,7 +99,8 @@ func (a *Archive) checkpointsOf(ctx context.Context, tenant string, first, last 
 	if err := a.write(ctx, parts); err != nil {
 		return err
 	}
-	put, err := document(tenant, newestID, newest{next - 1}, revision)
+	n.Newest = next - 1
+	put, err := document(tenant, newestID, n, revision)
 	if err != nil {
 		return err
 	}
@@ -113,8 +112,8 @@ func (a *Archive) checkpointsOf(ctx context.Context, tenant string, first, last 
 }
 
 // uncovered reports whether a checkpoint signs an entry that is not archived.
-func uncovered(d toolkeep.Document, waits toolkeep.JournalPosition) bool {
-	for id, seq := range audit.CheckpointEnds(d) {
+func uncovered(ends, waits toolkeep.JournalPosition) bool {
+	for id, seq := range ends {
 		if at, ok := waits[id]; ok && seq > at {
 			return true
 		}

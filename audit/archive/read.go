@@ -2,6 +2,7 @@ package archive
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"slices"
@@ -15,6 +16,30 @@ import (
 
 // cached is how many segments a Reader keeps open.
 const cached = 4
+
+var _ audit.Archive = (*Archive)(nil)
+
+// KeepsFrom returns the time from which on the archive is whole.
+func (a *Archive) KeepsFrom(ctx context.Context) (time.Time, error) {
+	keeps := a.c.Clock().UTC().Add(-a.c.Keep)
+	d, err := a.c.Store.Document(ctx, StateKind, "", StateID)
+	if errors.Is(err, toolkeep.ErrNotFound) { // nothing was archived yet
+		return a.c.Store.KeepsFrom(), nil
+	}
+	var began record
+	if err == nil {
+		err = json.Unmarshal(d.Body, &began)
+	}
+	if began.From.After(keeps) {
+		keeps = began.From
+	}
+	return keeps, err
+}
+
+// Read makes a reader; see audit.Archive.
+func (a *Archive) Read(tenant string, since time.Time, damaged func(segment string, err error)) (audit.ArchiveReader, error) {
+	return a.Reader(tenant, since, func(n Name, err error) { damaged(n.String(), err) })
+}
 
 // Reader reads what the archive has of one tenant, with its segments as they were when it was made. It is for one goroutine.
 type Reader struct {

@@ -17,6 +17,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/audit"
 )
 
 // Kinds of segments.
@@ -68,7 +69,7 @@ var (
 	errChanged = errors.New("it is not as it was written")
 	errCut     = errors.New("it was cut")
 	errNoKey   = errors.New("the key that sealed it is not there")
-	errPlace   = errors.New("it belongs elsewhere: segments changed places, or one was renamed")
+	errPlace   = fmt.Errorf("%w: segments changed places, or one was renamed", audit.ErrMisplaced)
 )
 
 var packer = sync.OnceValues(func() (*zstd.Encoder, error) { return zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1)) })
