@@ -2,12 +2,14 @@ package node_test
 
 import (
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/toolkeep/toolkeep/datadir"
 	"github.com/toolkeep/toolkeep/node"
 )
 
@@ -34,6 +36,7 @@ func TestArchive(t *testing.T) {
 		}
 		if wait {
 			<-moved
+			searched(t, n, c.Data)
 		}
 		if err := n.Stop(t.Context()); err != nil {
 			t.Fatal(err)
@@ -48,5 +51,34 @@ func TestArchive(t *testing.T) {
 	})
 	if err != nil || !found {
 		t.Errorf("there is no segment: %v", err)
+	}
+}
+
+// searched asks the server for what is in the archive.
+func searched(t *testing.T, n *node.Node, data string) {
+	t.Helper()
+	key, err := os.ReadFile(filepath.Join(data, datadir.AdminKey))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		"events?archive=true&type=registered": `"type":"ai.agent.tool.registered"`,
+		"verify?archive=true":                 `"intact":true`,
+		"archive":                             `"whole":true`,
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, n.URL()+"/api/v1/audit/"+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(key)))
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if err != nil || resp.StatusCode != http.StatusOK || !strings.Contains(string(raw), want) {
+			t.Errorf("%s: %s %s, %v", path, resp.Status, raw, err)
+		}
 	}
 }

@@ -78,7 +78,7 @@ func (n *Node) buildAudit(context.Context) error {
 		if err != nil {
 			return err
 		}
-		c.Archived, c.ArchiveWait = n.archive.Archived, set.ArchiveWait
+		c.Archive, c.ArchiveWait = n.archive, set.ArchiveWait
 	}
 	n.audit = audit.New(c)
 	return nil

@@ -23,12 +23,15 @@ func (a *app) auditCmd() *cobra.Command {
 		Args:    noArguments,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	c.AddCommand(a.auditListCmd(), a.auditShowCmd(), a.auditExportCmd(), a.auditVerifyCmd())
+	c.AddCommand(a.auditListCmd(), a.auditShowCmd(), a.auditExportCmd(), a.auditVerifyCmd(), a.auditArchiveCmd())
 	return c
 }
 
 // auditFilter are the flags by which entries are found.
-type auditFilter struct{ since, until, agent, tool, kind, decision string }
+type auditFilter struct {
+	since, until, agent, tool, kind, decision string
+	archive                                   bool
+}
 
 func (f *auditFilter) flags(c *cobra.Command) {
 	fl := c.Flags()
@@ -37,6 +40,7 @@ func (f *auditFilter) flags(c *cobra.Command) {
 	fl.StringVar(&f.agent, "agent", "", "only of this agent")
 	fl.StringVar(&f.tool, "tool", "", "only of this tool")
 	fl.StringVar(&f.kind, "type", "", "only events of this type, such as failed or auth.failed")
+	fl.BoolVar(&f.archive, "archive", false, "search the archive (audit.archive), and not what the store has")
 	fl.StringVar(&f.decision, "decision", "", "only what was allowed, refused or failed")
 	_ = c.RegisterFlagCompletionFunc("decision", cobra.FixedCompletions([]string{audit.Allowed, audit.Refused, audit.Failed}, cobra.ShellCompDirectiveNoFileComp))
 }
@@ -65,6 +69,9 @@ func (f *auditFilter) query(size int) (url.Values, error) {
 		return nil, err
 	}
 	q := url.Values{"page_size": {strconv.Itoa(size)}}
+	if f.archive {
+		q.Set("archive", "true")
+	}
 	for k, v := range map[string]string{"since": since, "until": until, "agent_id": f.agent, "tool_id": f.tool, "type": f.kind, "decision": f.decision} {
 		if v != "" {
 			q.Set(k, v)
@@ -230,13 +237,14 @@ func (a *app) auditExportCmd() *cobra.Command {
 
 func (a *app) auditVerifyCmd() *cobra.Command {
 	var since string
+	var archive bool
 	c := &cobra.Command{
 		Use:   "verify",
 		Short: "Compare what was recorded with its hashes and the signed checkpoints",
 		Long: `Compare the tenant's entries with their hashes and with the signed checkpoints, from --since on, or all that
 retention keeps whole. It exits with 3 if anything is not as it was recorded, and says what and where. Keep the digest
 of the newest checkpoint elsewhere: it shows later that the database was not put back.`,
-		Example: "  toolkeep audit verify\n  toolkeep audit verify --since 48h --json",
+		Example: "  toolkeep audit verify\n  toolkeep audit verify --since 48h --json\n  toolkeep audit verify --archive",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			from, err := timeOf("--since", since)
@@ -250,6 +258,9 @@ of the newest checkpoint elsewhere: it shows later that the database was not put
 			q := url.Values{}
 			if from != "" {
 				q.Set("since", from)
+			}
+			if archive {
+				q.Set("archive", "true")
 			}
 			all := audit.Report{Intact: true, Faults: []audit.Fault{}}
 			for more := true; more; {
@@ -278,6 +289,7 @@ of the newest checkpoint elsewhere: it shows later that the database was not put
 			return nil
 		},
 	}
+	c.Flags().BoolVar(&archive, "archive", false, "verify the archive (audit.archive), and not what the store has")
 	c.Flags().StringVar(&since, "since", "", "begin there: a time such as 2026-03-01T12:00:00Z, or how long ago, such as 48h")
 	return a.withJSON(c)
 }

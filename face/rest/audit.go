@@ -13,6 +13,7 @@ type Audit interface {
 	Find(ctx context.Context, f audit.Filter) (list []*audit.Entry, next string, err error)
 	Verify(ctx context.Context, q audit.Query) (*audit.Report, error)
 	Keys(ctx context.Context) ([]audit.SigningKey, error)
+	Segments(ctx context.Context, tenant, cursor string, limit int) (list []audit.Segment, next string, err error)
 }
 
 func (a *API) auditRoutes() {
@@ -25,6 +26,9 @@ func (a *API) auditRoutes() {
 	verify := op("GET", "/api/v1/audit/verify", "verifyAudit", tagCalls, "Compare what was recorded with its hashes and the signed checkpoints")
 	verify.description = "It answers within about 20 s with what it came to; `next` is the cursor to go on with."
 	register(a, verify, toolkeep.PermInvocations, a.verifyAudit)
+	segments := op("GET", "/api/v1/audit/archive", "listAuditSegments", tagCalls, "List the segments of the archive, oldest first, and read each")
+	segments.description = "It answers within about 10 s with what it came to; `next` is the cursor to go on with."
+	register(a, segments, toolkeep.PermInvocations, a.listAuditSegments)
 	register(a, op("GET", "/api/v1/audit/keys", "listAuditKeys", tagCalls, "List the public keys that sign checkpoints"), toolkeep.PermInvocations, a.listAuditKeys)
 }
 
@@ -36,6 +40,7 @@ type listAuditInput struct {
 	Type     string `query:"type" maxLength:"128" doc:"only events of this type, such as ai.agent.tool.failed, or its end, such as failed or auth.failed"`
 	Decision string `query:"decision" enum:"allowed,refused,failed" doc:"only what was decided so; failed was allowed"`
 	ID       string `query:"id" maxLength:"4096" doc:"only the entry with this id, which a call has from its invocation"`
+	Archive  bool   `query:"archive" doc:"search the archive, and not what the store has; by day and segment, newest first"`
 	Cursor   string `query:"cursor" maxLength:"4096" doc:"next of the page before"`
 	PageSize int    `query:"page_size" minimum:"1" maximum:"200" default:"50" doc:"entries a page"`
 }
@@ -54,7 +59,7 @@ type listAuditOutput struct {
 }
 
 func (a *API) listAudit(ctx context.Context, p *toolkeep.Principal, in *listAuditInput) (*listAuditOutput, error) {
-	f := audit.Filter{Tenant: p.Tenant, Agent: in.AgentID, Tool: in.ToolID, Type: in.Type, Decision: in.Decision, ID: in.ID, Before: in.Cursor, Limit: in.PageSize}
+	f := audit.Filter{Tenant: p.Tenant, Agent: in.AgentID, Tool: in.ToolID, Type: in.Type, Decision: in.Decision, ID: in.ID, Before: in.Cursor, Archive: in.Archive, Limit: in.PageSize}
 	// The schema has checked both formats.
 	f.Since, _ = time.Parse(time.RFC3339, in.Since)
 	f.Until, _ = time.Parse(time.RFC3339, in.Until)
@@ -71,20 +76,43 @@ func (a *API) listAudit(ctx context.Context, p *toolkeep.Principal, in *listAudi
 }
 
 type verifyAuditInput struct {
-	Since  string `query:"since" format:"date-time" doc:"begin at the first checkpoint from then on; without it, where retention keeps all"`
-	Cursor string `query:"cursor" maxLength:"32" doc:"next of the report before"`
+	Since   string `query:"since" format:"date-time" doc:"begin at the first checkpoint from then on; without it, where retention keeps all"`
+	Archive bool   `query:"archive" doc:"verify the archive, and not what the store has"`
+	Cursor  string `query:"cursor" maxLength:"32" doc:"next of the report before"`
 }
 
 type verifyAuditOutput struct{ Body audit.Report }
 
 func (a *API) verifyAudit(ctx context.Context, p *toolkeep.Principal, in *verifyAuditInput) (*verifyAuditOutput, error) {
-	q := audit.Query{Tenant: p.Tenant, Cursor: in.Cursor}
+	q := audit.Query{Tenant: p.Tenant, Cursor: in.Cursor, Archive: in.Archive}
 	q.Since, _ = time.Parse(time.RFC3339, in.Since)
 	r, err := a.c.Audit.Verify(ctx, q)
 	if err != nil {
 		return nil, err
 	}
 	return &verifyAuditOutput{*r}, nil
+}
+
+type listAuditSegmentsInput struct {
+	Cursor   string `query:"cursor" maxLength:"256" doc:"next of the page before"`
+	PageSize int    `query:"page_size" minimum:"1" maximum:"100" default:"50" doc:"segments a page"`
+}
+
+type listAuditSegmentsOutput struct {
+	Body struct {
+		Segments []audit.Segment `json:"segments"`
+		Next     string          `json:"next,omitempty" doc:"cursor of the next page"`
+	} `nameHint:"AuditSegmentList"`
+}
+
+func (a *API) listAuditSegments(ctx context.Context, p *toolkeep.Principal, in *listAuditSegmentsInput) (*listAuditSegmentsOutput, error) {
+	list, next, err := a.c.Audit.Segments(ctx, p.Tenant, in.Cursor, in.PageSize)
+	if err != nil {
+		return nil, err
+	}
+	out := &listAuditSegmentsOutput{}
+	out.Body.Segments, out.Body.Next = append([]audit.Segment{}, list...), next
+	return out, nil
 }
 
 type listAuditKeysOutput struct {
