@@ -88,8 +88,8 @@ type held struct {
 }
 
 type rights struct {
-	of          *generation
-	permissions []string
+	of                 *generation
+	roles, permissions []string
 }
 
 // New returns an Access. Faults in the roles, in those of proxies, or in OAuth are E3008.
@@ -356,34 +356,36 @@ func (a *Access) admit(h *held, addr, net string) (*toolkeep.Principal, error) {
 		f.Reason = "expired"
 		return nil, a.outdated(f, net, "the API key expired; ask for another")
 	}
-	p := principalOf(k, a.permissions(h))
+	p := principalOf(k, a.rightsOf(&h.rights, k.Tenant, k.Roles))
 	p.Addr = addr
 	return p, nil
 }
 
-func principalOf(k *toolkeep.APIKey, permissions []string) *toolkeep.Principal {
-	return &toolkeep.Principal{Subject: k.Subject, Tenant: k.Tenant, Roles: k.Roles, Method: "api_key", KeyID: k.ID, Until: k.ExpiresAt,
-		Scope: k.Scope, Workspace: k.Workspace, Permissions: permissions}
+func principalOf(k *toolkeep.APIKey, r *rights) *toolkeep.Principal {
+	return &toolkeep.Principal{Subject: k.Subject, Tenant: k.Tenant, Roles: r.roles, Method: "api_key", KeyID: k.ID, Until: k.ExpiresAt,
+		Scope: k.Scope, Workspace: k.Workspace, Permissions: r.permissions}
 }
 
 // PrincipalOf returns who a key is for, with the permissions that its roles have now. It does not
 // say whether the key is valid.
 func (a *Access) PrincipalOf(k *toolkeep.APIKey) *toolkeep.Principal {
-	return principalOf(k, a.current.Load().rules.permissions(k.Roles))
+	return principalOf(k, a.current.Load().rights(k.Tenant, k.Roles))
 }
 
-// permissions returns the current permissions of the key's roles.
-func (a *Access) permissions(h *held) []string { return a.rightsOf(&h.rights, h.key.Roles) }
-
-// rightsOf returns the current permissions of roles, computed on first use.
-func (a *Access) rightsOf(known *atomic.Pointer[rights], roles []string) []string {
+// rightsOf returns what roles that were given mean now, computed on first use.
+func (a *Access) rightsOf(known *atomic.Pointer[rights], tenant string, given []string) *rights {
 	g := a.current.Load()
-	if r := known.Load(); r != nil && r.of == g {
-		return r.permissions
+	r := known.Load()
+	if r == nil || r.of != g {
+		r = g.rights(tenant, given)
+		known.Store(r)
 	}
-	r := &rights{of: g, permissions: g.rules.permissions(roles)}
-	known.Store(r)
-	return r.permissions
+	return r
+}
+
+func (g *generation) rights(tenant string, given []string) *rights {
+	roles := g.rules.of(tenant, given)
+	return &rights{of: g, roles: roles, permissions: g.rules.permissions(roles)}
 }
 
 // Refresh re-checks a stored principal against the current keys and roles. Subject and
@@ -406,8 +408,8 @@ func (a *Access) Refresh(ctx context.Context, p *toolkeep.Principal) (*toolkeep.
 	if h == nil || h.key.Tenant != p.Tenant || !h.key.RevokedAt.IsZero() {
 		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "the API key that admitted the call is not valid any more")
 	}
-	now := *p
-	now.Roles, now.Scope, now.Workspace, now.Permissions, now.Method = h.key.Roles, h.key.Scope, h.key.Workspace, a.permissions(h), "api_key"
+	now, r := *p, a.rightsOf(&h.rights, h.key.Tenant, h.key.Roles)
+	now.Roles, now.Scope, now.Workspace, now.Permissions, now.Method = r.roles, h.key.Scope, h.key.Workspace, r.permissions, "api_key"
 	if now.Subject != h.key.Subject && !now.May(toolkeep.PermActAs) {
 		return nil, refused("the API key that admitted the call may not act as another subject any more")
 	}

@@ -116,6 +116,78 @@ func TestRoles(t *testing.T) {
 	}
 }
 
+// TestInheritedRoles: who has a role has those that it inherits, with their denials and permissions, and what a
+// role gives ends at its tenants. Each way to come in counts alike.
+func TestInheritedRoles(t *testing.T) {
+	roles, err := ParseRoles([]byte(`
+roles:
+  reader: {permissions: [reports], allow: [{tools: ["a.*"]}], deny: [{tools: ["a.secret"]}]}
+  writer: {inherits: [reader], permissions: [act-as], allow: [{tools: ["b.*"]}]}
+  lead: {inherits: [writer, agents-of-acme], allow: [{tools: ["a.secret"]}]}
+  agents-of-acme: {tenants: [acme], allow: [{tools: ["c.*"]}]}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := open(t, Config{Roles: roles})
+	for _, c := range []struct {
+		tenant, given, means, permissions, may string
+	}{
+		{"acme", "reader", "reader", "reports", "a.x"},
+		{"acme", "writer", "writer reader", "act-as reports", "a.x b.x"},
+		{"acme", "lead", "lead writer agents-of-acme reader", "act-as reports", "a.x b.x c.x"},
+		{"acme", "reader lead", "reader lead writer agents-of-acme", "act-as reports", "a.x b.x c.x"},
+		{"other", "lead", "lead writer reader", "act-as reports", "a.x b.x"},
+		{"other", "agents-of-acme", "", "", ""},
+		{"other", "unknown reader", "unknown reader", "reports", "a.x"},
+	} {
+		p := a.PrincipalOf(&toolkeep.APIKey{ID: "k", Tenant: c.tenant, Subject: "s", Roles: strings.Fields(c.given)})
+		var may []string
+		for _, id := range []string{"a.x", "a.secret", "b.x", "c.x"} {
+			if a.Authorise(p, toolOf(id, nil), &toolkeep.Call{Tool: id}).Allowed {
+				may = append(may, id)
+			}
+		}
+		if got := strings.Join(p.Roles, " "); got != c.means || strings.Join(p.Permissions, " ") != c.permissions || strings.Join(may, " ") != c.may {
+			t.Errorf("%s in %s: roles %v, permissions %v, may call %v", c.given, c.tenant, p.Roles, p.Permissions, may)
+		}
+	}
+	p := a.PrincipalOf(&toolkeep.APIKey{ID: "k", Tenant: "acme", Subject: "s", Roles: []string{"lead"}})
+	if d := a.Authorise(p, required("reader"), &toolkeep.Call{Tool: "a.b"}); !d.Allowed {
+		t.Errorf("a tool that requires an inherited role: %+v", d)
+	}
+	admin := &toolkeep.Principal{Tenant: "other", Subject: "root", Roles: []string{Admin}, Permissions: []string{"*"}}
+	if _, _, err := a.CreateKey(t.Context(), admin, toolkeep.APIKey{Tenant: "other", Subject: "s", Roles: []string{"agents-of-acme"}}); err == nil || strings.Contains(fmt.Sprint(toolkeep.AsError(err).Details), "acme, ") {
+		t.Errorf("a key with a role of another tenant: %v", err)
+	}
+	for text, says := range map[string]string{
+		"a: {inherits: [b]}": `there is no role "b"`,
+		"a: {inherits: [a]}": "inherits itself",
+		"{a: {inherits: [b]}, b: {inherits: [c]}, c: {inherits: [a]}}": "inherits itself",
+		"a: {tenants: []}":         "the list is empty",
+		`a: {tenants: ["\u0001"]}`: "control characters",
+	} {
+		if _, err := ParseRoles([]byte("roles: " + strings.TrimSpace(indented(text)))); err == nil || !strings.Contains(toolkeep.AsError(err).Message, says) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	many := "roles:\n"
+	for i := range 102 {
+		many += fmt.Sprintf("  r%d: {description: x, inherits: [r%d]}\n", i, i+1)
+	}
+	if _, err := ParseRoles([]byte(many + "  r102: {description: x}\n")); err == nil || !strings.Contains(err.Error(), "more than 100 roles") {
+		t.Error(err)
+	}
+}
+
+// indented puts a mapping in braces if it has none.
+func indented(text string) string {
+	if strings.HasPrefix(text, "{") {
+		return text
+	}
+	return "{" + text + "}"
+}
+
 func TestChecks(t *testing.T) {
 	a := open(t, Config{})
 	base := func() *toolkeep.Principal { return principal(Agent) }

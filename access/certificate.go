@@ -265,8 +265,9 @@ func (a *Access) AuthenticateCertificate(cert *x509.Certificate, bearer *toolkee
 	case rule == nil:
 		return nil, refuse("unknown_certificate", "CERTIFICATE_UNKNOWN", "no rule names a caller for this client certificate; send the header Authorization: Bearer and a key, or ask for a rule in access.certificates_file")
 	}
-	return &toolkeep.Principal{Subject: subject, Tenant: rule.Tenant, Workspace: rule.Workspace, Roles: rule.Roles, Method: MethodMTLS,
-		Permissions: a.rightsOf(&rule.rights, rule.Roles), Addr: addr, Until: cert.NotAfter}, nil
+	r := a.rightsOf(&rule.rights, rule.Tenant, rule.Roles)
+	return &toolkeep.Principal{Subject: subject, Tenant: rule.Tenant, Workspace: rule.Workspace, Roles: r.roles, Method: MethodMTLS,
+		Permissions: r.permissions, Addr: addr, Until: cert.NotAfter}, nil
 }
 
 // roles returns all roles that the rules give.

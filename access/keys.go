@@ -103,8 +103,8 @@ func (a *Access) checkSpec(k *toolkeep.APIKey) []toolkeep.Fault {
 	}
 	rules := a.current.Load().rules
 	for i, r := range k.Roles {
-		if rules[r] == nil {
-			fault(fmt.Sprintf("/roles/%d", i), "enum", "%s", noRole(r, rules.names()))
+		if !rules.known(k.Tenant, r) {
+			fault(fmt.Sprintf("/roles/%d", i), "enum", "%s", noRole(r, slices.DeleteFunc(rules.names(), func(n string) bool { return !rules.known(k.Tenant, n) })))
 		}
 	}
 	if len(k.Workspace) > maxSubject || !plain(k.Workspace) || strings.TrimSpace(k.Workspace) != k.Workspace {
@@ -374,6 +374,12 @@ func noRole(role string, there []string) string {
 
 // maxRolesTold bounds the role names in an error.
 const maxRolesTold = 20
+
+// known reports whether there is a role in a tenant.
+func (rs ruleset) known(tenant, name string) bool {
+	c := rs[name]
+	return c != nil && (len(c.tenants) == 0 || slices.Contains(c.tenants, tenant))
+}
 
 // names returns the name of every role, sorted.
 func (rs ruleset) names() []string {

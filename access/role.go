@@ -15,6 +15,8 @@ import (
 type Role struct {
 	Name        string
 	Description string
+	Inherits    []string // who has the role has these too, and what they inherit
+	Tenants     []string // in which alone the role means anything; empty is all
 	Permissions []string // named rights such as act-as; "*" is all
 	Allow       []Rule
 	Deny        []Rule
@@ -87,6 +89,8 @@ type ruleset map[string]*compiled
 
 type compiled struct {
 	name        string
+	inherited   []string // all of them, transitively
+	tenants     []string
 	permissions []string
 	allow, deny []rule
 }
@@ -104,9 +108,10 @@ var (
 
 // Limits of a role configuration.
 const (
-	maxRoles = 1000
-	maxRules = 1000 // per role
-	maxItems = 1000 // per list
+	maxRoles    = 1000
+	maxRules    = 1000 // per role
+	maxItems    = 1000 // per list
+	maxInherits = 100  // roles that one inherits, those of further ones included
 )
 
 // compile checks custom roles and merges them with the built-in ones. Pointers start at
@@ -135,6 +140,9 @@ func compile(own []Role) (ruleset, []toolkeep.Fault) {
 		faults = append(faults, fs...)
 		rules[r.Name] = c
 	}
+	for _, r := range own {
+		faults = append(faults, rules.inherit(r)...)
+	}
 	if len(faults) > 0 {
 		return nil, faults
 	}
@@ -154,7 +162,13 @@ func compileRole(r Role) (*compiled, []toolkeep.Fault) {
 				Message: "a permission has lower-case letters, digits, dots, colons, dashes and underscores, or is *"})
 		}
 	}
-	c := &compiled{name: r.Name, permissions: slices.Clone(r.Permissions)}
+	for i, t := range r.Tenants {
+		if t == "" || len(t) > maxSubject || !plain(t) {
+			faults = append(faults, toolkeep.Fault{Pointer: fmt.Sprintf("%s/tenants/%d", at, i), Rule: "format",
+				Message: fmt.Sprintf("a tenant has 1 to %d bytes without control characters", maxSubject)})
+		}
+	}
+	c := &compiled{name: r.Name, permissions: slices.Clone(r.Permissions), inherited: slices.Clone(r.Inherits), tenants: slices.Clone(r.Tenants)}
 	for _, side := range []struct {
 		name string
 		from []Rule
@@ -230,6 +244,60 @@ func compileRule(r Rule, at string, deny bool) (rule, []toolkeep.Fault) {
 
 // fits reports whether the rule selects the tool for the action.
 func (r *rule) fits(t *toolkeep.Tool, do action) bool { return r.actions&do != 0 && r.Fits(t) }
+
+// inherit checks what a role inherits, and completes it with what those inherit.
+func (rs ruleset) inherit(r Role) (faults []toolkeep.Fault) {
+	c := rs[r.Name]
+	for i, name := range r.Inherits {
+		if rs[name] == nil {
+			faults = append(faults, toolkeep.Fault{Pointer: fmt.Sprintf("/roles/%s/inherits/%d", escape(r.Name), i), Rule: "enum", Message: noRole(name, rs.names())})
+		}
+	}
+	for i := 0; i < len(c.inherited); i++ { // what is appended is looked at too
+		name := c.inherited[i]
+		if name == r.Name {
+			return append(faults, toolkeep.Fault{Pointer: "/roles/" + escape(r.Name) + "/inherits", Rule: "cycle", Message: "the role inherits itself"})
+		}
+		if len(c.inherited) > maxInherits {
+			return append(faults, toolkeep.Fault{Pointer: "/roles/" + escape(r.Name) + "/inherits", Rule: "maxItems", Message: fmt.Sprintf("the role inherits more than %d roles", maxInherits)})
+		}
+		for _, further := range rs.inheritedBy(name) {
+			if !slices.Contains(c.inherited, further) {
+				c.inherited = append(c.inherited, further)
+			}
+		}
+	}
+	return faults
+}
+
+func (rs ruleset) inheritedBy(name string) []string {
+	if c := rs[name]; c != nil {
+		return c.inherited
+	}
+	return nil
+}
+
+// of returns the roles that count for a caller of the tenant to whom some were given: without those of
+// other tenants, and with what is inherited.
+func (rs ruleset) of(tenant string, given []string) []string {
+	all := given
+	for i := 0; i < len(all); i++ {
+		c := rs[all[i]]
+		switch {
+		case c == nil:
+		case !rs.known(tenant, all[i]):
+			all = slices.Delete(slices.Clone(all), i, i+1)
+			i--
+		default:
+			for _, name := range c.inherited {
+				if !slices.Contains(all, name) {
+					all = append(slices.Clip(all), name)
+				}
+			}
+		}
+	}
+	return all
+}
 
 // permissions merges the permissions of roles, sorted and without duplicates.
 func (rs ruleset) permissions(roles []string) []string {

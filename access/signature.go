@@ -357,7 +357,8 @@ func (a *Access) AuthenticateProxy(ctx context.Context, r *signing.Request, trus
 			return nil, no("PROXY_ROLE", "proxies may not give the role %.100q (proxy.roles)", role)
 		}
 	}
-	p.Permissions = a.current.Load().rules.permissions(p.Roles)
+	means := a.current.Load().rights(p.Tenant, p.Roles)
+	p.Roles, p.Permissions = means.roles, means.permissions
 	return p, nil
 }
 

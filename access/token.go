@@ -72,9 +72,10 @@ func (a *Access) token(ctx context.Context, bearer, addr, net string) (*toolkeep
 		}
 		return nil, a.guessed(f, net, no.message)
 	}
-	return &toolkeep.Principal{Subject: s.subject, Tenant: s.tenant, Roles: s.roles, Method: MethodOAuth,
+	r := a.rightsOf(&s.rights, s.tenant, s.roles)
+	return &toolkeep.Principal{Subject: s.subject, Tenant: s.tenant, Roles: r.roles, Method: MethodOAuth,
 		OnBehalf: s.onBehalf, Chain: s.chain, Workspace: s.workspace,
-		Permissions: a.rightsOf(&s.rights, s.roles), Addr: addr, Until: s.until,
+		Permissions: r.permissions, Addr: addr, Until: s.until,
 		Token: toolkeep.NewCallerToken(bearer, s.until.Add(-jwt.Skew))}, nil
 }
 
@@ -107,7 +108,8 @@ func (a *Access) refreshOutside(p *toolkeep.Principal) (*toolkeep.Principal, err
 	if now.Method == "" { // of a stored principal
 		now.Method = MethodOAuth
 	}
-	now.Permissions = a.current.Load().rules.permissions(now.Roles)
+	r := a.current.Load().rights(now.Tenant, now.Roles)
+	now.Roles, now.Permissions = r.roles, r.permissions
 	return &now, nil
 }
 

@@ -22,6 +22,8 @@ const (
 //	roles:
 //	  weather-reader:
 //	    description: reads the weather
+//	    inherits: [agent]          # has their rules and permissions, and counts as one that has them
+//	    tenants: [acme]            # means nothing elsewhere; all tenants if left out
 //	    permissions: [act-as]
 //	    allow:
 //	      - tools: ["weather.*"]   # path.Match patterns on the tool id
@@ -144,10 +146,14 @@ func oneOf(known []string) string {
 
 func (r *reader) role(name string, n *yaml.Node, at string) Role {
 	role := Role{Name: name}
-	r.mapping(n, at, []string{"description", "permissions", "allow", "deny"}, func(key string, n *yaml.Node, at string) {
+	r.mapping(n, at, []string{"description", "inherits", "tenants", "permissions", "allow", "deny"}, func(key string, n *yaml.Node, at string) {
 		switch key {
 		case "description":
 			role.Description = r.text(n, at)
+		case "inherits":
+			role.Inherits = r.texts(n, at)
+		case "tenants":
+			role.Tenants = r.texts(n, at)
 		case "permissions":
 			role.Permissions = r.texts(n, at)
 		case "allow":
