@@ -26,6 +26,7 @@ import (
 	"github.com/toolkeep/toolkeep/discover/remote"
 	"github.com/toolkeep/toolkeep/egress"
 	"github.com/toolkeep/toolkeep/limit"
+	"github.com/toolkeep/toolkeep/redact"
 	"github.com/toolkeep/toolkeep/secret/vault"
 )
 
@@ -312,6 +313,12 @@ func (a Audit) Wait() time.Duration {
 		return 0
 	}
 	return a.ArchiveWait
+}
+
+// PersonalData is what is replaced in what records quote.
+func (a Audit) PersonalData() redact.Personal {
+	set, _ := redact.PersonalOf(a.Personal) // Validate has checked it
+	return set
 }
 
 // DeadLetters is the folder of the events that sinks refused.

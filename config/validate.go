@@ -13,6 +13,7 @@ import (
 	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/access/policy"
 	"github.com/toolkeep/toolkeep/datadir"
+	"github.com/toolkeep/toolkeep/redact"
 	"github.com/toolkeep/toolkeep/schema"
 )
 
@@ -74,6 +75,9 @@ func (c *Config) faults() []toolkeep.Fault {
 	f.redis(c)
 	if _, why := c.Tools.Retry.statuses(); why != "" {
 		f.add("tools.retry.status_codes", "format", "tools.retry.status_codes: "+why)
+	}
+	if _, err := redact.PersonalOf(c.Audit.Personal); err != nil {
+		f.add("audit.personal", "enum", "audit.personal: "+err.Error())
 	}
 	if _, ok := schema.NewTargets(c.Tools.CoerceTo); !ok {
 		f.add("tools.coerce_to", "format", fmt.Sprintf("tools.coerce_to is %s; there are %s", strings.Join(c.Tools.CoerceTo, ", "), strings.Join(schema.TargetNames, ", ")))

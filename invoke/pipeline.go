@@ -64,9 +64,10 @@ type Config struct {
 	// inspected; default no limit.
 	ResultMemory int64
 	Arguments    canon.Limits
-	NoSummaries  bool   // records have nothing of results but their size
-	SpoolPath    string // file for records while the store is down; "" keeps none
-	Alone        bool   // no other process shares the store: foreign leases are dead at start
+	NoSummaries  bool            // records have nothing of results but their size
+	Personal     redact.Personal // what is replaced in what records quote
+	SpoolPath    string          // file for records while the store is down; "" keeps none
+	Alone        bool            // no other process shares the store: foreign leases are dead at start
 	// Earlier is the Node of an earlier run of this node that is certainly dead: its leases
 	// are taken up at start. "" if there was none.
 	Earlier string

@@ -9,10 +9,12 @@ import (
 	"github.com/maypok86/otter/v2"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/redact"
 )
 
 const (
 	maxSummary     = 200      // characters of a result in its call's record
+	beyondSummary  = 64       // characters more are looked at, so that personal data is not cut before it is found
 	summaryBytes   = 2 << 10  // of a result that are looked at for that
 	maxPriorTools  = 10       // of a session in a call's record
 	priorBytes     = 16 << 20 // of all sessions whose tools are known
@@ -20,15 +22,15 @@ const (
 )
 
 // summary returns the beginning of a result that was redacted, in one line: of a text its words, else
-// JSON. Characters that are not seen are left out.
-func summary(output []byte) string {
+// JSON. Characters that are not seen are left out, and personal data is replaced.
+func summary(output []byte, personal redact.Personal) string {
 	output = output[:min(len(output), summaryBytes)]
 	if len(output) > 0 && output[0] == '"' {
 		output, _ = jsontext.AppendUnquote(make([]byte, 0, len(output)), output) // of a text that was cut all but its last character
 	}
 	var b strings.Builder
 	b.Grow(min(len(output), maxSummary))
-	for n := 0; len(output) > 0 && n <= maxSummary; {
+	for n := 0; len(output) > 0 && n <= maxSummary+beyondSummary; {
 		r, size := utf8.DecodeRune(output)
 		output = output[size:]
 		switch {
@@ -43,7 +45,7 @@ func summary(output []byte) string {
 		b.WriteRune(r)
 		n++
 	}
-	return toolkeep.Clip(strings.TrimSpace(b.String()), maxSummary)
+	return toolkeep.Clip(personal.Clean(strings.TrimSpace(b.String())), maxSummary)
 }
 
 // sessionKey names a session: what a caller calls it is its own alone.
@@ -88,7 +90,7 @@ func (p *Pipeline) summarise(a *activeCall, res *toolkeep.Result) {
 	}
 	a.row.PriorTools = p.prior.add(&a.row)
 	if a.row.State == toolkeep.CallSucceeded && res != nil && !p.NoSummaries && !hidesFields(a.tool.Manifest) {
-		a.row.ResultSummary = summary(res.Output)
+		a.row.ResultSummary = summary(res.Output, p.Personal)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/invoke"
+	"github.com/toolkeep/toolkeep/redact"
 )
 
 // returning has the executor answer with the value.
@@ -23,7 +24,11 @@ func (h *harness) returning(v any) {
 // A record has the beginning of the result that the caller got, of every way to get one.
 func TestResultSummary(t *testing.T) {
 	const token = "ghp_0123456789abcdefghijklmnopqrstuvwxyzAB"
-	h := newHarness(t)
+	personal, err := redact.PersonalOf([]string{"email", "card"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := newHarness(t, func(c *invoke.Config) { c.Personal = personal })
 	h.tool("read")
 	h.tool("cached", func(m *toolkeep.Manifest) { m.Cache = &toolkeep.CacheSpec{Policy: "ttl", TTLSeconds: 3600} })
 	h.tool("write", writes)
@@ -39,6 +44,8 @@ func TestResultSummary(t *testing.T) {
 		{"read", `{}`, "done", "done"},
 		{"read", `{}`, map[string]any{"a": []any{true, nil}}, `{"a":[true,null]}`},
 		{"read", `{}`, nil, "null"},
+		{"read", `{}`, map[string]any{"to": "ann@example.com"}, `{"to":"[email]"}`},
+		{"read", `{}`, strings.Repeat("x", 190) + " 4111 1111 1111 1111 at 10.0.0.1", strings.Repeat("x", 190) + " [card] a…"},
 		{"read", `{}`, "one\n\ttwo\x1b[31m\u202ethree ", "one  two[31mthree"},
 		{"read", `{}`, strings.Repeat("ü", 200), strings.Repeat("ü", 200)},
 		{"read", `{}`, strings.Repeat("ü", 201), strings.Repeat("ü", 199) + "…"},
