@@ -26,6 +26,12 @@ type UpstreamNamer interface {
 	UpstreamOf(p *Principal, t *Tool) string
 }
 
+// CallerActor is an Executor whose tools may act with the token that their caller came with, besides those whose
+// manifest says so (AuthSpec.NeedsCaller).
+type CallerActor interface {
+	ActsForCaller(p *Principal, t *Tool) bool
+}
+
 // Reacher is an Executor that knows what a tool reaches before it is called. The tools of one
 // that does not are refused to calls whose capability token narrows files, network or secrets.
 type Reacher interface {

@@ -50,7 +50,7 @@ func (p *Pipeline) approve(ctx context.Context, a *activeCall) (*toolkeep.Result
 	if a.standing = p.Approvals.Standing(&a.row, need); a.standing != nil {
 		return nil, nil // of a call that waits, a worker looks for it again
 	}
-	if err := withoutApproval(a, need.Why); err != nil {
+	if err := p.withoutApproval(a, need.Why); err != nil {
 		return nil, err
 	}
 	if a.mode == modeDryRun {

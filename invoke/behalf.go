@@ -11,8 +11,13 @@ const (
 	callerWaits   = "CALLER_TOKEN_CANNOT_WAIT"
 )
 
-// actsForCaller reports whether every alternative of the tool's auth needs its caller's own token.
-func actsForCaller(m *toolkeep.Manifest) bool {
+// actsForCaller reports whether the call needs its caller's own token: every alternative of the tool's auth does, or
+// its executor says so.
+func (p *Pipeline) actsForCaller(a *activeCall) bool {
+	m := a.tool.Manifest
+	if ex, ok := p.Executors[m.Execution.Kind].(toolkeep.CallerActor); ok && ex.ActsForCaller(a.principal, a.tool) {
+		return true
+	}
 	for _, spec := range m.Auth {
 		if !needsCaller(spec) {
 			return false
@@ -34,7 +39,7 @@ func needsCaller(spec toolkeep.AuthSpec) bool {
 // could not keep it: tokens are not stored, so no call that waits has one. E3402.
 func (p *Pipeline) withCaller(a *activeCall) error {
 	switch {
-	case !actsForCaller(a.tool.Manifest):
+	case !p.actsForCaller(a):
 		return nil
 	case a.mode == modeWorker:
 		return noToken(callerWaits, "%s acts with its caller's own access token, which is not kept for a call that waits or was interrupted; send the call again, neither async nor so that it needs approval", a.tool.Ref())
@@ -47,8 +52,8 @@ func (p *Pipeline) withCaller(a *activeCall) error {
 }
 
 // withoutApproval refuses to park a call that could not run after it was approved. E3402.
-func withoutApproval(a *activeCall, why string) error {
-	if !actsForCaller(a.tool.Manifest) {
+func (p *Pipeline) withoutApproval(a *activeCall, why string) error {
+	if !p.actsForCaller(a) {
 		return nil
 	}
 	return noToken(callerWaits, "%s needs a person's approval (%s), and acts with its caller's own access token, which is not kept for a call that waits; lower what asks for the approval, or give the tool an auth of its own", a.tool.Ref(), why)

@@ -36,6 +36,13 @@ func (p *Pipeline) recall(ctx context.Context, a *activeCall) (*toolkeep.Result,
 			return nil, nil
 		}
 	}
+	if len(t.Manifest.Auth) == 0 && p.actsForCaller(a) {
+		if a.principal.Token == nil {
+			return nil, nil
+		}
+		sum := a.principal.Token.Sum()
+		hash = sha256.Sum256(append(hash[:], sum[:]...))
+	}
 	a.cache.rule, a.cache.key = cacheRule(*rule, a.call.CacheTTL, noticed), resultcache.KeyOf(a.principal, t, hash)
 	if a.mode == modeDryRun {
 		a.cache.hit = p.Results.Peek(a.cache.key)

@@ -28,7 +28,7 @@ func (n *Node) buildPool(context.Context) error {
 func (n *Node) buildUpstream(context.Context) error {
 	n.logins = oauth.New(oauth.Config{Store: n.store, Sealer: n.sealer, PublicURL: n.publicURL, Client: n.client, Redact: n.redact,
 		Clock: n.options.Clock, Log: n.logger("mcp_login")})
-	n.credentials = &servers.Credentials{Secrets: n.secrets, Sealer: n.sealer, Logins: n.logins}
+	n.credentials = &servers.Credentials{Secrets: n.secrets, Sealer: n.sealer, Logins: n.logins, Minter: n.keeping.minter, Redact: n.redact}
 	c := upstream.Config{
 		Reaper: n.options.Reaper, Dir: filepath.Join(n.config.Data, datadir.MCP),
 		Client:  canon.Append(nil, map[string]any{"name": "toolkeep", "version": n.options.Version}),

@@ -42,6 +42,7 @@ type watch struct {
 // bind returns a Binding with a working session.
 func (s *server) bind(ctx context.Context, r *Request) (*Binding, error) {
 	b := &Binding{srv: s, req: *r, cleaner: s.config.Redact.For(r.Principal).From(s.spec.upstream()), turn: make(chan struct{}, 1), subs: make(map[string]bool)}
+	b.req.Principal = s.keeps(r.Principal)
 	b.req.Peer = guarded(r.Peer, b.cleaner)
 	b.out = newNotifier(b.req.Peer, &s.state(r.Principal.Tenant).dropped)
 	b.ctx, b.cancel = context.WithCancel(context.Background())

@@ -1,6 +1,9 @@
 package upstream
 
-import "strings"
+import (
+	"crypto/sha256"
+	"strings"
+)
 
 // key names a session. Two callers share a session only if they share its key, and
 // the tenant is part of every key.
@@ -10,6 +13,9 @@ type key struct {
 	// behalf and workspace are set if the server's secrets may depend on them: one
 	// person's secrets must not serve another.
 	behalf, workspace string
+	// caller identifies the caller's token where the server acts for callers: a session belongs to the token that
+	// it was opened with.
+	caller [sha256.Size]byte
 	// session is the downstream session it is bound to, or "".
 	session string
 	// exclusive numbers sessions that serve one call at a time; 0 is a shared session.
@@ -68,6 +74,9 @@ func selectSession(s *Spec, r *Request) sessionSelector {
 		p.once, p.lease = true, true
 		p.key.subject = r.Principal.Subject
 	}
+	if s.Auth != nil && r.Principal.Token != nil {
+		p.key.caller = r.Principal.Token.Sum()
+	}
 	if p.key.subject != "" && personal(s) {
 		p.key.behalf, p.key.workspace = r.Principal.OnBehalf, r.Principal.Workspace
 	}
@@ -76,6 +85,9 @@ func selectSession(s *Spec, r *Request) sessionSelector {
 
 // personal reports whether a value of the spec may differ between people.
 func personal(s *Spec) bool {
+	if s.Auth != nil {
+		return true
+	}
 	for _, values := range []map[string]string{s.Env, s.Headers} {
 		for _, v := range values {
 			if _, ref, ok := Secret(v); ok && (strings.HasPrefix(ref, "secret://") || strings.HasPrefix(ref, "vault://")) {

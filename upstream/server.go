@@ -326,7 +326,7 @@ func (s *server) obituary(sess *session, cause error) (why, last string) {
 // start opens a slot's session. It has its own time limit: the first caller may give up
 // while others wait.
 func (s *server) start(sl *slot, p sessionSelector, st *tenantState, who *toolkeep.Principal) {
-	who = who.WithoutToken() // a session outlives the call
+	who = s.keeps(who)
 	ctx, cancel := context.WithTimeout(s.config.ctx, s.spec.StartTimeout)
 	var e *toolkeep.Error
 	if !p.background { // callers do not wait for that one; the pause was asked for by reserve
@@ -597,11 +597,22 @@ func (s *server) ready(ctx context.Context, sess *session, o *outgoing) error {
 	return err
 }
 
+// keeps returns the principal for what outlives its call: its token stays only where the server acts for callers.
+func (s *server) keeps(p *toolkeep.Principal) *toolkeep.Principal {
+	if s.spec.Auth != nil {
+		return p
+	}
+	return p.WithoutToken()
+}
+
 // principalOf returns who a session acts for: the caller, or the tenant as a whole.
 func principalOf(k key, who *toolkeep.Principal) *toolkeep.Principal {
 	if k.subject != "" && who != nil && who.Subject == k.subject {
 		p := *who
 		p.OnBehalf, p.Workspace = k.behalf, k.workspace
+		if p.Token != nil && p.Token.Sum() != k.caller {
+			p.Token = nil
+		}
 		return &p
 	}
 	return &toolkeep.Principal{Tenant: k.tenant, Subject: k.subject, OnBehalf: k.behalf, Workspace: k.workspace}

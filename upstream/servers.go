@@ -253,6 +253,12 @@ func (s *Servers) UpstreamOf(p *toolkeep.Principal, name string) string {
 	return ""
 }
 
+// ActsForCaller reports whether a server needs the token that the principal came with.
+func (s *Servers) ActsForCaller(p *toolkeep.Principal, name string) bool {
+	srv := s.find(p, name)
+	return srv != nil && srv.spec.Auth != nil
+}
+
 // open finds the server for a call.
 func (s *Servers) open(p *toolkeep.Principal, name string) (*server, error) {
 	s.mu.Lock()

@@ -87,6 +87,9 @@ type Spec struct {
 	Headers map[string]string
 	Network []toolkeep.HostPort // inner addresses it may be reached at
 	OAuth   *OAuth              // nil: the server's metadata suffices
+	// Auth makes requests act for the caller, by a token that its own is exchanged for (AuthSpec.NeedsCaller); nil
+	// for logins or headers.
+	Auth *toolkeep.AuthSpec
 
 	Session      string   // shared (default), principal, call
 	Capabilities []string // of sampling, elicitation, roots; default none
@@ -132,6 +135,7 @@ type body struct {
 	Headers        map[string]string   `json:"headers,omitempty"`
 	Network        []toolkeep.HostPort `json:"network,omitempty"`
 	OAuth          *OAuth              `json:"oauth,omitempty"`
+	Auth           *toolkeep.AuthSpec  `json:"auth,omitempty"`
 	Session        string              `json:"session,omitempty"`
 	Capabilities   []string            `json:"capabilities,omitempty"`
 	Roots          []Root              `json:"roots,omitempty"`
@@ -160,7 +164,7 @@ func ParseSpec(name, tenant string, data []byte) (*Spec, error) {
 	}
 	s := &Spec{
 		Name: name, Tenant: tenant, Transport: b.Transport, Command: b.Command, Env: b.Env, Dir: b.Dir,
-		URL: b.URL, Headers: b.Headers, Network: b.Network, OAuth: b.OAuth,
+		URL: b.URL, Headers: b.Headers, Network: b.Network, OAuth: b.OAuth, Auth: b.Auth,
 		Session: b.Session, Capabilities: b.Capabilities, Roots: b.Roots, OnChange: b.OnChange,
 		StartTimeout: seconds(b.StartTimeoutS), CallTimeout: seconds(b.CallTimeoutS),
 		IdleStop: seconds(b.IdleStopS), PingEvery: seconds(b.PingS),
@@ -187,7 +191,7 @@ func decodeFault(err error) toolkeep.Fault {
 // Body returns the JSON form that ParseSpec reads.
 func (s *Spec) Body() []byte {
 	b := body{
-		Transport: s.Transport, Command: s.Command, Env: s.Env, Dir: s.Dir, URL: s.URL, Headers: s.Headers, Network: s.Network, OAuth: s.OAuth,
+		Transport: s.Transport, Command: s.Command, Env: s.Env, Dir: s.Dir, URL: s.URL, Headers: s.Headers, Network: s.Network, OAuth: s.OAuth, Auth: s.Auth,
 		Session: s.Session, Capabilities: s.Capabilities, Roots: s.Roots, OnChange: s.OnChange,
 		StartTimeoutS: s.StartTimeout.Seconds(), CallTimeoutS: s.CallTimeout.Seconds(),
 		IdleStopS: s.IdleStop.Seconds(), PingS: s.PingEvery.Seconds(),
@@ -343,6 +347,7 @@ func (c *checker) stdio(s *Spec) {
 	c.absent("/headers", s.Transport, len(s.Headers) > 0)
 	c.absent("/network", s.Transport, len(s.Network) > 0)
 	c.absent("/oauth", s.Transport, s.OAuth != nil)
+	c.absent("/auth", s.Transport, s.Auth != nil)
 	if len(s.Command) == 0 || s.Command[0] == "" {
 		c.fault("/command", "required", "a stdio server needs a command: the program and its arguments")
 	}
@@ -404,6 +409,33 @@ func (c *checker) http(s *Spec) {
 	}
 	if s.OAuth != nil {
 		c.oauth(s.OAuth, seen["authorization"])
+	}
+	if s.Auth != nil {
+		c.auth(s, seen["authorization"])
+	}
+}
+
+// auth checks what does not depend on the kind of exchange.
+func (c *checker) auth(s *Spec, header bool) {
+	a := s.Auth
+	if !a.NeedsCaller() {
+		c.fault("/auth/type", "enum", "the auth of a server is oauth2_token_exchange or oauth2_identity_assertion; other credentials belong under headers, or are logins")
+	}
+	if header || s.OAuth != nil {
+		c.fault("/auth", "not", "a server has auth, or an Authorization header, or oauth")
+	}
+	if s.Session != SessionPrincipal && s.Session != SessionCall {
+		c.fault("/session", "enum", "a server with auth acts for each caller: session must be principal or call")
+	}
+	if prefix, ref, ok := Secret(a.Secret); !ok || prefix != "" || strings.HasPrefix(ref, SealedScheme) || strings.HasPrefix(ref, KeptScheme) {
+		c.fault("/auth/secret", "format", "the secret is a reference: secret://, vault://, env:// or file://")
+	}
+	c.value("/auth/secret", a.Secret)
+	if a.In != "" || a.Name != "" || a.Prefix != "" {
+		c.fault("/auth", "not", "the token goes into Authorization as a bearer; leave in, name and prefix out")
+	}
+	if _, also := a.Settings["also"]; also {
+		c.fault("/auth/settings/also", "not", "a server has one credential")
 	}
 }
 

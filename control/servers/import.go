@@ -10,6 +10,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access"
+	"github.com/toolkeep/toolkeep/secret/tokenexchange"
 	"github.com/toolkeep/toolkeep/upstream"
 )
 
@@ -55,6 +56,15 @@ func (s *Servers) Import(ctx context.Context, p *toolkeep.Principal, name string
 	}
 	if faults := spec.Validate(); len(faults) > 0 {
 		return nil, toolkeep.FaultsError(toolkeep.InvalidManifest, "the definition of the MCP server is invalid: "+faults[0].Pointer+": "+faults[0].Message, faults)
+	}
+	if spec.Auth != nil {
+		faults := tokenexchange.CheckManifest(&toolkeep.Manifest{Auth: []toolkeep.AuthSpec{*spec.Auth}, Permissions: &toolkeep.Permissions{Network: spec.Network}})
+		for i := range faults {
+			faults[i].Pointer = strings.Replace(faults[i].Pointer, "/auth/0", "/auth", 1)
+		}
+		if len(faults) > 0 {
+			return nil, toolkeep.FaultsError(toolkeep.InvalidManifest, "the definition of the MCP server is invalid: "+faults[0].Pointer+": "+faults[0].Message, faults)
+		}
 	}
 	if s.isOwn(spec) {
 		return nil, toolkeep.NewError(toolkeep.InvalidManifest, "%s leads to a Toolkeep of this machine, and its tools would call themselves if it is this one. Leave it out; another Toolkeep is named by its url, or by TOOLKEEP_URL in env", name)

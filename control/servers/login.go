@@ -20,6 +20,9 @@ func (c *Credentials) Authorize(_ context.Context, spec *upstream.Spec, p *toolk
 	if p.Subject == "" {
 		return noLogin{spec.Name, spec.Filled().Session}, nil
 	}
+	if spec.Auth != nil {
+		return &callerAuth{c: c, spec: spec, p: p}, nil
+	}
 	return c.Logins.Account(c.account(spec, p)), nil
 }
 

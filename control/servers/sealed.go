@@ -21,6 +21,9 @@ type Credentials struct {
 	Secrets Secrets
 	Sealer  upstream.Sealer
 	Logins  Logins
+	// Minter and Redact are for servers that act for their callers.
+	Minter secret.Minter
+	Redact *redact.Redactor
 }
 
 // Resolve implements upstream.Secrets. What stands in a definition is chosen by those who

@@ -28,6 +28,8 @@ type Upstream interface {
 	Do(ctx context.Context, r *upstream.Request) (*upstream.Answer, error)
 	// UpstreamOf names a server for toolkeep.UpstreamNamer.
 	UpstreamOf(p *toolkeep.Principal, server string) string
+	// ActsForCaller answers for a server what toolkeep.CallerActor asks of a tool.
+	ActsForCaller(p *toolkeep.Principal, server string) bool
 }
 
 // Executor is the executor of kind "mcp". It is safe for concurrent use.
@@ -36,6 +38,7 @@ type Executor struct{ upstream Upstream }
 var (
 	_ toolkeep.Executor      = (*Executor)(nil)
 	_ toolkeep.UpstreamNamer = (*Executor)(nil)
+	_ toolkeep.CallerActor   = (*Executor)(nil)
 )
 
 // New returns an Executor.
@@ -47,6 +50,11 @@ func (e *Executor) Kind() string { return "mcp" }
 // UpstreamOf implements toolkeep.UpstreamNamer: the upstream of a tool is its server.
 func (e *Executor) UpstreamOf(p *toolkeep.Principal, t *toolkeep.Tool) string {
 	return e.upstream.UpstreamOf(p, mcp.Text(t.Manifest.Execution.Binding, "server"))
+}
+
+// ActsForCaller implements toolkeep.CallerActor.
+func (e *Executor) ActsForCaller(p *toolkeep.Principal, t *toolkeep.Tool) bool {
+	return e.upstream.ActsForCaller(p, mcp.Text(t.Manifest.Execution.Binding, "server"))
 }
 
 var serverName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
