@@ -42,6 +42,7 @@ type who struct {
 	Agent3 string `json:"subject"`
 	Tool   string `json:"tool_id"`
 	Code   string `json:"error_code"`
+	Result string `json:"decision"` // of a read; other events have other words there
 }
 
 // callData is the data of a call's end.
@@ -135,6 +136,8 @@ func (e *Entry) Decision() string {
 		return decision(e.call)
 	}
 	switch {
+	case e.Type == EventRead:
+		return e.who.Result
 	case strings.HasSuffix(e.Type, "denied"), strings.HasSuffix(e.Type, ".failed"):
 		return Refused
 	}
