@@ -65,7 +65,7 @@ func (n *Node) buildMCP(secrets *secrets.Secrets) error {
 		Cert: c.TLS.Cert, Key: c.TLS.Key, Clock: n.options.Clock, Log: n.logger("nodes")})
 	n.faces.mcp = mcpserver.New(mcpserver.Config{
 		Forward: n.peers.Forward,
-		Gate:    n.faces.gate, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Visible: n.access.Visible, Search: n.search, Audience: n.access.Audience, Guide: c.Search.Guide(n.search, n.usage), Retrievals: n.usage, Sealer: n.sealer,
+		Gate:    n.faces.gate, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Visible: n.access.Visible, Search: n.search, Audience: n.access.Audience, Guide: c.Search.Guide(n.search, n.usage), Reads: n.reads, Retrievals: n.usage, Sealer: n.sealer,
 		Upstreams: mcpserver.Behind(n.upstream, n.servers.Names, n.servers.Exists), Set: sets.Find,
 		ToolAuth: secrets.ToolAuth,
 		View:     c.MCP.View, AutoTools: c.MCP.AutoTools, Node: n.name, BaseURL: c.HTTP.PublicURL,
@@ -107,7 +107,7 @@ func (n *Node) buildFaces(context.Context) error {
 		Tokens:  tokens.New(tokens.Config{Tokens: n.tokens, Store: n.store, Clock: n.options.Clock}),
 		Servers: n.servers, Nodes: n.members, Audit: n.audit, Sinks: n.sinks, Contexts: n.contexts, Secrets: keeping, Approvals: n.approving,
 		Mounts: mounts, Gate: n.faces.gate, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Imports: n.faces.imports, Visible: n.access.Visible,
-		Retrievals: n.usage, Learning: n.usage,
+		Reads: n.reads, Retrievals: n.usage, Learning: n.usage,
 		Guide: c.Search.Guide(n.search, n.usage), Analytics: n.usage.Analytics, Indexing: n.index,
 		Search: n.search, Audience: n.access.Audience, SearchAdmin: n.searchControl, Keys: n.access, Blobs: n.blobs, Set: n.faces.sets.Member,
 		Invalidate: n.recall.Invalidate, Rates: n.limits, Health: n.health.Handler(),
@@ -157,7 +157,7 @@ func (n *Node) listen(context.Context) error {
 	}
 	addr, err = f.listeners.Serve(rpc.New(rpc.Config{
 		Gate: f.gate, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Visible: n.access.Visible, Search: n.search, Audience: n.access.Audience,
-		ToolAuth: f.secrets.ToolAuth, Guide: c.Search.Guide(n.search, n.usage), Retrievals: n.usage, Ready: n.health.Ready, TLS: cert, Log: n.logger("grpc"),
+		ToolAuth: f.secrets.ToolAuth, Guide: c.Search.Guide(n.search, n.usage), Reads: n.reads, Retrievals: n.usage, Ready: n.health.Ready, TLS: cert, Log: n.logger("grpc"),
 	}), "gRPC", c.GRPC.Addr)
 	if err == nil {
 		f.grpc = listen.Reachable(addr)

@@ -63,6 +63,13 @@ func (n *Node) startLeading(context.Context) error {
 	return nil
 }
 
+// buildReads makes what records reads of tools.
+func (n *Node) buildReads(context.Context) error {
+	n.reads = audit.NewReads(audit.ReadsConfig{Store: n.store, Which: n.config.Audit.Reads, Clean: n.redact.All().Clean,
+		Clock: n.options.Clock, Log: n.logger("audit")})
+	return nil
+}
+
 // buildAudit makes what signs and verifies the journal. Its stop comes after that of all that records.
 func (n *Node) buildAudit(context.Context) error {
 	c := audit.Config{Store: n.store, Sealer: n.sealer, Clock: n.options.Clock, Log: n.logger("audit")}

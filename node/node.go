@@ -131,6 +131,7 @@ type Node struct {
 	sealer        *secrets.Sealer
 	tokens        *capability.Tokens
 	audit         *audit.Audit
+	reads         *audit.Reads
 	archive       *archive.Archive // nil without one
 	sinks         *sinks.Sinks
 	keeping       secretKeeping
@@ -220,6 +221,7 @@ func (n *Node) parts(opening context.Context) []part {
 		{"shared limits", n.shareLimits, func() { n.limits.StopCounter() }},
 		{"overlays", n.buildContexts, func() { n.contexts.Stop() }},
 		{"approvals", n.buildApprovals, nil},
+		{"reads", n.buildReads, func() { n.reads.Stop() }},
 		{"calls", n.buildPipeline, func() { n.pipeline.Stop() }},
 		{"decisions", n.buildDecisions, nil},
 		{"faces", n.buildFaces, n.closeFaces},
@@ -476,7 +478,7 @@ func (n *Node) storeHealth(ctx context.Context) error {
 
 // samples are those of parts that count for themselves.
 func (n *Node) samples() []telemetry.Sample {
-	all := slices.Concat(telemetry.SpoolSamples(n.pipeline.Spooled()), telemetry.ResultSamples(n.pipeline.HeldByResults()), telemetry.IndexSamples(n.index.Len(), n.index.Embedding()), telemetry.UsageSamples(n.usage.Stats()))
+	all := slices.Concat(telemetry.SpoolSamples(n.pipeline.Spooled()), telemetry.ResultSamples(n.pipeline.HeldByResults()), telemetry.IndexSamples(n.index.Len(), n.index.Embedding()), telemetry.UsageSamples(n.usage.Stats()), telemetry.ReadSamples(n.reads.Stats()))
 	if n.policy != nil {
 		all = append(all, telemetry.PolicySamples(n.policy.Stats())...)
 	}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep/access/policy"
+	"github.com/toolkeep/toolkeep/audit"
 	"github.com/toolkeep/toolkeep/audit/archive"
 	"github.com/toolkeep/toolkeep/audit/outbox"
 	"github.com/toolkeep/toolkeep/discover"
@@ -84,6 +85,15 @@ func UsageSamples(s usage.Stats) []Sample {
 		{Name: "toolkeep_retrieval_events_total", Help: "Records of searches that were written.", Counter: true, Value: float64(s.Written)},
 		{Name: "toolkeep_retrieval_events_dropped_total", Help: "Records of searches that could not be written.", Counter: true, Value: float64(s.Dropped)},
 		{Name: "toolkeep_retrieval_events_waiting", Help: "Records of searches that wait to be written.", Value: float64(s.Waiting)},
+	}
+}
+
+// ReadSamples tell of the events of reads.
+func ReadSamples(s audit.ReadStats) []Sample {
+	return []Sample{
+		{Name: "toolkeep_audit_reads_total", Help: "Events of reads that were written.", Counter: true, Value: float64(s.Written)},
+		{Name: "toolkeep_audit_reads_dropped_total", Help: "Events of reads that were left out because the store is slower than they come.", Counter: true, Value: float64(s.Lost)},
+		{Name: "toolkeep_audit_reads_waiting", Help: "Events of reads that wait to be written.", Value: float64(s.Waiting)},
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/proto/l03v1"
 	"github.com/toolkeep/toolkeep/toolkeeptest"
 )
@@ -118,5 +119,106 @@ func TestCallsOfASession(t *testing.T) {
 	}
 	if failed := audited(t, k, "agent_id=robot&type=failed"); len(failed) != 1 || failed[0].Data["result_summary"] != nil || failed[0].Data["prior_tools_in_session"] != nil {
 		t.Errorf("the refused call is %v", failed)
+	}
+}
+
+// Reads over each face are events, refused ones too, soon after the answer; a query is in none.
+func TestReadsAreEvents(t *testing.T) {
+	t.Parallel()
+	k := toolkeeptest.New(t)
+	key := k.Key("default", "robot", "agent")
+	c := as(t, k, key)
+	reads := map[string]string{} // what is told of each, in the order of what happens
+	for _, x := range []struct {
+		path string
+		want int
+		told string
+	}{
+		{"/api/v1/tools?page_size=2", 200, "list allowed 2"},
+		{"/api/v1/tools?page_size=9999", 400, "list refused E3301"},
+		{"/api/v1/tools/std.hash", 200, "manifest allowed 1 std.hash"},
+		{"/api/v1/tools/std.hash/versions", 200, "versions allowed 1 std.hash"},
+		{"/api/v1/tools/std.hash/diff?from=1.0.0&to=1.0.0", 200, "diff allowed 1 std.hash"},
+		{"/api/v1/tools/export?as=mcp&tool=std.hash", 200, "export allowed 1"},
+		{"/api/v1/tools/export?as=mcp&tool=no.such", 404, "export refused E3001"},
+		{"/api/v1/tools/retrieval/manifest/std.uuid", 200, "manifest allowed 1 std.uuid"},
+		{"/api/v1/tools/retrieval/manifest/no.such", 404, "manifest refused E3001 no.such"},
+		{"/api/v1/tools/retrieval/related/no.such?relationshipType=pairings", 404, "related refused E3001 no.such"},
+		{"/api/v1/tools/retrieval/related/std.hash?relationshipType=dependencies", 200, "related allowed 0 std.hash"},
+		{"/api/v1/tools/retrieval/search?q=my%20hidden%20purpose&strategy=category", 400, "search refused E3312"},
+	} {
+		c.do("GET", x.path, "", "X-Session-ID", "s", "User-Agent", "reader/1").want(t, x.want)
+		reads["rest "+x.told] = x.path
+	}
+	c.do("POST", "/api/v1/tools/retrieval/context", `{"phase":"no such phase"}`, "X-Session-ID", "s", "User-Agent", "reader/1").want(t, 400)
+	reads["rest context refused E3301"] = "context"
+	for message, told := range map[string]string{
+		`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`:                                                                      "list allowed",
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"describe_tool","arguments":{"tool_id":"std.hash"}}}`: "manifest allowed 1 std.hash",
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"describe_tool","arguments":{"tool_id":"no.such"}}}`:  "manifest refused E3001 no.such",
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"find_tools","arguments":{"query":"x","limit":99}}}`:  "search refused E3301",
+	} {
+		c.do("POST", "/mcp/all", message, "X-Session-ID", "s", "User-Agent", "reader/1", "Accept", mcpAccept).want(t, 200)
+		reads["mcp "+told] = message
+	}
+	registry := l03v1.NewToolRegistryClient(dialAgent(t, k, "reader/1"))
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+key, "x-session-id", "s")
+	if _, err := registry.GetTool(ctx, &l03v1.GetToolRequest{ToolId: "std.hash"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := registry.ListTools(ctx, &l03v1.ListToolsRequest{PageSize: 3}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := registry.GetTool(ctx, &l03v1.GetToolRequest{ToolId: "no.such"}); err == nil {
+		t.Error("an unknown tool was read")
+	}
+	if _, err := registry.QueryByCapability(ctx, &l03v1.QueryByCapabilityRequest{Query: "my hidden purpose", MaxTools: 9999}); err == nil {
+		t.Error("too many tools were asked for")
+	}
+	for _, told := range []string{"manifest allowed 1 std.hash", "list allowed 3", "manifest refused E3001 no.such", "search refused E3301"} {
+		reads["grpc "+told] = "grpc"
+	}
+
+	var events []auditEntry
+	waitUntil(t, "the events of the reads", func() bool {
+		events = audited(t, k, "agent_id=robot&type=read")
+		return len(events) >= len(reads)
+	})
+	for _, e := range events {
+		d := e.Data
+		told := strings.TrimSpace(strings.Join([]string{d["face"].(string), d["what"].(string), d["decision"].(string)}, " "))
+		for _, name := range []string{"found", "error_code", "tool_id"} {
+			if d[name] != nil && !(name == "found" && d["face"] == "mcp" && d["what"] == "list") {
+				told += " " + strings.Trim(jsonText(t, d[name]), `"`)
+			}
+		}
+		if _, ok := reads[told]; !ok {
+			t.Errorf("told of %q", told)
+		}
+		delete(reads, told)
+		if text := jsonText(t, d); !strings.Contains(text, `"user_agent":"reader/1`) || d["ip_address"] != "127.0.0.1" || d["session_id"] != "s" || strings.Contains(text, "hidden purpose") {
+			t.Errorf("the event is %s", text)
+		}
+	}
+	for told, of := range reads {
+		t.Errorf("nothing tells %q of %s", told, of)
+	}
+	if refused := audited(t, k, "agent_id=robot&type=read&decision=refused&tool_id=no.such"); len(refused) != 4 {
+		t.Errorf("found %d refused reads of the unknown tool", len(refused))
+	}
+	admin(t, k).do("GET", "/api/v1/audit/verify", "").want(t, 200)
+}
+
+// With audit.reads=refused only those are told, and a tool that the reader may not see is one.
+func TestRefusedReadsAlone(t *testing.T) {
+	t.Parallel()
+	k := toolkeeptest.New(t, toolkeeptest.Option{Settings: map[string]string{"audit.reads": "refused"}})
+	k.Publish(toolkeeptest.Manifest("demo.hidden", "1.0.0", "uuid"))
+	c := as(t, k, k.AddKey(toolkeep.APIKey{Tenant: "default", Subject: "robot", Roles: []string{"agent"}, Scope: []string{"std.*"}, CreatedBy: "test"}))
+	c.do("GET", "/api/v1/tools", "").want(t, 200)
+	c.do("GET", "/api/v1/tools/demo.hidden", "").refused(t, toolkeep.ToolNotFound)
+	waitUntil(t, "the event of the refused read", func() bool { return len(audited(t, k, "agent_id=robot&type=read")) > 0 })
+	if got := audited(t, k, "agent_id=robot&type=read"); len(got) != 1 || got[0].Data["tool_id"] != "demo.hidden" || got[0].Data["error_code"] != "E3001" {
+		t.Errorf("the events are %v", got)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/audit"
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/discover/assembly"
@@ -78,6 +79,8 @@ type Config struct {
 	// Guide assembles the contexts that find_tools returns; nil: one over Search without learned
 	// data.
 	Guide *assembly.Guide
+	// Reads is told of reads of tools; only tests leave it nil.
+	Reads audit.Reader
 	// Retrievals records searches; only tests leave it nil.
 	Retrievals usage.Recorder
 	Sealer     Sealer // for the requestState of questions

@@ -3,6 +3,7 @@ package mcpserver
 import (
 	"time"
 
+	"github.com/toolkeep/toolkeep/audit"
 	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/discover/usage"
@@ -26,4 +27,10 @@ func appendRetrieval(dst []byte, id string) []byte {
 	}
 	dst = canon.AppendString(append(dst, `,"_meta":{"toolkeep/retrieval_id":`...), id)
 	return append(dst, '}')
+}
+
+// read tells the audit of a read.
+func (x *exchange) read(r audit.Read) {
+	r.Face, r.Session = "mcp", x.conversation()
+	audit.Tell(x.s.c.Reads, x.p, r)
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/audit"
 	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/mcp"
 )
@@ -156,10 +157,11 @@ func (x *exchange) list(m *mcp.Message, dst []byte) ([]byte, error) {
 	}
 	after, err := x.s.cursor(m)
 	if err != nil {
+		x.read(audit.Read{What: audit.ReadList, Err: toolkeep.NewError(toolkeep.InvalidParameters, "the cursor is not one of this server's")})
 		return nil, err
 	}
 	dst = append(dst, `{"tools":[`...)
-	first := true
+	first, shown := true, 0
 	if l.search && after == "" {
 		for _, t := range searchTools() {
 			if !first {
@@ -183,8 +185,10 @@ func (x *exchange) list(m *mcp.Message, dst []byte) ([]byte, error) {
 			dst = append(dst, ',')
 		}
 		first = false
+		shown++
 		dst = x.appendAuth(appendTool(dst, t.name, t.tool.definition()), t.tool.tool)
 	}
+	x.read(audit.Read{What: audit.ReadList, Found: shown})
 	return x.endList(append(dst, ']'), next), nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/audit"
 	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/discover/assembly"
@@ -66,6 +67,7 @@ func (x *exchange) session() discover.Session {
 func (x *exchange) toolContext(ctx context.Context, query, category string, got map[string][]byte, dst []byte) ([]byte, error) {
 	r, err := x.contextRequest(query, got)
 	if err != nil {
+		x.read(audit.Read{What: audit.ReadContext, Query: query, Err: err})
 		return x.ownFailure(dst, err), nil
 	}
 	start := time.Now()

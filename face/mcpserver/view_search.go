@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/audit"
 	"github.com/toolkeep/toolkeep/canon"
 	source "github.com/toolkeep/toolkeep/catalog/source/mcp"
 	"github.com/toolkeep/toolkeep/discover"
@@ -162,6 +163,7 @@ func findTools(ctx context.Context, x *exchange, _ *mcp.Message, arguments, _, d
 		limit, err = numberArg(got, "limit", 1, 20, 5)
 	}
 	if err != nil {
+		x.read(audit.Read{What: audit.ReadSearch, Query: query, Err: err})
 		return x.ownFailure(dst, err), nil
 	}
 	if wantsContext(got) {
@@ -284,12 +286,14 @@ func describeTool(ctx context.Context, x *exchange, _ *mcp.Message, arguments, _
 		version, err = textArg(got, "version", false, x.s.limits.KeyBytes)
 	}
 	if err != nil {
+		x.read(audit.Read{What: audit.ReadManifest, Tool: id, Version: version, Err: err})
 		return x.ownFailure(dst, err), nil
 	}
 	if named := x.idOf(id); named != "" {
 		id = named
 	}
 	v, warnings, rErr := x.s.c.Catalog.Describe(ctx, x.p, id, version, x.sees)
+	x.read(audit.Read{What: audit.ReadManifest, Tool: id, Version: version, Found: 1, Err: rErr})
 	if rErr != nil {
 		return x.ownFailure(dst, rErr), nil
 	}

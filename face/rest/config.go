@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/audit"
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/control/imports"
 	"github.com/toolkeep/toolkeep/control/nodes"
@@ -111,6 +112,8 @@ type Config struct {
 	// Analytics is how a tool fared for a tenant, ok is false for one that it has not
 	// called; nil leaves it out.
 	Analytics func(tenant, tool string) (a usage.ToolAnalytics, ok bool)
+	// Reads is told of reads of tools; only tests do without.
+	Reads audit.Reader
 	// Retrievals records searches; only tests do without.
 	Retrievals Retrievals
 	Learning   Learning

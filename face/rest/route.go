@@ -30,6 +30,7 @@ type route struct {
 
 	limits  canon.Limits // of the body; default those of one call
 	streams bool         // it tells how far it is to clients that accept a stream
+	reads   string       // what of the tools it reads, as package audit names it; "" for nothing
 }
 
 // register makes a route of a function that takes the principal as a parameter and
@@ -50,12 +51,15 @@ func register[I, O any](a *API, r route, permission string, fn func(context.Cont
 		}
 	}
 	a.add(in.document(out.document(r)), permission)
-	carryOut := func(req *http.Request, to *progress) (_ *O, err error) {
+	carryOut := func(req *http.Request, to *progress) (answer *O, err error) {
 		p, err := a.caller(req)
 		if err != nil {
 			return nil, err
 		}
 		defer func() { a.gate.Note(p, err) }()
+		if r.reads != "" {
+			defer func() { a.read(p, req, r.reads, answer, err) }()
+		}
 		if err := gate.Need(p, permission); err != nil {
 			return nil, err
 		}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/audit"
 	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/face/gate"
 )
@@ -97,11 +98,11 @@ func (a *API) operations() {
 	register(a, op("GET", calls, "listInvocations", tagCalls, "List calls, newest first"), "", a.listInvocations)
 	register(a, op("POST", calls+"/{invocation_id}/cancel", "cancelInvocation", tagCalls, "Ask a call to stop; repeating the request is harmless"), "", a.cancel)
 
-	register(a, op("GET", tools, "listTools", tagTools, "List the tools that you may see"), "", a.listTools)
-	register(a, op("GET", tools+"/export", "exportTools", tagTools, "Write the tools that you may see as a provider's function schemas"), "", a.exportTools)
-	register(a, op("GET", tool, "getTool", tagTools, "Read one version of a tool"), "", a.getTool)
-	register(a, op("GET", tool+"/versions", "listVersions", tagTools, "List a tool's versions with their lifecycle"), "", a.versions)
-	register(a, op("GET", tool+"/diff", "diffVersions", tagTools, "Compare two versions of a tool"), "", a.diff)
+	register(a, reading(audit.ReadList, op("GET", tools, "listTools", tagTools, "List the tools that you may see")), "", a.listTools)
+	register(a, reading(audit.ReadExport, op("GET", tools+"/export", "exportTools", tagTools, "Write the tools that you may see as a provider's function schemas")), "", a.exportTools)
+	register(a, reading(audit.ReadManifest, op("GET", tool, "getTool", tagTools, "Read one version of a tool")), "", a.getTool)
+	register(a, reading(audit.ReadVersions, op("GET", tool+"/versions", "listVersions", tagTools, "List a tool's versions with their lifecycle")), "", a.versions)
+	register(a, reading(audit.ReadDiff, op("GET", tool+"/diff", "diffVersions", tagTools, "Compare two versions of a tool")), "", a.diff)
 
 	publish := func(method, path, id, summary string) route {
 		r := op(method, path, id, tagRegistry, summary)
@@ -127,13 +128,13 @@ func (a *API) operations() {
 	register(a, imp, toolkeep.PermPublish, a.importTools)
 
 	if a.c.Search != nil {
-		register(a, op("GET", tools+"/retrieval/search", "searchTools", tagRetrieval, "Find tools for a task"), "", a.search)
+		register(a, reading(audit.ReadSearch, op("GET", tools+"/retrieval/search", "searchTools", tagRetrieval, "Find tools for a task")), "", a.search)
 		context := op("POST", tools+"/retrieval/context", "toolContext", tagRetrieval, "Write what a language model should read about the tools in its phase of a conversation")
 		context.limits = canon.Limits{Bytes: a.limits.BodyBytes, Properties: 100_000} // 500 messages of all that they may hold
-		register(a, context, "", a.disclose)
-		register(a, op("GET", tools+"/retrieval/related/{toolId}", "relatedTools", tagRetrieval, "Find tools that go with a tool, or do the like"), "", a.related)
+		register(a, reading(audit.ReadContext, context), "", a.disclose)
+		register(a, reading(audit.ReadRelated, op("GET", tools+"/retrieval/related/{toolId}", "relatedTools", tagRetrieval, "Find tools that go with a tool, or do the like")), "", a.related)
 	}
-	register(a, op("GET", tools+"/retrieval/manifest/{toolId}", "getManifest", tagRetrieval, "Read a tool's manifest"), "", a.manifest)
+	register(a, reading(audit.ReadManifest, op("GET", tools+"/retrieval/manifest/{toolId}", "getManifest", tagRetrieval, "Read a tool's manifest")), "", a.manifest)
 
 	a.usageRoutes()
 	a.serverRoutes()

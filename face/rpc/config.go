@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/audit"
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/discover/assembly"
@@ -64,6 +65,8 @@ type Config struct {
 	ToolAuth func(ctx context.Context, p *toolkeep.Principal, t *toolkeep.Tool, ask bool) *secret.Auth
 	// Guide assembles contexts; nil: one over Search without learned data.
 	Guide *assembly.Guide
+	// Reads is told of reads of tools; only tests leave it nil.
+	Reads audit.Reader
 	// Retrievals records searches and feedback; only tests leave it nil.
 	Retrievals Retrievals
 	// Audience returns a key for the principals that see the same tools, after further exclusions,

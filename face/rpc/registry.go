@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/audit"
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/discover/assembly"
@@ -42,11 +43,14 @@ func (s *Server) visible(p *toolkeep.Principal) func(*toolkeep.Tool) bool {
 
 // GetTool returns one version with its manifest, without the names of tools that the caller may not
 // see. The state of a version that waits for review is held. E3001, E3004, E3005, E3009, E3010.
-func (g *registry) GetTool(ctx context.Context, msg *l03v1.GetToolRequest) (*l03v1.Tool, error) {
+func (g *registry) GetTool(ctx context.Context, msg *l03v1.GetToolRequest) (_ *l03v1.Tool, err error) {
 	p, err := g.s.admitPlain(ctx, msg)
 	if err != nil {
 		return nil, err
 	}
+	defer func() {
+		g.s.read(ctx, p, audit.Read{What: audit.ReadManifest, Tool: msg.GetToolId(), Version: msg.GetVersion(), Found: 1, Err: err})
+	}()
 	if err := g.s.checkID(msg.GetToolId()); err != nil {
 		return nil, err
 	}
@@ -72,11 +76,14 @@ func (g *registry) GetTool(ctx context.Context, msg *l03v1.GetToolRequest) (*l03
 // ListTools returns a page of the tools that the caller may see. filters are category, tag,
 // capability and namespace; tags asks for tools with all of them; capability_query narrows the
 // list to the results of a search, best first.
-func (g *registry) ListTools(ctx context.Context, msg *l03v1.ListToolsRequest) (*l03v1.ListToolsResponse, error) {
+func (g *registry) ListTools(ctx context.Context, msg *l03v1.ListToolsRequest) (out *l03v1.ListToolsResponse, err error) {
 	p, err := g.s.admitPlain(ctx, msg)
 	if err != nil {
 		return nil, err
 	}
+	defer func() {
+		g.s.read(ctx, p, audit.Read{What: audit.ReadList, Query: msg.GetCapabilityQuery(), Found: len(out.GetTools()), Err: err})
+	}()
 	f, err := filterOf(msg)
 	if err != nil {
 		return nil, err
@@ -87,7 +94,7 @@ func (g *registry) ListTools(ctx context.Context, msg *l03v1.ListToolsRequest) (
 		}
 	}
 	list, total := g.s.c.Catalog.List(p, f, g.s.visible(p))
-	out := &l03v1.ListToolsResponse{TotalCount: count(int64(total)), Page: count(int64(f.Offset/f.Limit + 1)), PageSize: count(int64(f.Limit))}
+	out = &l03v1.ListToolsResponse{TotalCount: count(int64(total)), Page: count(int64(f.Offset/f.Limit + 1)), PageSize: count(int64(f.Limit))}
 	for _, t := range list {
 		s := summaryOf(t)
 		if g.s.c.ToolAuth != nil {
@@ -196,11 +203,14 @@ var strategies = map[string]discover.Strategy{"": "", "hybrid": discover.Hybrid,
 // QueryByCapability finds tools by purpose, best first. strategy is hybrid (the default), semantic,
 // keyword, category (hybrid within the category, which is then required) or session; session_id
 // names the conversation. Each explanation says what matched and the parts of the score. E3101 if none is found, E3104, E3301, E3311, E3312.
-func (g *registry) QueryByCapability(ctx context.Context, msg *l03v1.QueryByCapabilityRequest) (*l03v1.QueryByCapabilityResponse, error) {
+func (g *registry) QueryByCapability(ctx context.Context, msg *l03v1.QueryByCapabilityRequest) (_ *l03v1.QueryByCapabilityResponse, err error) {
 	p, err := g.s.admitPlain(ctx, msg)
 	if err != nil {
 		return nil, err
 	}
+	defer func() {
+		g.s.read(ctx, p, audit.Read{What: audit.ReadSearch, Query: msg.GetQuery(), Session: msg.GetSessionId(), Err: err})
+	}()
 	limit := int(msg.GetMaxTools())
 	switch {
 	case limit == 0:

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/audit"
 	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/discover/assembly"
 	"github.com/toolkeep/toolkeep/discover/usage"
@@ -21,12 +22,15 @@ type retrieval struct {
 
 // ToolContext writes what a language model is to know of the tools in its phase of a
 // conversation, as REST's retrieval/context does. E3104, E3301, E3311, E3312.
-func (g *retrieval) ToolContext(ctx context.Context, msg *l03v1.ToolContextRequest) (*l03v1.ToolContextResponse, error) {
+func (g *retrieval) ToolContext(ctx context.Context, msg *l03v1.ToolContextRequest) (_ *l03v1.ToolContextResponse, err error) {
 	s := g.s
 	p, err := s.admitPlain(ctx, msg)
 	if err != nil {
 		return nil, err
 	}
+	defer func() {
+		s.read(ctx, p, audit.Read{What: audit.ReadContext, Query: msg.GetQuery(), Session: msg.GetSessionId(), Err: err})
+	}()
 	if s.guide == nil {
 		return nil, errNoSearch()
 	}

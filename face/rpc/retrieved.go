@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/audit"
 	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/discover/usage"
 )
@@ -35,4 +37,10 @@ func (s *Server) retrieved(ctx context.Context, p *toolkeep.Principal, q discove
 
 func (s *Server) record(ctx context.Context, p *toolkeep.Principal, r usage.Retrieval) string {
 	return usage.Record(s.c.Retrievals, p, r, "grpc", headersOf(ctx).Agent())
+}
+
+// read tells the audit of a read.
+func (s *Server) read(ctx context.Context, p *toolkeep.Principal, r audit.Read) {
+	r.Face, r.Session = "grpc", cmp.Or(r.Session, headersOf(ctx).Session())
+	audit.Tell(s.c.Reads, p, r)
 }
