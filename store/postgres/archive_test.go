@@ -23,3 +23,18 @@ func TestArchiveKeep(t *testing.T) {
 		})
 	}
 }
+
+// TestHoldKeep: see storetest.HoldKeep, as TestArchiveKeep.
+func TestHoldKeep(t *testing.T) {
+	server := pgtest.Start(t)
+	for name, begin := range map[string]time.Duration{"rows": 0, "partitions": 3 * day} {
+		t.Run(name, func(t *testing.T) {
+			var clock later
+			s := mustOpen(t, Config{DSN: server.NewDatabase(t), Clock: clock.now, feedKeepRows: 1, EventKeep: storetest.ArchiveKeepFor,
+				InvocationKeep: storetest.ArchiveKeepFor, Tends: func() bool { return false }})
+			clock.pass(begin)
+			tend(t, s)
+			storetest.HoldKeep(t, s, clock.now, clock.pass, func() { tend(t, s) }, 2*day)
+		})
+	}
+}

@@ -53,22 +53,28 @@ func (s *Store) tend(ctx context.Context) error {
 	now := s.cfg.Clock()
 	events, calls := now.Add(-s.cfg.EventKeep), now.Add(-s.cfg.InvocationKeep)
 	s.tryAhead(ctx)
-	callParts, err := s.dropCalls(ctx, calls)
-	eventParts, err1 := s.dropEvents(ctx, events)
+	holds, err := s.holds(ctx)
+	if err != nil {
+		return err // nothing goes while it is not known what is held
+	}
+	callParts, err := s.dropCalls(ctx, calls, holds)
+	eventParts, err1 := s.dropEvents(ctx, events, holds)
 	errs := []error{err, err1}
 	passes := []pass{
 		s.trimFeed("calls", 0, record.LastCallKind, now.Add(-s.cfg.FeedKeep)), // of programs before the journal
 		s.trimFeed("events", record.KindEvent, record.KindEvent, events),
 		remove("items", "dropped AND at < $1", record.Nanos(events)), // the remains of items
 		remove("call_keys", "created < $1", record.Nanos(now.Add(-s.cfg.KeyKeep))),
-		s.dropWriters,
 		forgetNonces(now),
 	}
+	if len(holds) == 0 { // readers of the journal need those of what is held
+		passes = append(passes, s.dropWriters)
+	}
 	for _, name := range eventParts {
-		passes = append(passes, remove(name, "at < $1"+s.orArchived(name, "at", record.Micros(events.Add(-s.cfg.ArchiveWait))), record.Micros(events)))
+		passes = append(passes, remove(name, "at < $1"+s.orArchived(name, "at", record.Micros(events.Add(-s.cfg.ArchiveWait)))+holds.not("at", record.Micros, 0), record.Micros(events)))
 	}
 	for _, name := range callParts {
-		passes = append(passes, remove(name, "created < $1 AND"+ended+s.orArchived(name, "created", record.Nanos(calls.Add(-s.cfg.ArchiveWait))), record.Nanos(calls)))
+		passes = append(passes, remove(name, "created < $1 AND"+ended+s.orArchived(name, "created", record.Nanos(calls.Add(-s.cfg.ArchiveWait)))+holds.not("created", record.Nanos, toolkeep.LegalHoldReach), record.Nanos(calls)))
 	}
 	if s.cfg.InvocationKeep < s.cfg.KeyKeep {
 		passes = append(passes, remove("call_keys AS k",

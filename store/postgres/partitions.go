@@ -254,10 +254,10 @@ func (p *parted) making(part partition) []string {
 	}
 }
 
-// dropCalls drops the partitions of calls of before cutoff, without those in which a call has not
-// ended, or is younger than its id. It returns the names of the partitions from which rows must
+// dropCalls drops the partitions of calls of before cutoff, without those that are held or not archived, and those in which a
+// call has not ended, or is younger than its id. It returns the names of the partitions from which rows must
 // be deleted.
-func (s *Store) dropCalls(ctx context.Context, cutoff time.Time) (rest []string, err error) {
+func (s *Store) dropCalls(ctx context.Context, cutoff time.Time, holds held) (rest []string, err error) {
 	parts, _, err := partedCalls.list(ctx, s.pool)
 	if err != nil {
 		return nil, err
@@ -265,6 +265,9 @@ func (s *Store) dropCalls(ctx context.Context, cutoff time.Time) (rest []string,
 	old, current := over(parts, cutoff, s.cfg.InvocationKeep)
 	rest = append([]string{"invocations_first", "invocations_high", "invocations_other"}, current...)
 	for _, part := range old {
+		if holds.part(&partedCalls, part) {
+			continue
+		}
 		stays, err := s.isBusy(ctx, part.name, cutoff)
 		waits := false
 		if err == nil {
@@ -315,15 +318,18 @@ func (s *Store) isBusy(ctx context.Context, name string, cutoff time.Time) (busy
 	return busy, err
 }
 
-// dropEvents drops the partitions of events of before cutoff, and returns the names of those from
+// dropEvents drops the partitions of events of before cutoff that are not held and are archived, and returns the names of those from
 // which rows must be deleted.
-func (s *Store) dropEvents(ctx context.Context, cutoff time.Time) (rest []string, err error) {
+func (s *Store) dropEvents(ctx context.Context, cutoff time.Time, holds held) (rest []string, err error) {
 	parts, _, err := partedEvents.list(ctx, s.pool)
 	if err != nil {
 		return nil, err
 	}
 	old, current := over(parts, cutoff, s.cfg.EventKeep)
 	for _, part := range old {
+		if holds.part(&partedEvents, part) {
+			continue
+		}
 		switch waits, err := s.waits(ctx, part, cutoff); {
 		case err != nil:
 			s.notDropped(part.name, err)

@@ -35,6 +35,21 @@ func TestArchiveKeep(t *testing.T) {
 	}
 }
 
+// TestHoldKeep: see storetest.HoldKeep.
+func TestHoldKeep(t *testing.T) {
+	began, passed := time.Now(), atomic.Int64{}
+	clock := func() time.Time { return began.Add(time.Duration(passed.Load())) }
+	s := mustOpen(t, Config{Path: path(t), Clock: clock, feedKeepRows: 1, FeedKeep: 24 * time.Hour, EventKeep: storetest.ArchiveKeepFor, InvocationKeep: storetest.ArchiveKeepFor})
+	storetest.HoldKeep(t, s, clock, func(d time.Duration) { passed.Add(int64(d)) }, func() {
+		if err := s.catchUp(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.tend(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}, 0)
+}
+
 // TestArchiveHasWhatRetentionRemoved: whatever the order of calls, events, archiving and retention, each entry is archived
 // once and whole.
 func TestArchiveHasWhatRetentionRemoved(t *testing.T) {

@@ -49,14 +49,21 @@ func (s *Store) tend(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	holds, err := s.holds(ctx)
+	if err == nil {
+		err = s.trimAgain(ctx, holds)
+	}
+	if err != nil {
+		return err // nothing goes while it is not known what is held
+	}
 	calls, err := s.dropsCalls(ctx, now, archived)
 	return errors.Join(
 		err,
-		s.trimJournal(ctx, archived, "calls", now.Add(-s.cfg.FeedKeep), shortenCalls, removeUnchained),
-		s.trimJournal(ctx, archived, "short calls", now.Add(-max(s.cfg.FeedKeep, s.cfg.InvocationKeep)), remove("journal", 0, record.LastCallKind)),
-		s.trimJournal(ctx, archived, "events", now.Add(-s.cfg.EventKeep), remove("journal", record.KindEvent, record.KindEvent)),
-		s.trim(ctx, "feed", "items", now.Add(-s.cfg.EventKeep), math.MaxInt64, remove("feed", record.KindEvent, record.KindEvent)),
-		s.dropInvocations(ctx, calls),
+		s.trimJournal(ctx, archived, "calls", now.Add(-s.cfg.FeedKeep), held{}, shortenCalls, removeUnchained),
+		s.trimJournal(ctx, archived, "short calls", now.Add(-max(s.cfg.FeedKeep, s.cfg.InvocationKeep)), holds, remove("journal", 0, record.LastCallKind)),
+		s.trimJournal(ctx, archived, "events", now.Add(-s.cfg.EventKeep), holds, remove("journal", record.KindEvent, record.KindEvent)),
+		s.trim(ctx, "feed", "items", now.Add(-s.cfg.EventKeep), math.MaxInt64, held{}, remove("feed", record.KindEvent, record.KindEvent)),
+		s.dropInvocations(ctx, calls, holds),
 		s.forgetDocument(ctx, now.Add(-s.cfg.EventKeep)),
 		s.forgetNonces(ctx, now),
 		s.do(ctx, func(ctx context.Context, w *writer) error { return w.saveMark(ctx) }),
@@ -113,17 +120,17 @@ func (s *Store) dropsCalls(ctx context.Context, now time.Time, archived int64) (
 }
 
 // trimJournal is trim for the journal: rows that are not archived stay ArchiveWait longer.
-func (s *Store) trimJournal(ctx context.Context, archived int64, name string, cutoff time.Time, texts ...string) error {
-	err := s.trim(ctx, "journal", name, cutoff, archived, texts...)
+func (s *Store) trimJournal(ctx context.Context, archived int64, name string, cutoff time.Time, holds held, texts ...string) error {
+	err := s.trim(ctx, "journal", name, cutoff, archived, holds, texts...)
 	if err == nil && s.cfg.ArchiveWait > 0 {
-		err = s.trim(ctx, "journal", name, cutoff.Add(-s.cfg.ArchiveWait), math.MaxInt64, texts...)
+		err = s.trim(ctx, "journal", name, cutoff.Add(-s.cfg.ArchiveWait), math.MaxInt64, holds, texts...)
 	}
 	return err
 }
 
-// trim runs statements on rows older than cutoff of the feed or the journal, up to the number upTo, from where
+// trim runs statements on rows older than cutoff of the feed or the journal that are not held, up to the number upTo, from where
 // the last pass stopped. The newest feedKeepRows and rows not indexed yet stay.
-func (s *Store) trim(ctx context.Context, table, name string, cutoff time.Time, upTo int64, texts ...string) error {
+func (s *Store) trim(ctx context.Context, table, name string, cutoff time.Time, upTo int64, holds held, texts ...string) error {
 	name = "trimmed " + name
 	var from int64
 	err := s.read.QueryRowContext(ctx, `SELECT coalesce(max(seq), 0) FROM marks WHERE name = ?`, name).Scan(&from)
@@ -154,7 +161,11 @@ func (s *Store) trim(ctx context.Context, table, name string, cutoff time.Time, 
 		}
 		var list []statement
 		for _, text := range texts {
-			list = append(list, statement{text, []any{from, last}})
+			args := []any{from, last}
+			if holds.any {
+				text, args = text+notHeldEntry, append(args, holds.micros)
+			}
+			list = append(list, statement{text, args})
 		}
 		err = s.maintain(ctx, append(list, statement{`INSERT INTO marks (name, seq) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET seq = excluded.seq`,
 			[]any{name, last}})...)
@@ -166,9 +177,9 @@ func (s *Store) trim(ctx context.Context, table, name string, cutoff time.Time, 
 	return ctx.Err()
 }
 
-// dropInvocations removes ended calls created before cutoff. Rows are roughly in order
+// dropInvocations removes ended calls created before cutoff that are not held. Rows are roughly in order
 // of creation, so it stops at the first batch without an old one.
-func (s *Store) dropInvocations(ctx context.Context, cutoff time.Time) error {
+func (s *Store) dropInvocations(ctx context.Context, cutoff time.Time, holds held) error {
 	for from := int64(0); ctx.Err() == nil; {
 		var last, old int64
 		err := s.read.QueryRowContext(ctx, `SELECT coalesce(max(rowid), 0), coalesce(sum(created < ?), 0) FROM (
@@ -177,8 +188,11 @@ func (s *Store) dropInvocations(ctx context.Context, cutoff time.Time) error {
 		if err != nil || old == 0 {
 			return err
 		}
-		err = s.maintain(ctx, statement{`DELETE FROM invocations WHERE rowid > ? AND rowid <= ? AND created < ? AND` + ended,
-			[]any{from, last, record.Nanos(cutoff)}})
+		text, args := `DELETE FROM invocations WHERE rowid > ? AND rowid <= ? AND created < ? AND`+ended, []any{from, last, record.Nanos(cutoff)}
+		if holds.any {
+			text, args = text+notHeldCall, append(args, holds.nanos)
+		}
+		err = s.maintain(ctx, statement{text, args})
 		if err != nil {
 			return err
 		}

@@ -2,7 +2,9 @@ package storetest
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -60,12 +62,80 @@ func ArchiveKeep(t *testing.T, s Store, clock func() time.Time, pass func(time.D
 	whole("after the wait", 0)
 }
 
+// HoldKeep checks that retention removes nothing that a legal hold covers, and goes on once the hold is gone; pass, tend and
+// period are as for ArchiveKeep, in a store that keeps for ArchiveKeepFor.
+func HoldKeep(t *testing.T, s Store, clock func() time.Time, pass func(time.Duration), tend func(), period time.Duration) {
+	ctx := t.Context()
+	day := 24 * time.Hour
+	record := func(tenant, id string) {
+		t.Helper()
+		at := clock()
+		v := FullCall(idAt(at, id), toolkeep.CallSucceeded, 1)
+		v.Tenant, v.CreatedAt, v.EndedAt, v.Key = tenant, at, at, ""
+		mustApply(t, s, toolkeep.RecordCall{Invocation: v},
+			toolkeep.AppendEvent{Event: toolkeep.Event{ID: tenant + id, Tenant: tenant, Type: "x", Time: at, Data: []byte(`{}`)}})
+	}
+	hold := func(id, tenant string, from, until time.Time) {
+		t.Helper()
+		body, err := json.Marshal(toolkeep.LegalHold{From: from, Until: until, Reason: "a case"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustApply(t, s, toolkeep.PutDocument{Document: toolkeep.Document{Kind: toolkeep.LegalHoldKind, Tenant: tenant, ID: id, Body: body, UpdatedBy: "x"}, Expect: toolkeep.NoRevision})
+	}
+	fill := func() {
+		t.Helper()
+		mustApply(t, s, toolkeep.AppendEvent{Event: toolkeep.Event{ID: fmt.Sprint(filler, clock().UnixNano()), Tenant: "f", Type: "x", Time: clock(), Data: []byte(`{}`)}})
+		tend()
+	}
+	left := func(what string, want map[string]int) {
+		t.Helper()
+		if got := wholeByTenant(t, ctx, s); !maps.Equal(got, want) {
+			t.Errorf("%s there are %v whole entries, want %v", what, got, want)
+		}
+	}
+	odd := `o'd \x00 "%s"`
+	record("held", "1")
+	record(odd, "2")
+	began := clock()
+	pass(60 * day)
+	record("held", "3")
+	record("free", "4")
+	hold("h1", "held", began.Add(-time.Minute), began.Add(time.Minute))
+	hold("h2", odd, began.Add(-time.Minute), time.Time{})
+	pass(ArchiveKeepFor + period + time.Hour)
+	fill()
+	left("held,", map[string]int{"held": 2, odd: 2})
+	pass(ArchiveKeepFor + period + time.Hour)
+	fill()
+	left("after another pass,", map[string]int{"held": 2, odd: 2})
+	mustApply(t, s, toolkeep.DeleteDocument{Kind: toolkeep.LegalHoldKind, Tenant: odd, ID: "h2", Expect: toolkeep.AnyRevision, By: "x"})
+	pass(time.Hour)
+	fill()
+	if got := wholeByTenant(t, ctx, s); got["held"] != 2 {
+		t.Errorf("after another's hold is gone there are %v", got)
+	}
+	mustApply(t, s, toolkeep.DeleteDocument{Kind: toolkeep.LegalHoldKind, Tenant: "held", ID: "h1", Expect: toolkeep.AnyRevision, By: "x"})
+	pass(time.Hour)
+	fill()
+	left("after the holds", map[string]int{})
+}
+
 // filler begins the ids of entries that do not count: a store may keep its newest ones.
 const filler = "filler-"
 
 // wholeEntries counts the entries of which the content is there.
 func wholeEntries(t *testing.T, ctx context.Context, s Store) (n int) {
 	t.Helper()
+	for _, of := range wholeByTenant(t, ctx, s) {
+		n += of
+	}
+	return n
+}
+
+func wholeByTenant(t *testing.T, ctx context.Context, s Store) map[string]int {
+	t.Helper()
+	n := map[string]int{}
 	writers, err := s.ChainWriters(ctx, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -77,7 +147,7 @@ func wholeEntries(t *testing.T, ctx context.Context, s Store) (n int) {
 		}
 		for _, l := range links {
 			if !l.Gone && !strings.HasPrefix(l.Ref, filler) {
-				n++
+				n[l.Tenant]++
 			}
 		}
 	}
