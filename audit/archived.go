@@ -294,8 +294,20 @@ func CheckpointEnds(d toolkeep.Document) toolkeep.JournalPosition {
 	return ends
 }
 
-// keeps reports whether a checkpoint past its time stays, since the archive does not have it yet.
+// keeps reports whether a checkpoint past its time stays, since the archive does not have it yet, or what it signs is
+// held. Those after it stay with it.
 func (a *Audit) keeps(ctx context.Context, d toolkeep.Document, number int64) (bool, error) {
+	holds, _, err := a.c.Store.Documents(ctx, toolkeep.LegalHoldKind)
+	if err != nil {
+		return true, err
+	}
+	for _, doc := range holds {
+		h := toolkeep.ReadLegalHold(doc)
+		// A checkpoint comes a minute after what it signs; more after a pause.
+		if h.Tenant == d.Tenant && h.Covers(d.UpdatedAt.Add(-24*time.Hour), d.UpdatedAt.Add(time.Minute)) {
+			return true, nil
+		}
+	}
 	if a.c.Archive == nil || d.UpdatedAt.Before(a.c.Store.KeepsFrom().Add(-a.c.ArchiveWait)) {
 		return false, nil
 	}

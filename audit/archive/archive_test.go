@@ -461,3 +461,51 @@ func TestCheckpointsAreArchived(t *testing.T) {
 		t.Errorf("after the wait it is there: %v", err)
 	}
 }
+
+// TestHeld: segments and checkpoints that a legal hold covers stay, those of other tenants and days go.
+func TestHeld(t *testing.T) {
+	p := newPlace(t)
+	began := p.clock()
+	p.event("t", "e1")
+	p.event("u", "u1")
+	if err := p.audit.Checkpoint(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p.write(true)
+	p.pass(10 * 24 * time.Hour)
+	p.event("t", "e2")
+	p.write(true)
+	body := fmt.Sprintf(`{"from":%q,"until":%q,"reason":"a case"}`, began.Add(-time.Hour).Format(time.RFC3339), began.Add(time.Hour).Format(time.RFC3339))
+	err := p.store.Apply(t.Context(), toolkeep.PutDocument{Expect: toolkeep.NoRevision,
+		Document: toolkeep.Document{Kind: toolkeep.LegalHoldKind, Tenant: "t", ID: "h", Body: []byte(body), UpdatedBy: "x"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.pass(2600 * 24 * time.Hour)
+	for i := range 2 { // the newest one and that before it stay by themselves
+		p.event("t", fmt.Sprint("late", i))
+		if err := p.audit.Checkpoint(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.begin(p.sealer)
+	p.write(true)
+	p.has("t", "e1", "late0", "late1")
+	p.has("u")
+	if _, err := p.store.Document(t.Context(), audit.CheckpointKind, "t", "1"); err != nil {
+		t.Errorf("the checkpoint of what is held: %v", err)
+	}
+	if err := p.store.Apply(t.Context(), toolkeep.DeleteDocument{Kind: toolkeep.LegalHoldKind, Tenant: "t", ID: "h", Expect: toolkeep.AnyRevision, By: "x"}); err != nil {
+		t.Fatal(err)
+	}
+	p.pass(time.Hour)
+	p.event("t", "late2")
+	if err := p.audit.Checkpoint(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p.write(true)
+	p.has("t", "late0", "late1", "late2")
+	if _, err := p.store.Document(t.Context(), audit.CheckpointKind, "t", "1"); !errors.Is(err, toolkeep.ErrNotFound) {
+		t.Errorf("the checkpoint after the hold: %v", err)
+	}
+}

@@ -5,11 +5,13 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/audit"
+	"github.com/toolkeep/toolkeep/datadir"
 )
 
 func hexOf(b []byte) string { return hex.EncodeToString(b) }
@@ -124,7 +126,31 @@ func uncovered(ends, waits toolkeep.JournalPosition) bool {
 // expireEvery is how often old segments are looked for.
 const expireEvery = time.Hour
 
-// expire removes the segments of days that ended before what is kept.
+// heldAround is how much earlier and later than a hold's time days are held with it: an entry can be older than the first of
+// its segment, and the checkpoint that signs it comes later.
+const heldAround = 24 * time.Hour
+
+// held returns the legal holds by the folder of their tenant.
+func (a *Archive) held(ctx context.Context) (map[string][]toolkeep.LegalHold, error) {
+	documents, _, err := a.c.Store.Documents(ctx, toolkeep.LegalHoldKind)
+	holds := make(map[string][]toolkeep.LegalHold, len(documents))
+	for _, d := range documents {
+		h := toolkeep.ReadLegalHold(d)
+		folder := datadir.TenantFolder(h.Tenant)
+		holds[folder] = append(holds[folder], h)
+	}
+	return holds, err
+}
+
+// covers reports whether one of the holds covers a part of a day.
+func covers(holds []toolkeep.LegalHold, day string) bool {
+	start, _ := time.Parse(dayForm, day) // it is the name of a folder of that form
+	return slices.ContainsFunc(holds, func(h toolkeep.LegalHold) bool {
+		return h.Covers(start.Add(-heldAround), start.Add(24*time.Hour+heldAround))
+	})
+}
+
+// expire removes the segments of days that ended before what is kept, and that no legal hold covers.
 func (a *Archive) expire(ctx context.Context) error {
 	now := a.c.Clock().UTC()
 	a.mu.Lock()
@@ -134,6 +160,10 @@ func (a *Archive) expire(ctx context.Context) error {
 		return nil
 	}
 	before := now.Add(-a.c.Keep).Add(-24 * time.Hour).Format(dayForm)
+	holds, err := a.held(ctx)
+	if err != nil {
+		return err
+	}
 	tenants, err := a.folder.tenants()
 	if err != nil {
 		return err
@@ -146,6 +176,9 @@ func (a *Archive) expire(ctx context.Context) error {
 		for i, day := range days {
 			if err := ctx.Err(); err != nil {
 				return err
+			}
+			if day < before && covers(holds[tenant], day) {
+				continue
 			}
 			if day < before {
 				err = a.remove(tenant, day)
