@@ -87,6 +87,7 @@ const (
 	PermKeys         = "keys:admin"       // create, list, revoke API keys
 	PermTokens       = "tokens:admin"     // make, revoke capability tokens
 	PermInvocations  = "invocations:read" // see the calls of every principal of the tenant
+	PermHold         = "audit:hold"       // make and remove legal holds
 	PermCancel       = "invocations:cancel"
 	PermApprove      = "approvals:decide" // approve and deny the calls of others that wait for a person
 	PermServers      = "servers:admin"    // add, change, accept and remove MCP servers, which may run programs on the host

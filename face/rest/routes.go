@@ -157,6 +157,7 @@ func (a *API) operations() {
 	}
 	a.policyRoutes()
 	a.auditRoutes()
+	a.holdRoutes()
 	a.sinkRoutes()
 	a.searchAdminRoutes()
 }
