@@ -176,6 +176,7 @@ var (
 	ErrNonceTaken    = errors.New("the nonce was used before")
 	ErrStale         = errors.New("what is stored is in another state, or another holds it")
 	ErrClosed        = errors.New("the store is closed")
+	ErrKeyAway       = errors.New("the key of a record cannot be read now")   // of reading an entry, which can be read later
 	ErrInDoubt       = errors.New("the last attempt may have been committed") // beside the store's failure
 )
 
@@ -235,4 +236,10 @@ type Event struct {
 	Tenant string
 	Time   time.Time
 	Data   []byte // JSON object, redacted
+	// Person is whose data the event has, "" for none. It is not stored: it says with whose key Data
+	// is sealed.
+	Person string
+	// Sealed is the whole of Data, sealed with the person's key, where Data has only what is found by
+	// search. It is set between a store and what seals for it alone.
+	Sealed []byte
 }

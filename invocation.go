@@ -73,6 +73,11 @@ type Invocation struct {
 	// node, at most 10, oldest first.
 	ResultSummary string
 	PriorTools    []string
+	// Sealed has what the record tells of the person (see Person), sealed with that person's key. The
+	// fields that it holds are empty then. It is set between a store and what seals for it alone.
+	Sealed []byte
+	// Withheld is why what the record told of the person is not in it; "" if it is.
+	Withheld Withheld
 
 	// Replayed means that the caller got a stored result; never stored.
 	Replayed bool
@@ -101,6 +106,22 @@ type Invocation struct {
 	// Approved is the digest of the version and the arguments that were approved, "" for none:
 	// nothing else runs under the approval.
 	Approved string
+}
+
+// Withheld is why a record lacks what it told of a person.
+type Withheld string
+
+const (
+	Erased     Withheld = "erased"     // the key with which it was sealed was destroyed
+	Unreadable Withheld = "unreadable" // this installation's sealing key does not open the person's key
+)
+
+// Person returns whose data the record has: the person that an agent acted for, else the subject.
+func (v *Invocation) Person() string {
+	if v.OnBehalf != "" {
+		return v.OnBehalf
+	}
+	return v.Subject
 }
 
 // Lapsed returns how a running call whose node is gone must end: a call that may have

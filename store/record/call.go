@@ -102,6 +102,24 @@ func AppendCall(b []byte, v *toolkeep.Invocation, parts Parts) ([]byte, error) {
 }
 
 func appendExtras(b []byte, v *toolkeep.Invocation) ([]byte, error) {
+	b, err := appendBeside(b, v)
+	if err != nil {
+		return nil, err
+	}
+	b = binary.AppendUvarint(b, uint64(len(v.Secrets)))
+	for _, u := range v.Secrets {
+		e := appendString(nil, u.Hash)
+		e = appendString(e, u.Scope)
+		e = appendString(e, u.Store)
+		e = appendString(e, u.Version)
+		b = appendBytes(b, appendString(e, string(u.Code)))
+	}
+	b = appendBytes(b, v.Sealed)
+	return appendString(b, string(v.Withheld)), nil
+}
+
+// appendBeside encodes what accompanies an output.
+func appendBeside(b []byte, v *toolkeep.Invocation) ([]byte, error) {
 	b = binary.AppendUvarint(b, uint64(len(v.Warnings)))
 	for _, w := range v.Warnings {
 		var details []byte
@@ -121,14 +139,6 @@ func appendExtras(b []byte, v *toolkeep.Invocation) ([]byte, error) {
 		e = appendString(e, a.URL)
 		e = appendString(e, a.ContentType)
 		b = appendBytes(b, appendInt(e, a.Bytes))
-	}
-	b = binary.AppendUvarint(b, uint64(len(v.Secrets)))
-	for _, u := range v.Secrets {
-		e := appendString(nil, u.Hash)
-		e = appendString(e, u.Scope)
-		e = appendString(e, u.Store)
-		e = appendString(e, u.Version)
-		b = appendBytes(b, appendString(e, string(u.Code)))
 	}
 	return b, nil
 }
@@ -227,7 +237,7 @@ func DecodeCall(tenant, id string, data []byte) (*toolkeep.Invocation, error) {
 	return v, d.err
 }
 
-func decodeExtras(d *decoder, v *toolkeep.Invocation) {
+func decodeBeside(d *decoder, v *toolkeep.Invocation) {
 	for range d.count() {
 		e := &decoder{b: d.span()}
 		w := toolkeep.Warning{Code: toolkeep.Code(e.string()), Message: e.string()}
@@ -251,6 +261,10 @@ func decodeExtras(d *decoder, v *toolkeep.Invocation) {
 		}
 		v.Attachments = append(v.Attachments, a)
 	}
+}
+
+func decodeExtras(d *decoder, v *toolkeep.Invocation) {
+	decodeBeside(d, v)
 	for range d.count() {
 		e := &decoder{b: d.span()}
 		u := toolkeep.SecretUse{Hash: e.string(), Scope: e.string(), Store: e.string(), Version: e.string(), Code: toolkeep.Code(e.string())}
@@ -260,6 +274,8 @@ func decodeExtras(d *decoder, v *toolkeep.Invocation) {
 		}
 		v.Secrets = append(v.Secrets, u)
 	}
+	v.Sealed = d.bytes()
+	v.Withheld = toolkeep.Withheld(d.string())
 }
 
 func decodeWaiting(d *decoder, v *toolkeep.Invocation) {

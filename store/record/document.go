@@ -97,6 +97,7 @@ func decodeEvent(r Row) (toolkeep.Change, error) {
 	case itemDropped:
 		return toolkeep.DeleteDocument{Kind: d.string(), Tenant: r.Tenant, ID: r.Ref, Expect: d.int(), By: d.string()}, d.err
 	}
+	e.Sealed = d.bytes()
 	return toolkeep.AppendEvent{Event: e}, d.err
 }
 

@@ -188,6 +188,7 @@ func encodeEvent(c toolkeep.AppendEvent) (Encoded, error) {
 	b = appendString(b, c.Event.Type)
 	b = appendTime(b, c.Event.Time)
 	b = appendBytes(b, c.Event.Data)
+	b = appendBytes(b, c.Event.Sealed)
 	return Encoded{Change: c, Entry: toolkeep.Entry{Event: &c.Event}, Kind: KindEvent, Tenant: c.Event.Tenant, Ref: c.Event.ID, Data: b}, nil
 }
 

@@ -1,0 +1,55 @@
+package record
+
+import "github.com/toolkeep/toolkeep"
+
+// What the record of an ended call tells of its person is in fields of its own, which are sealed with
+// that person's key: package store/personal takes them out before a store gets the record, and puts
+// them back when it is read. The output is not among them: it is sealed by itself, because lists omit it.
+
+// AppendPersonal encodes these fields. New ones are added at the end.
+func AppendPersonal(b []byte, v *toolkeep.Invocation) ([]byte, error) {
+	b = append(b, codecVersion)
+	b = appendString(b, v.OnBehalf)
+	b = appendString(b, v.Message)
+	b = appendBytes(b, v.Details)
+	b = appendHash(b, &v.AskHash)
+	b = appendHash(b, &v.ArgsHash)
+	b = appendString(b, v.CallID)
+	b, err := appendBeside(b, v)
+	if err != nil {
+		return nil, err
+	}
+	b = appendString(b, v.CancelBy)
+	b = appendString(b, v.CancelWhy)
+	return appendBytes(b, AppendProgress(nil, v.Progress)), nil
+}
+
+// ClearPersonal empties the fields that AppendPersonal encodes.
+func ClearPersonal(v *toolkeep.Invocation) {
+	v.OnBehalf, v.Message, v.Details, v.CallID = "", "", nil, ""
+	v.AskHash, v.ArgsHash = [32]byte{}, [32]byte{}
+	v.Warnings, v.Attachments = nil, nil
+	v.CancelBy, v.CancelWhy, v.Progress = "", "", toolkeep.Progress{}
+}
+
+// DecodePersonal fills the fields from what AppendPersonal wrote. What a store has in columns beside
+// the record, since it changes there, stays.
+func DecodePersonal(v *toolkeep.Invocation, data []byte) error {
+	d := open(data)
+	v.OnBehalf, v.Message, v.Details = d.string(), d.string(), d.bytes()
+	v.AskHash, v.ArgsHash, v.CallID = d.hash(), d.hash(), d.string()
+	v.Warnings, v.Attachments = nil, nil
+	decodeBeside(d, v)
+	by, why := d.string(), d.string()
+	progress, err := DecodeProgress(d.span())
+	if err != nil {
+		d.fail()
+	}
+	if v.CancelBy == "" {
+		v.CancelBy, v.CancelWhy = by, why
+	}
+	if v.Progress == (toolkeep.Progress{}) {
+		v.Progress = progress
+	}
+	return d.err
+}
