@@ -74,6 +74,9 @@ func (a *Audit) Find(ctx context.Context, f Filter) (list []*Entry, next string,
 		looked += searchPart
 		for i := range links {
 			e, err := a.c.Store.Entry(links[i])
+			if errors.Is(err, toolkeep.ErrKeyAway) {
+				return nil, "", toolkeep.NewError(toolkeep.RecordUnavailable, "the journal cannot be read now").Because(err)
+			}
 			if err != nil || e == nil { // verify tells of it
 				continue
 			}

@@ -252,6 +252,9 @@ func (s *sink) batch(ctx context.Context, p *position, w toolkeep.ChainWriter) (
 				to.At = at
 			}
 		}
+		if errors.Is(err, toolkeep.ErrKeyAway) {
+			return false, err
+		}
 		if err != nil { // verify tells of it too
 			damaged++
 			s.c.Log.Warn("a damaged entry is not sent to a sink", "sink", s.Name, "writer", l.Writer, "number", l.Seq, "error", err)
