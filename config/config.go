@@ -274,6 +274,7 @@ type Audit struct {
 	Personal      []string      `key:"audit.personal" default:"email,phone,card,ssn,iban,ip" help:"kinds of personal data that are replaced in what a record quotes, such as its call's result: each by its kind, as [email]; empty replaces none; they are found by their form (docs/audit.md)"`
 	Archive       string        `key:"audit.archive" help:"folder in which records of calls, events and checkpoints are archived, sealed, for longer than the store keeps them (docs/audit.md); empty is no archive. Nodes that share a store need a shared one, and all of them this setting"`
 	ArchiveKeep   time.Duration `key:"audit.archive_keep" default:"2557d" min:"1d" max:"30000d" help:"how long what is archived stays after its day; 2557d are 7 years"`
+	Erasable      bool          `key:"audit.erasable" default:"true" help:"seal what new records and events tell of a person with a key of that person, so that toolkeep audit erase can destroy it (docs/audit.md); what is sealed stays readable with either value. The same on all nodes"`
 	ArchiveWait   time.Duration `key:"audit.archive_wait" default:"7d" min:"1h" max:"365d" help:"how much longer than store.keep_calls and store.keep_events what is not archived yet stays, such as while the folder's disk is full; then retention removes it, and /health tells"`
 }
 

@@ -65,6 +65,7 @@ import (
 	"github.com/toolkeep/toolkeep/secret"
 	"github.com/toolkeep/toolkeep/secret/tokenexchange"
 	"github.com/toolkeep/toolkeep/store/blob"
+	"github.com/toolkeep/toolkeep/store/personal"
 	"github.com/toolkeep/toolkeep/store/redis"
 	"github.com/toolkeep/toolkeep/telemetry"
 	"github.com/toolkeep/toolkeep/upstream"
@@ -103,6 +104,7 @@ type Node struct {
 	queue   stores.Queue
 	store   stores.Store
 	stats   func() []telemetry.Sample // of the store
+	persons *personal.Keys            // with which records are sealed
 	pooled  bool                      // a pooler stands before the store
 	policy  *policy.Engine            // nil where roles decide alone
 	access  *access.Access
@@ -241,6 +243,9 @@ func (n *Node) parts(opening context.Context) []part {
 		{"feed of secrets", func(ctx context.Context) error {
 			return n.following.Start(ctx, "secret_manager", "secrets", n.keeping.local)
 		}, nil},
+		{"feed of persons", func(ctx context.Context) error {
+			return n.following.Start(ctx, "audit", "persons' keys", n.persons)
+		}, nil},
 		{"freshness", n.watchStore, nil},
 		{"policy files", n.followPolicy, nil},
 		{"mcp servers", func(ctx context.Context) error { return n.servers.Start(ctx) }, nil},
@@ -297,7 +302,7 @@ func (n *Node) openStore(ctx context.Context) (err error) {
 			{Name: "blobs", Every: time.Hour, Run: n.sweepBlobs},
 		}}})
 	if err == nil {
-		n.store, n.queue, n.stats, n.pooled = o.Store, o.Queue, o.Stats, o.Pooled
+		n.store, n.queue, n.stats, n.pooled, n.persons = o.Store, o.Queue, o.Stats, o.Pooled, o.Persons
 	}
 	return err
 }

@@ -33,8 +33,11 @@ func (n *Node) buildSealer(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	n.sealer, err = secrets.OpenSealer(ctx, sc)
-	return err
+	if n.sealer, err = secrets.OpenSealer(ctx, sc); err != nil {
+		return err
+	}
+	n.persons.Use(n.sealer)
+	return nil
 }
 
 // buildSecrets makes the stores of secrets.

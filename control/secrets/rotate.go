@@ -30,19 +30,22 @@ type sealedKind struct {
 	kind string
 	// reseal seals a document under the newest key; done is false where that has been done.
 	reseal func(it toolkeep.Document) (body []byte, done bool, err error)
+	aside  bool // its bodies are not in the feed
 }
 
 // sealedKinds are all of them but logins under way, which end by themselves within
 // minutes.
 func sealedKinds(s *Sealer, now func() time.Time) []sealedKind {
 	return []sealedKind{
-		{secret.DocumentKind, func(it toolkeep.Document) ([]byte, bool, error) { return secret.Reseal(s, s.Stale, it) }},
-		{overlay.DocumentKind, func(it toolkeep.Document) ([]byte, bool, error) { return overlay.Reseal(s, s.Stale, it) }},
-		{oauth.TokenKind, func(it toolkeep.Document) ([]byte, bool, error) { return oauth.Reseal(s, s.Stale, it, now()) }},
-		{capability.KeyKind, func(it toolkeep.Document) ([]byte, bool, error) { return capability.Reseal(s, s.Stale, it) }},
-		{audit.KeyKind, func(it toolkeep.Document) ([]byte, bool, error) { return audit.Reseal(s, s.Stale, it) }},
-		{archive.KeyKind, func(it toolkeep.Document) ([]byte, bool, error) { return archive.Reseal(s, s.Stale, it) }},
-		{upstream.DocumentKind, func(it toolkeep.Document) ([]byte, bool, error) { return upstream.Reseal(s, s.Stale, it) }},
+		{kind: secret.DocumentKind, reseal: func(it toolkeep.Document) ([]byte, bool, error) { return secret.Reseal(s, s.Stale, it) }},
+		{kind: overlay.DocumentKind, reseal: func(it toolkeep.Document) ([]byte, bool, error) { return overlay.Reseal(s, s.Stale, it) }},
+		{kind: oauth.TokenKind, reseal: func(it toolkeep.Document) ([]byte, bool, error) { return oauth.Reseal(s, s.Stale, it, now()) }},
+		{kind: capability.KeyKind, reseal: func(it toolkeep.Document) ([]byte, bool, error) { return capability.Reseal(s, s.Stale, it) }},
+		{kind: audit.KeyKind, reseal: func(it toolkeep.Document) ([]byte, bool, error) { return audit.Reseal(s, s.Stale, it) }},
+		{kind: archive.KeyKind, reseal: func(it toolkeep.Document) ([]byte, bool, error) { return archive.Reseal(s, s.Stale, it) }},
+		{kind: audit.PersonKind, reseal: func(it toolkeep.Document) ([]byte, bool, error) { return audit.ResealPerson(s, s.Stale, it) }, aside: true},
+		{kind: audit.PersonDigestKind, reseal: func(it toolkeep.Document) ([]byte, bool, error) { return audit.ResealPerson(s, s.Stale, it) }, aside: true},
+		{kind: upstream.DocumentKind, reseal: func(it toolkeep.Document) ([]byte, bool, error) { return upstream.Reseal(s, s.Stale, it) }},
 	}
 }
 
@@ -140,7 +143,7 @@ func (s *Secrets) resealOne(ctx context.Context, k sealedKind, it toolkeep.Docum
 				return false, err
 			}
 			it.Body = body
-			err = s.c.Store.Apply(ctx, toolkeep.PutDocument{Document: it, Expect: it.Revision})
+			err = s.c.Store.Apply(ctx, toolkeep.PutDocument{Document: it, Expect: it.Revision, OmitBody: k.aside})
 			if err == nil {
 				return true, nil
 			}

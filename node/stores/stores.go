@@ -18,6 +18,7 @@ import (
 	"github.com/toolkeep/toolkeep/datadir"
 	"github.com/toolkeep/toolkeep/invoke"
 	"github.com/toolkeep/toolkeep/job"
+	"github.com/toolkeep/toolkeep/store/personal"
 	"github.com/toolkeep/toolkeep/store/postgres"
 	"github.com/toolkeep/toolkeep/store/sqlite"
 	"github.com/toolkeep/toolkeep/telemetry"
@@ -61,6 +62,34 @@ type Queue interface {
 	Stop(ctx context.Context) error
 }
 
+// sealing is a store whose records are sealed by person. Its methods come before the store's.
+type sealing struct {
+	beneath
+	*personal.Sealed
+}
+
+type beneath struct{ Store }
+
+// QueueAge implements toolkeep.QueueAger.
+func (s sealing) QueueAge() time.Duration { return s.Store.(toolkeep.QueueAger).QueueAge() }
+
+// seeing is a sealing store that is also an invoke.HeadSeer.
+type seeing struct {
+	sealing
+	invoke.HeadSeer
+}
+
+// seal puts the sealing by person before the store.
+func (o *Opened) seal(c Config) {
+	o.Persons = personal.NewKeys(o.Store, c.Log)
+	s := sealing{beneath{o.Store}, personal.NewSealed(o.Store.(personal.Store), o.Persons, c.Settings.Audit.Erasable)}
+	if seer, ok := o.Store.(invoke.HeadSeer); ok {
+		o.Store = seeing{s, seer}
+	} else {
+		o.Store = s
+	}
+}
+
 // Config is what a store needs beside the settings.
 type Config struct {
 	Settings *config.Config
@@ -73,10 +102,12 @@ type Config struct {
 
 // Opened is an open store.
 type Opened struct {
-	Store  Store
-	Queue  Queue
-	Stats  func() []telemetry.Sample
-	Pooled bool // a pooler stands before the database
+	Store Store
+	Queue Queue
+	// Persons are the keys with which records are sealed. They need a sealer before the first record.
+	Persons *personal.Keys
+	Stats   func() []telemetry.Sample
+	Pooled  bool // a pooler stands before the database
 }
 
 // Open opens the store. ctx ends the wait for a PostgreSQL that does not answer, and nothing
@@ -90,6 +121,7 @@ func Open(ctx context.Context, c Config) (*Opened, error) {
 		err = o.openSQLite(ctx, c)
 	}
 	if err == nil {
+		o.seal(c)
 		return o, nil
 	}
 	if o.Store != nil {
