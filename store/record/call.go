@@ -98,7 +98,9 @@ func AppendCall(b []byte, v *toolkeep.Invocation, parts Parts) ([]byte, error) {
 	b = appendString(b, v.UserAgent)
 	b = appendStrings(b, v.Chain)
 	b = appendString(b, v.ResultSummary)
-	return appendStrings(b, v.PriorTools), nil
+	b = appendStrings(b, v.PriorTools)
+	b = appendBytes(b, v.Sealed)
+	return appendString(b, string(v.Withheld)), nil
 }
 
 func appendExtras(b []byte, v *toolkeep.Invocation) ([]byte, error) {
@@ -114,8 +116,7 @@ func appendExtras(b []byte, v *toolkeep.Invocation) ([]byte, error) {
 		e = appendString(e, u.Version)
 		b = appendBytes(b, appendString(e, string(u.Code)))
 	}
-	b = appendBytes(b, v.Sealed)
-	return appendString(b, string(v.Withheld)), nil
+	return b, nil
 }
 
 // appendBeside encodes what accompanies an output.
@@ -230,6 +231,7 @@ func DecodeCall(tenant, id string, data []byte) (*toolkeep.Invocation, error) {
 	v.Addr, v.UserAgent = d.string(), d.string()
 	v.Chain = d.strings()
 	v.ResultSummary, v.PriorTools = d.string(), d.strings()
+	v.Sealed, v.Withheld = d.bytes(), toolkeep.Withheld(d.string())
 	if d.err == nil && len(waiting) != 0 {
 		d = &decoder{b: waiting}
 		decodeWaiting(d, v)
@@ -274,8 +276,6 @@ func decodeExtras(d *decoder, v *toolkeep.Invocation) {
 		}
 		v.Secrets = append(v.Secrets, u)
 	}
-	v.Sealed = d.bytes()
-	v.Withheld = toolkeep.Withheld(d.string())
 }
 
 func decodeWaiting(d *decoder, v *toolkeep.Invocation) {

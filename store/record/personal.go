@@ -21,7 +21,11 @@ func AppendPersonal(b []byte, v *toolkeep.Invocation) ([]byte, error) {
 	}
 	b = appendString(b, v.CancelBy)
 	b = appendString(b, v.CancelWhy)
-	return appendBytes(b, AppendProgress(nil, v.Progress)), nil
+	b = appendBytes(b, AppendProgress(nil, v.Progress))
+	b = appendString(b, v.Addr)
+	b = appendString(b, v.UserAgent)
+	b = appendStrings(b, v.Chain)
+	return appendString(b, v.ResultSummary), nil
 }
 
 // ClearPersonal empties the fields that AppendPersonal encodes.
@@ -30,6 +34,7 @@ func ClearPersonal(v *toolkeep.Invocation) {
 	v.AskHash, v.ArgsHash = [32]byte{}, [32]byte{}
 	v.Warnings, v.Attachments = nil, nil
 	v.CancelBy, v.CancelWhy, v.Progress = "", "", toolkeep.Progress{}
+	v.Addr, v.UserAgent, v.Chain, v.ResultSummary = "", "", nil, ""
 }
 
 // DecodePersonal fills the fields from what AppendPersonal wrote. What a store has in columns beside
@@ -51,5 +56,7 @@ func DecodePersonal(v *toolkeep.Invocation, data []byte) error {
 	if v.Progress == (toolkeep.Progress{}) {
 		v.Progress = progress
 	}
+	v.Addr, v.UserAgent = d.string(), d.string()
+	v.Chain, v.ResultSummary = d.strings(), d.string()
 	return d.err
 }
