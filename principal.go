@@ -91,5 +91,6 @@ const (
 	PermCancel       = "invocations:cancel"
 	PermApprove      = "approvals:decide" // approve and deny the calls of others that wait for a person
 	PermServers      = "servers:admin"    // add, change, accept and remove MCP servers, which may run programs on the host
+	PermErase        = "audit:erase"      // erase what was recorded of a person
 	PermOperate      = "system:operate"   // cache invalidation, reindex, log level
 )

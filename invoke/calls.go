@@ -160,6 +160,10 @@ func (p *Pipeline) Result(v *toolkeep.Invocation) *toolkeep.Result {
 		ToolTime: time.Duration(v.ToolUS) * time.Microsecond, Overhead: time.Duration(v.TotalUS-v.ToolUS) * time.Microsecond,
 		BytesSent: v.BytesSent, BytesRecv: v.BytesRecv, CostUSD: v.CostUSD, Progress: v.Progress,
 	}
+	if v.Withheld != "" {
+		res.Warnings = append(res.Warnings, toolkeep.Warning{Code: toolkeep.HandleExpired, Message: "what was recorded of this call is " + string(v.Withheld),
+			Details: map[string]any{string(v.Withheld): true}})
+	}
 	if v.StartedAt.IsZero() {
 		res.StartedAt = v.CreatedAt
 	}

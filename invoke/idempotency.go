@@ -43,6 +43,10 @@ func (p *Pipeline) answerOf(row *toolkeep.Invocation) (*toolkeep.Result, error) 
 // mayHave refuses a kept answer to another request, and one of a call that was not narrowed by the
 // same permissions as this one is: what that call reached is not known here. E3215, E3908.
 func (a *activeCall) mayHave(kept *toolkeep.Invocation) error {
+	if kept.Withheld != "" {
+		return toolkeep.NewError(toolkeep.IdempotencyConflict, "the idempotency key was used for a call whose data is %s; use a new key", kept.Withheld).
+			With("invocation_id", kept.ID)
+	}
 	if kept.AskHash != a.row.AskHash {
 		return keyConflict(kept)
 	}

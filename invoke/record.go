@@ -339,7 +339,7 @@ func accesses(row *toolkeep.Invocation) []toolkeep.Change {
 		if u.Code != "" {
 			data["status"] = "failure"
 		}
-		all = append(all, toolkeep.AppendEvent{Event: toolkeep.Event{ID: id.String(), Type: eventSecretAccessed, Tenant: row.Tenant, Time: row.EndedAt, Data: canon.Append(nil, data)}})
+		all = append(all, toolkeep.AppendEvent{Event: toolkeep.Event{ID: id.String(), Type: eventSecretAccessed, Tenant: row.Tenant, Person: row.Person(), Time: row.EndedAt, Data: canon.Append(nil, data)}})
 	}
 	return all
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/toolkeep/toolkeep/audit"
 	"github.com/toolkeep/toolkeep/audit/archive"
 	"github.com/toolkeep/toolkeep/audit/outbox"
+	"github.com/toolkeep/toolkeep/control/erasure"
 	"github.com/toolkeep/toolkeep/control/nodes"
 	"github.com/toolkeep/toolkeep/control/servers"
 	"github.com/toolkeep/toolkeep/datadir"
@@ -89,6 +90,11 @@ func (n *Node) buildAudit(context.Context) error {
 	}
 	n.audit = audit.New(c)
 	return nil
+}
+
+// erasure is what people ask of the records of a person.
+func (n *Node) erasure() *erasure.Erasure {
+	return erasure.New(erasure.Config{Records: n.persons, Forget: n.usage.Forget, Clock: n.options.Clock, Log: n.logger("audit")})
 }
 
 // buildAgreement compares this node with the others, and divides the limits among them, now and

@@ -104,7 +104,7 @@ type Node struct {
 	queue   stores.Queue
 	store   stores.Store
 	stats   func() []telemetry.Sample // of the store
-	persons *personal.Keys            // with which records are sealed
+	persons *personal.Sealed          // with which records are sealed
 	pooled  bool                      // a pooler stands before the store
 	policy  *policy.Engine            // nil where roles decide alone
 	access  *access.Access
@@ -244,7 +244,7 @@ func (n *Node) parts(opening context.Context) []part {
 			return n.following.Start(ctx, "secret_manager", "secrets", n.keeping.local)
 		}, nil},
 		{"feed of persons", func(ctx context.Context) error {
-			return n.following.Start(ctx, "audit", "persons' keys", n.persons)
+			return n.following.Start(ctx, "audit", "persons' keys", n.persons.PersonKeys())
 		}, nil},
 		{"freshness", n.watchStore, nil},
 		{"policy files", n.followPolicy, nil},

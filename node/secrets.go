@@ -36,7 +36,7 @@ func (n *Node) buildSealer(ctx context.Context) (err error) {
 	if n.sealer, err = secrets.OpenSealer(ctx, sc); err != nil {
 		return err
 	}
-	n.persons.Use(n.sealer)
+	n.persons.PersonKeys().Use(n.sealer)
 	return nil
 }
 

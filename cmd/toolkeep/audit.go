@@ -23,7 +23,7 @@ func (a *app) auditCmd() *cobra.Command {
 		Args:    noArguments,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	c.AddCommand(a.auditListCmd(), a.auditShowCmd(), a.auditExportCmd(), a.auditVerifyCmd(), a.auditArchiveCmd(), a.auditHoldCmd())
+	c.AddCommand(a.auditListCmd(), a.auditShowCmd(), a.auditExportCmd(), a.auditVerifyCmd(), a.auditArchiveCmd(), a.auditHoldCmd(), a.auditEraseCmd())
 	return c
 }
 

@@ -17,6 +17,7 @@ type Audit interface {
 }
 
 func (a *API) auditRoutes() {
+	a.erasureRoutes()
 	if a.c.Audit == nil {
 		return
 	}

@@ -125,7 +125,8 @@ type Config struct {
 	Tokens     Tokens // capability tokens; nil: no routes
 	Audit      Audit  // nil: no journal is read
 	Holds      Holds  // nil: there are no legal holds
-	Sinks      Sinks  // nil: no routes
+	Erasure    Erasure
+	Sinks      Sinks // nil: no routes
 	// Set finds a set of tools by its name, as a choice; nil means that there are none.
 	Set       func(p *toolkeep.Principal, name string) (includes func(*toolkeep.Tool) bool, ok bool)
 	Contexts  Contexts

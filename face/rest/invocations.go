@@ -83,6 +83,8 @@ type InvocationSummary struct {
 	Attempts     int        `json:"attempts"`
 	Async        bool       `json:"async_mode"`
 	CallID       string     `json:"call_id,omitempty"`
+	Erased       bool       `json:"erased,omitempty" doc:"what was recorded of the person was erased"`
+	Unreadable   bool       `json:"unreadable,omitempty" doc:"what was recorded of the person was sealed with a key that this server does not have"`
 }
 
 type listInvocationsOutput struct {
@@ -128,6 +130,7 @@ func summarise(v *toolkeep.Invocation) InvocationSummary {
 		CreatedAt: given(v.CreatedAt), StartedAt: given(v.StartedAt), CompletedAt: given(v.EndedAt),
 		DurationMS: float64(v.TotalUS) / 1000, ToolMS: float64(v.ToolUS) / 1000,
 		CacheHit: v.Cached, Attempts: v.Attempts, Async: v.Async, CallID: v.CallID,
+		Erased: v.Withheld == toolkeep.Erased, Unreadable: v.Withheld == toolkeep.Unreadable,
 	}
 	if v.Code != "" {
 		s.ErrorCode, s.ErrorName = string(v.Code), v.Code.Info().Name

@@ -81,8 +81,8 @@ type seeing struct {
 
 // seal puts the sealing by person before the store.
 func (o *Opened) seal(c Config) {
-	o.Persons = personal.NewKeys(o.Store, c.Log)
-	s := sealing{beneath{o.Store}, personal.NewSealed(o.Store.(personal.Store), o.Persons, c.Settings.Audit.Erasable)}
+	o.Persons = personal.NewSealed(o.Store.(personal.Store), personal.NewKeys(o.Store, c.Log), c.Settings.Audit.Erasable)
+	s := sealing{beneath{o.Store}, o.Persons}
 	if seer, ok := o.Store.(invoke.HeadSeer); ok {
 		o.Store = seeing{s, seer}
 	} else {
@@ -104,8 +104,8 @@ type Config struct {
 type Opened struct {
 	Store Store
 	Queue Queue
-	// Persons are the keys with which records are sealed. They need a sealer before the first record.
-	Persons *personal.Keys
+	// Persons are the records of Store. Its keys (PersonKeys) need a sealer before the first one.
+	Persons *personal.Sealed
 	Stats   func() []telemetry.Sample
 	Pooled  bool // a pooler stands before the database
 }

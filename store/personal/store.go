@@ -32,6 +32,22 @@ type Sealed struct {
 // is sealed is opened.
 func NewSealed(store Store, keys *Keys, seals bool) *Sealed { return &Sealed{store, keys, seals} }
 
+// PersonKeys returns the keys of the store's persons.
+func (s *Sealed) PersonKeys() *Keys { return s.keys }
+
+// Digest is Keys.Digest.
+func (s *Sealed) Digest(ctx context.Context, tenant, person string) (string, error) {
+	return s.keys.Digest(ctx, tenant, person)
+}
+
+// Destroy is Keys.Destroy; the further changes are sealed.
+func (s *Sealed) Destroy(ctx context.Context, tenant, person, by string, with ...toolkeep.Change) (found bool, err error) {
+	if with, err = s.sealed(ctx, with); err != nil {
+		return false, err
+	}
+	return s.keys.Destroy(ctx, tenant, person, by, with...)
+}
+
 // Apply seals and commits; see toolkeep.Applier.
 func (s *Sealed) Apply(ctx context.Context, changes ...toolkeep.Change) error {
 	changes, err := s.sealed(ctx, changes)
@@ -158,7 +174,7 @@ func (s *Sealed) openCall(ctx context.Context, v *toolkeep.Invocation) (*toolkee
 // shown are the members of an event's data that stay in clear: by them entries are found and counted.
 var shown = map[string]bool{
 	"agent_did": true, "agent_id": true, "subject": true, "tool_id": true, "error_code": true, "status": true, "decision": true,
-	"invocation_id": true, "secret_hash": true, "state": true,
+	"invocation_id": true, "secret_hash": true, "state": true, "person_digest": true, "tenant_id": true,
 }
 
 func (s *Sealed) sealEvent(ctx context.Context, e toolkeep.Event) (toolkeep.Event, bool, error) {

@@ -1,0 +1,109 @@
+// Package erasure carries out that a person asks for the erasure of what is recorded.
+package erasure
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
+)
+
+const eventErased = "ai.agent.audit.erased"
+
+// Records are the records of a store, sealed by person.
+type Records interface {
+	// Digest returns the keyed digest of a person, in hex.
+	Digest(ctx context.Context, tenant, person string) (string, error)
+	// Destroy destroys the key of a person and commits further changes with that. It reports whether there was a key.
+	Destroy(ctx context.Context, tenant, person, by string, with ...toolkeep.Change) (found bool, err error)
+}
+
+// Config configures Erasure. Records and Forget are required.
+type Config struct {
+	Records Records
+	// Forget makes search forget what it learned of a person of the principal's tenant; it may be repeated.
+	Forget func(ctx context.Context, p *toolkeep.Principal, person string) error
+	// Held returns an error that says why nothing of a tenant may be erased now, such as a legal hold; nil asks for none.
+	Held  func(ctx context.Context, tenant string) error
+	Clock func() time.Time // default time.Now
+	Log   *slog.Logger     // default discards
+}
+
+// Erasure erases. It is safe for concurrent use.
+type Erasure struct{ c Config }
+
+// New makes one.
+func New(c Config) *Erasure {
+	if c.Clock == nil {
+		c.Clock = time.Now
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Erasure{c}
+}
+
+// Done is what an erasure did.
+type Done struct {
+	Digest string `json:"person_digest" doc:"names the person in the event of the erasure, which does not have the name"`
+	HadKey bool   `json:"had_key" doc:"false: nothing was sealed for the person, perhaps because the id is another"`
+}
+
+// Erase destroys the key of a person of the principal's tenant, so that nothing opens what was recorded until now, and
+// has search forget the person. What was learned goes first: an erasure that failed or was cut off has no event, and is
+// to be repeated. The event is in the transaction that destroys the key.
+//
+// Errors: E3201 without the permission, E3301 no person, E3965 the store cannot do it now.
+func (x *Erasure) Erase(ctx context.Context, p *toolkeep.Principal, person string) (Done, error) {
+	if !p.May(toolkeep.PermErase) {
+		return Done{}, toolkeep.NewError(toolkeep.PermissionDenied, "an erasure needs the permission %s, which none of your roles grants", toolkeep.PermErase).
+			With("reason", "RBAC_DENIED").With("permission", toolkeep.PermErase)
+	}
+	if person == "" {
+		return Done{}, toolkeep.NewError(toolkeep.InvalidParameters, "name the person whose records are to be erased")
+	}
+	if x.c.Held != nil {
+		if err := x.c.Held(ctx, p.Tenant); err != nil {
+			return Done{}, err
+		}
+	}
+	var done Done
+	var err error
+	if done.Digest, err = x.c.Records.Digest(ctx, p.Tenant, person); err != nil {
+		return Done{}, unavailable(err)
+	}
+	if err := x.c.Forget(ctx, p, person); err != nil {
+		return Done{}, unavailable(err)
+	}
+	event, err := x.event(p, done.Digest)
+	if err != nil {
+		return Done{}, unavailable(err)
+	}
+	if done.HadKey, err = x.c.Records.Destroy(ctx, p.Tenant, person, p.Subject, event); err != nil {
+		return Done{}, unavailable(err)
+	}
+	x.c.Log.Info("what was recorded of a person was erased", "tenant", p.Tenant, "person_digest", done.Digest, "had_key", done.HadKey, "by", p.Subject)
+	return done, nil
+}
+
+func (x *Erasure) event(p *toolkeep.Principal, digest string) (toolkeep.AppendEvent, error) {
+	id, err := uuid.NewV7()
+	data := map[string]any{"agent_did": p.Subject, "person_digest": digest, "tenant_id": p.Tenant}
+	if p.OnBehalf != "" {
+		data["user_did"] = p.OnBehalf
+	}
+	return toolkeep.AppendEvent{Event: toolkeep.Event{ID: id.String(), Type: eventErased, Tenant: p.Tenant, Time: x.c.Clock().UTC(), Person: p.Person(), Data: canon.Append(nil, data)}}, err
+}
+
+func unavailable(err error) error {
+	var known *toolkeep.Error
+	if errors.As(err, &known) {
+		return known
+	}
+	return toolkeep.NewError(toolkeep.RecordUnavailable, "the erasure could not be carried out now, or not wholly; repeat it").After(time.Second).Because(err)
+}
