@@ -94,7 +94,7 @@ func (n *Node) buildAudit(context.Context) error {
 
 // erasure is what people ask of the records of a person.
 func (n *Node) erasure() *erasure.Erasure {
-	return erasure.New(erasure.Config{Records: n.persons, Forget: n.usage.Forget, Clock: n.options.Clock, Log: n.logger("audit")})
+	return erasure.New(erasure.Config{Records: n.persons, Forget: n.usage.Forget, Documents: n.store.Documents, Clock: n.options.Clock, Log: n.logger("audit")})
 }
 
 // buildAgreement compares this node with the others, and divides the limits among them, now and

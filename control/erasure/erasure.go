@@ -23,13 +23,14 @@ type Records interface {
 	Destroy(ctx context.Context, tenant, person, by string, with ...toolkeep.Change) (found bool, err error)
 }
 
-// Config configures Erasure. Records and Forget are required.
+// Config configures Erasure. Records, Forget and Documents are required.
 type Config struct {
 	Records Records
 	// Forget makes search forget what it learned of a person of the principal's tenant; it may be repeated.
 	Forget func(ctx context.Context, p *toolkeep.Principal, person string) error
-	// Held returns an error that says why nothing of a tenant may be erased now, such as a legal hold; nil asks for none.
-	Held  func(ctx context.Context, tenant string) error
+	// Documents reads the legal holds: while one of the tenant stands, nothing of it is erased.
+	Documents func(ctx context.Context, kind string) ([]toolkeep.Document, int64, error)
+
 	Clock func() time.Time // default time.Now
 	Log   *slog.Logger     // default discards
 }
@@ -58,7 +59,7 @@ type Done struct {
 // has search forget the person. What was learned goes first: an erasure that failed or was cut off has no event, and is
 // to be repeated. The event is in the transaction that destroys the key.
 //
-// Errors: E3201 without the permission, E3301 no person, E3965 the store cannot do it now.
+// Errors: E3201 without the permission, E3301 no person, E3963 a legal hold of the tenant, E3965 the store cannot do it now.
 func (x *Erasure) Erase(ctx context.Context, p *toolkeep.Principal, person string) (Done, error) {
 	if !p.May(toolkeep.PermErase) {
 		return Done{}, toolkeep.NewError(toolkeep.PermissionDenied, "an erasure needs the permission %s, which none of your roles grants", toolkeep.PermErase).
@@ -67,10 +68,8 @@ func (x *Erasure) Erase(ctx context.Context, p *toolkeep.Principal, person strin
 	if person == "" {
 		return Done{}, toolkeep.NewError(toolkeep.InvalidParameters, "name the person whose records are to be erased")
 	}
-	if x.c.Held != nil {
-		if err := x.c.Held(ctx, p.Tenant); err != nil {
-			return Done{}, err
-		}
+	if err := x.held(ctx, p.Tenant); err != nil {
+		return Done{}, err
 	}
 	var done Done
 	var err error
@@ -89,6 +88,21 @@ func (x *Erasure) Erase(ctx context.Context, p *toolkeep.Principal, person strin
 	}
 	x.c.Log.Info("what was recorded of a person was erased", "tenant", p.Tenant, "person_digest", done.Digest, "had_key", done.HadKey, "by", p.Subject)
 	return done, nil
+}
+
+// held refuses what a legal hold of the tenant forbids. A hold that covers other records of the person counts too: the key is one.
+func (x *Erasure) held(ctx context.Context, tenant string) error {
+	holds, _, err := x.c.Documents(ctx, toolkeep.LegalHoldKind)
+	if err != nil {
+		return unavailable(err)
+	}
+	for _, d := range holds {
+		if d.Tenant == tenant {
+			return toolkeep.NewError(toolkeep.StateConflict, "the legal hold %s keeps what is recorded of your tenant, so nothing of it is erased; remove the hold when it is over (toolkeep audit hold remove), then repeat the erasure", d.ID).
+				With("hold", d.ID)
+		}
+	}
+	return nil
 }
 
 func (x *Erasure) event(p *toolkeep.Principal, digest string) (toolkeep.AppendEvent, error) {
