@@ -268,8 +268,8 @@ func (v *verifier) ends(ctx context.Context, r ArchiveReader, ends toolkeep.Jour
 	return at, nil
 }
 
-// HeadNumbers returns the numbers of the oldest and the newest checkpoint that a document of HeadKind lists, whoever
-// signed it. ok is false if it cannot be read.
+// HeadNumbers returns the numbers of the oldest and the newest checkpoint that a document of HeadKind lists. Its signature is not
+// checked. ok is false if it cannot be read.
 func HeadNumbers(d toolkeep.Document) (first, newest int64, ok bool) {
 	var s signed
 	var h head
@@ -279,8 +279,8 @@ func HeadNumbers(d toolkeep.Document) (first, newest int64, ok bool) {
 	return h.First, h.Number, true
 }
 
-// CheckpointEnds returns for each writer the number of the last entry that a document of CheckpointKind signs, whoever
-// signed it. It is empty for one that cannot be read.
+// CheckpointEnds returns for each writer the number of the last entry that a document of CheckpointKind signs. Its signature is not
+// checked. It is empty for one that cannot be read.
 func CheckpointEnds(d toolkeep.Document) toolkeep.JournalPosition {
 	var s signed
 	var st statement
