@@ -73,6 +73,8 @@ type Invocation struct {
 	// node, at most 10, oldest first.
 	ResultSummary string
 	PriorTools    []string
+	// Input is the arguments without secrets and personal data, as JSON, where they are recorded; else nil.
+	Input []byte
 	// Sealed has what the record tells of the person (see Person), sealed with that person's key. The
 	// fields that it holds are empty then. It is set between a store and what seals for it alone.
 	Sealed []byte

@@ -76,6 +76,7 @@ type callData struct {
 	CreatedAt    time.Time       `json:"created_at"`
 	DurationMS   float64         `json:"duration_ms"`
 	OutputBytes  int             `json:"output_bytes"`
+	Parameters   json.RawMessage `json:"parameters,omitempty"`
 	Summary      string          `json:"result_summary,omitempty"`
 	PriorTools   []string        `json:"prior_tools_in_session,omitempty"`
 	Erased       bool            `json:"erased,omitempty"`
@@ -119,7 +120,7 @@ func NewEntry(l *toolkeep.Link, e *toolkeep.Entry) (*Entry, error) {
 	d := callData{InvocationID: v.ID, Agent: v.Subject, User: v.OnBehalf, Chain: v.Chain, Tenant: v.Tenant, Session: v.Session, Parent: v.Parent,
 		ToolID: v.ToolID, ToolVersion: v.Version, Digest: v.Digest, State: string(v.State), Decision: decision(v), Code: string(v.Code),
 		Message: v.Message, Details: v.Details, Face: v.Face, KeyID: v.KeyID, Address: v.Addr, UserAgent: v.UserAgent, CallID: v.CallID, Writes: v.Writes, Sent: v.Sent, Cached: v.Cached,
-		Attempts: v.Attempts, CreatedAt: v.CreatedAt.UTC(), DurationMS: float64(v.TotalUS) / 1000, OutputBytes: v.OutputSize, Summary: v.ResultSummary, PriorTools: v.PriorTools,
+		Attempts: v.Attempts, CreatedAt: v.CreatedAt.UTC(), DurationMS: float64(v.TotalUS) / 1000, OutputBytes: v.OutputSize, Parameters: v.Input, Summary: v.ResultSummary, PriorTools: v.PriorTools,
 		Erased: v.Withheld == toolkeep.Erased, Unreadable: v.Withheld == toolkeep.Unreadable}
 	if v.Code != "" {
 		d.Name = v.Code.Info().Name

@@ -271,6 +271,7 @@ type Approvals struct {
 type Audit struct {
 	Reads         string        `key:"audit.reads" default:"all" choices:"all,refused,off" help:"which reads of tools (manifests, versions, related tools, lists, exports, refused searches) are events of the audit: all, refused ones alone, or off (docs/audit.md); searches that were answered always are"`
 	ResultSummary bool          `key:"audit.result_summary" default:"true" help:"keep the first 200 characters of each result, redacted, in the record of its call (docs/audit.md); false keeps its size alone"`
+	Inputs        string        `key:"audit.inputs" default:"hash" choices:"hash,redacted" help:"what the record of a call has of its arguments: their hash alone, or beside it a copy without secrets, fields that the manifest redacts and personal data, of arguments up to 8 KiB"`
 	Personal      []string      `key:"audit.personal" default:"email,phone,card,ssn,iban,ip" help:"kinds of personal data that are replaced in what a record quotes, such as its call's result: each by its kind, as [email]; empty replaces none; they are found by their form (docs/audit.md)"`
 	Archive       string        `key:"audit.archive" help:"folder in which records of calls, events and checkpoints are archived, sealed, for longer than the store keeps them (docs/audit.md); empty is no archive. Nodes that share a store need a shared one, and all of them this setting"`
 	ArchiveKeep   time.Duration `key:"audit.archive_keep" default:"2557d" min:"1d" max:"30000d" help:"how long what is archived stays after its day; 2557d are 7 years"`

@@ -99,7 +99,7 @@ func TestDefaults(t *testing.T) {
 		Approvals: Approvals{Wait: 300 * time.Second, Escalate: time.Hour, EscalateAgain: 4 * time.Hour, Expire: 24 * time.Hour, MaxPending: 10_000, MaxPendingAgent: 100,
 			EndpointTimeout: 5 * time.Second, EndpointFailure: "wait", EndpointDeny: 300 * time.Second},
 		Idempotency: Idempotency{MaxBytes: 10_000_000, TTL: 24 * time.Hour},
-		Audit:       Audit{Erasable: true, Reads: "all", ResultSummary: true, Personal: []string{"email", "phone", "card", "ssn", "iban", "ip"}, ArchiveKeep: 2557 * 24 * time.Hour, ArchiveWait: 7 * 24 * time.Hour},
+		Audit:       Audit{Erasable: true, Reads: "all", Inputs: "hash", ResultSummary: true, Personal: []string{"email", "phone", "card", "ssn", "iban", "ip"}, ArchiveKeep: 2557 * 24 * time.Hour, ArchiveWait: 7 * 24 * time.Hour},
 		Tools:       Tools{Timeout: 30 * time.Second, Strict: true, CoerceTo: []string{"number", "integer", "boolean"}, Retry: ToolRetry{MaxAttempts: 3, BaseDelay: time.Second, MaxDelay: 32 * time.Second, Jitter: "full"}},
 		Cache:       Cache{Enabled: true, TTL: 5 * time.Minute, Entries: 10_000, Bytes: 100 << 20},
 		Catalog:     Catalog{StaleFor: 5 * time.Minute, KeepActive: 5, RemovalAfter: 90 * 24 * time.Hour},

@@ -62,12 +62,13 @@ type Config struct {
 	KeyBytes    int   // longest key or id; default 4096
 	// ResultMemory bounds in bytes what all results take together while they are read and
 	// inspected; default no limit.
-	ResultMemory int64
-	Arguments    canon.Limits
-	NoSummaries  bool            // records have nothing of results but their size
-	Personal     redact.Personal // what is replaced in what records quote
-	SpoolPath    string          // file for records while the store is down; "" keeps none
-	Alone        bool            // no other process shares the store: foreign leases are dead at start
+	ResultMemory   int64
+	Arguments      canon.Limits
+	QuoteArguments bool            // records have their arguments, redacted, beside the hash
+	NoSummaries    bool            // records have nothing of results but their size
+	Personal       redact.Personal // what is replaced in what records quote
+	SpoolPath      string          // file for records while the store is down; "" keeps none
+	Alone          bool            // no other process shares the store: foreign leases are dead at start
 	// Earlier is the Node of an earlier run of this node that is certainly dead: its leases
 	// are taken up at start. "" if there was none.
 	Earlier string

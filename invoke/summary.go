@@ -9,6 +9,7 @@ import (
 	"github.com/maypok86/otter/v2"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/redact"
 )
 
@@ -16,6 +17,7 @@ const (
 	maxSummary     = 200      // characters of a result in its call's record
 	beyondSummary  = 64       // characters more are looked at, so that personal data is not cut before it is found
 	summaryBytes   = 2 << 10  // of a result that are looked at for that
+	maxQuoted      = 8 << 10  // bytes of arguments as they were sent, beyond which a record has their hash alone
 	maxPriorTools  = 10       // of a session in a call's record
 	priorBytes     = 16 << 20 // of all sessions whose tools are known
 	sessionCounted = 200      // bytes that a session counts beside its ids and those of its tools
@@ -85,6 +87,7 @@ func (t *priorTools) add(row *toolkeep.Invocation) (before []string) {
 // summarise adds to the record of a call that was carried out what its session did before, and to that
 // of one that succeeded the beginning of its result.
 func (p *Pipeline) summarise(a *activeCall, res *toolkeep.Result) {
+	p.quoteArguments(a)
 	if a.tool == nil || a.row.State == toolkeep.CallRefused {
 		return
 	}
@@ -92,6 +95,19 @@ func (p *Pipeline) summarise(a *activeCall, res *toolkeep.Result) {
 	if a.row.State == toolkeep.CallSucceeded && res != nil && !p.NoSummaries && !hidesFields(a.tool.Manifest) {
 		a.row.ResultSummary = summary(res.Output, p.Personal)
 	}
+}
+
+// quoteArguments adds to the record of a call its arguments: those that its hash is of, or of a call that was
+// refused before they were valid those that it was sent with.
+func (p *Pipeline) quoteArguments(a *activeCall) {
+	args := a.arguments
+	if a.args != nil && len(a.faults) == 0 {
+		args = a.args
+	}
+	if !p.QuoteArguments || a.tool == nil || len(args) == 0 || a.row.ArgsSize > maxQuoted {
+		return
+	}
+	a.row.Input = canon.Append(nil, p.Personal.CleanValue(p.withSensitive(p.clean(a), a.tool, args).CleanValue(args)))
 }
 
 // hidesFields reports whether a tool's results have sensitive fields: then nothing is quoted from them.

@@ -150,3 +150,48 @@ func TestPriorTools(t *testing.T) {
 		t.Errorf("after many calls: %v", got)
 	}
 }
+
+// TestQuotedArguments: a record has the arguments without secrets and personal data, if that is asked for, and of
+// a refused call those that it was sent with.
+func TestQuotedArguments(t *testing.T) {
+	personal, err := redact.PersonalOf([]string{"email"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, quotes := range []bool{true, false} {
+		h := newHarness(t, func(c *invoke.Config) { c.Personal, c.QuoteArguments = personal, quotes })
+		h.tool("read")
+		h.tool("password", func(m *toolkeep.Manifest) {
+			m.ParametersSchema = []byte(`{"type":"object","properties":{"s":{"type":"string","format":"password"},"n":{"default":1}}}`)
+		})
+		h.tool("redacts", func(m *toolkeep.Manifest) { m.Redact = []string{"/s"} })
+		h.returning("done")
+		for _, x := range []struct{ tool, arguments, want string }{
+			{"read", `{}`, ``},
+			{"read", `{"n":1,"s":"ann@example.com asks"}`, `{"n":1,"s":"[email] asks"}`},
+			{"read", `{"n":"one ann@example.com"}`, `{"n":"one [email]"}`}, // refused
+			{"read", `{"s":"ghp_0123456789abcdefghijklmnopqrstuvwxyzAB"}`, `{"s":"[REDACTED]"}`},
+			{"password", `{"s":"correct horse battery"}`, `{"n":1,"s":"[REDACTED]"}`},
+			{"redacts", `{"n":1,"s":"of one person"}`, `{"n":1,"s":"[REDACTED]"}`},
+			{"read", `{"s":"` + strings.Repeat("x", 9<<10) + `"}`, ``},
+		} {
+			for _, async := range []bool{false, true} {
+				res, failure := h.call(&toolkeep.Call{Tool: "std." + x.tool, Arguments: []byte(x.arguments), Async: async})
+				id := ""
+				if failure != nil {
+					id = failure.InvocationID
+				} else {
+					id = res.InvocationID
+				}
+				h.work()
+				want := x.want
+				if !quotes {
+					want = ""
+				}
+				if got := string(h.row(id).Input); got != want {
+					t.Errorf("%s with %.100s, async %v: %s, want %s", x.tool, x.arguments, async, got, want)
+				}
+			}
+		}
+	}
+}

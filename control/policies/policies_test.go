@@ -16,6 +16,7 @@ import (
 	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/access/policy"
 	"github.com/toolkeep/toolkeep/approval"
+	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/catalog"
 )
 
@@ -249,6 +250,15 @@ func recorded(id string, change ...func(*toolkeep.Invocation)) *toolkeep.Invocat
 	return v
 }
 
+// quoted are arguments, and what was recorded of them.
+func quoted(arguments, input string) func(*toolkeep.Invocation) {
+	tree, err := canon.ParseObject([]byte(arguments), canon.Limits{Bytes: 1000, Depth: 10, Properties: 10, Elements: 10})
+	if err != nil {
+		panic(err)
+	}
+	return func(v *toolkeep.Invocation) { v.ArgsHash, v.Input = canon.Hash(tree), []byte(input) }
+}
+
 // TestReplay: recorded calls are decided again by another policy with what was kept of them, at the time
 // that they were made.
 func TestReplay(t *testing.T) {
@@ -268,9 +278,11 @@ func TestReplay(t *testing.T) {
 		recorded("foreign", func(v *toolkeep.Invocation) { v.Tenant = "acme" }), recorded("late", func(v *toolkeep.Invocation) { v.CreatedAt = began.Add(time.Minute) }),
 		recorded("fault", refused(toolkeep.InputValidationFailed)),
 		recorded("proxied", as("pia", ""), func(v *toolkeep.Invocation) { v.Method = access.MethodProxy }),
+		recorded("quoted", quoted(`{"n":2}`, `{"n":2}`)), recorded("redacted", quoted(`{"n":2,"to":"ann@example.com"}`, `{"n":2,"to":"[email]"}`)),
+		recorded("addressed", func(v *toolkeep.Invocation) { v.Addr, v.ArgsSize = "192.0.2.1", 2 }),
 	}
 	s := newSystem(t, "", calls...)
-	all := []string{"ok", "bad", "unsure", "mail", "asked", "revoked", "oauth", "empty", "night", "fault", "proxied"} // that a policy which reads nothing decides
+	all := []string{"quoted", "redacted", "addressed", "ok", "bad", "unsure", "mail", "asked", "revoked", "oauth", "empty", "night", "fault", "proxied"} // that a policy which reads nothing decides
 	for _, c := range []struct {
 		name, rules string
 		same        []string          // of all
@@ -279,6 +291,7 @@ func TestReplay(t *testing.T) {
 	}{
 		{name: "allows", rules: "allow := true", changed: map[string]string{"bad": "denied allowed", "unsure": "undecided allowed", "asked": "needs_approval allowed"}},
 		{name: "denies ann", rules: `deny contains "no" if input.caller.subject == "ann"`, changed: map[string]string{
+			"quoted": "allowed denied", "redacted": "allowed denied", "addressed": "allowed denied",
 			"ok": "allowed denied", "unsure": "undecided denied", "mail": "needs_approval denied", "asked": "needs_approval denied", "empty": "allowed denied",
 			"night": "allowed denied", "fault": "allowed denied"}},
 		{name: "obliges by the time", rules: "allow := true\n\nrequire_approval contains \"late\" if input.time.hour < 6", changed: map[string]string{
@@ -286,6 +299,7 @@ func TestReplay(t *testing.T) {
 		{name: "hides", rules: "allow := true\n\nvisible if input.tool.id != \"mail.send\"", changed: map[string]string{
 			"bad": "denied allowed", "unsure": "undecided allowed", "asked": "needs_approval allowed", "mail": "needs_approval hidden"}},
 		{name: "cannot answer", rules: `allow if to_number(input.call.task) > 1`, changed: map[string]string{"ok": "allowed undecided", "bad": "denied undecided", "mail": "needs_approval undecided",
+			"quoted": "allowed undecided", "redacted": "allowed undecided", "addressed": "allowed undecided",
 			"asked": "needs_approval undecided", "revoked": "allowed undecided", "oauth": "allowed undecided", "empty": "allowed undecided", "night": "allowed undecided", "fault": "allowed undecided", "proxied": "allowed undecided"}},
 		{name: "reads roles", rules: `allow if "agent" in input.caller.roles`, changed: map[string]string{"bad": "denied allowed", "unsure": "undecided allowed", "asked": "needs_approval allowed"},
 			missing: map[string]string{"oauth": "caller.roles", "proxied": "caller.roles"}},
@@ -294,9 +308,9 @@ func TestReplay(t *testing.T) {
 		{name: "denies proxies", rules: `deny contains "n" if input.caller.method == "proxy"`, changed: map[string]string{"bad": "denied allowed", "unsure": "undecided allowed", "asked": "needs_approval allowed", "proxied": "allowed denied"},
 			missing: map[string]string{"oauth": "caller.method"}},
 		{name: "reads the chain", rules: `deny contains "n" if "x" in input.caller.chain`, changed: map[string]string{"bad": "denied allowed", "unsure": "undecided allowed", "asked": "needs_approval allowed"}, missing: map[string]string{"oauth": "caller.chain", "proxied": "caller.chain"}},
-		{name: "reads arguments", rules: `deny contains "n" if input.arguments.n > 1`, missing: map[string]string{"ok": "arguments", "bad": "arguments", "unsure": "arguments", "mail": "arguments",
+		{name: "reads arguments", rules: `deny contains "n" if input.arguments.n > 1`, changed: map[string]string{"quoted": "allowed denied"}, missing: map[string]string{"redacted": "arguments", "ok": "arguments", "bad": "arguments", "unsure": "arguments", "mail": "arguments",
 			"asked": "arguments", "revoked": "arguments", "oauth": "arguments", "proxied": "arguments", "night": "arguments", "fault": "arguments"}},
-		{name: "reads the address", rules: `deny contains "n" if input.caller.address == "192.0.2.1"`, missing: map[string]string{"ok": "caller.address", "bad": "caller.address", "unsure": "caller.address",
+		{name: "reads the address", rules: `deny contains "n" if input.caller.address == "192.0.2.1"`, changed: map[string]string{"addressed": "allowed denied"}, missing: map[string]string{"quoted": "caller.address", "redacted": "caller.address", "ok": "caller.address", "bad": "caller.address", "unsure": "caller.address",
 			"mail": "caller.address", "asked": "caller.address", "revoked": "caller.address", "oauth": "caller.address", "proxied": "caller.address", "empty": "caller.address", "night": "caller.address", "fault": "caller.address"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/access/policy"
+	"github.com/toolkeep/toolkeep/canon"
 )
 
 // Limits of a replay.
@@ -243,10 +244,15 @@ func (r *replay) question(v *toolkeep.Invocation) (*access.Question, []string) {
 		p.Method = v.Method
 	}
 	p.OnBehalf, p.Chain, p.KeyID = v.OnBehalf, v.Chain, v.KeyID
-	reads("caller.address")
+	if p.Addr = v.Addr; v.Addr == "" {
+		reads("caller.address")
+	}
 	const none = len("{}")
+	arguments := map[string]any{}
 	if v.ArgsSize > none {
-		reads("arguments")
+		if arguments = sentWith(v); arguments == nil {
+			reads("arguments")
+		}
 	}
 	found, _, err := r.s.c.Catalog.Find(r.p, v.ToolID, v.Version, nil)
 	if err != nil || found.Tool.Digest != v.Digest {
@@ -254,5 +260,14 @@ func (r *replay) question(v *toolkeep.Invocation) (*access.Question, []string) {
 	}
 	c := &toolkeep.Call{Tool: v.ToolID, Range: v.Range, Session: v.Session, Plan: v.Plan, Task: v.Task, Parent: v.Parent, Face: v.Face,
 		Async: v.Async, Priority: v.Priority}
-	return &access.Question{Principal: p, Tool: found.Tool, Call: c, Arguments: map[string]any{}}, missing
+	return &access.Question{Principal: p, Tool: found.Tool, Call: c, Arguments: arguments}, missing
+}
+
+// sentWith returns the arguments of a call if they were recorded and nothing was taken out of them, else nil.
+func sentWith(v *toolkeep.Invocation) map[string]any {
+	tree, err := canon.ParseObject(v.Input, canon.Limits{Bytes: 64 << 10, Depth: 1000, Properties: 64 << 10, Elements: 64 << 10})
+	if err != nil || canon.Hash(tree) != v.ArgsHash {
+		return nil
+	}
+	return tree
 }

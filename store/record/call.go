@@ -100,7 +100,8 @@ func AppendCall(b []byte, v *toolkeep.Invocation, parts Parts) ([]byte, error) {
 	b = appendString(b, v.ResultSummary)
 	b = appendStrings(b, v.PriorTools)
 	b = appendBytes(b, v.Sealed)
-	return appendString(b, string(v.Withheld)), nil
+	b = appendString(b, string(v.Withheld))
+	return appendBytes(b, v.Input), nil
 }
 
 func appendExtras(b []byte, v *toolkeep.Invocation) ([]byte, error) {
@@ -232,6 +233,7 @@ func DecodeCall(tenant, id string, data []byte) (*toolkeep.Invocation, error) {
 	v.Chain = d.strings()
 	v.ResultSummary, v.PriorTools = d.string(), d.strings()
 	v.Sealed, v.Withheld = d.bytes(), toolkeep.Withheld(d.string())
+	v.Input = d.bytes()
 	if d.err == nil && len(waiting) != 0 {
 		d = &decoder{b: waiting}
 		decodeWaiting(d, v)

@@ -25,7 +25,8 @@ func AppendPersonal(b []byte, v *toolkeep.Invocation) ([]byte, error) {
 	b = appendString(b, v.Addr)
 	b = appendString(b, v.UserAgent)
 	b = appendStrings(b, v.Chain)
-	return appendString(b, v.ResultSummary), nil
+	b = appendString(b, v.ResultSummary)
+	return appendBytes(b, v.Input), nil
 }
 
 // ClearPersonal empties the fields that AppendPersonal encodes.
@@ -34,7 +35,7 @@ func ClearPersonal(v *toolkeep.Invocation) {
 	v.AskHash, v.ArgsHash = [32]byte{}, [32]byte{}
 	v.Warnings, v.Attachments = nil, nil
 	v.CancelBy, v.CancelWhy, v.Progress = "", "", toolkeep.Progress{}
-	v.Addr, v.UserAgent, v.Chain, v.ResultSummary = "", "", nil, ""
+	v.Addr, v.UserAgent, v.Chain, v.ResultSummary, v.Input = "", "", nil, "", nil
 }
 
 // DecodePersonal fills the fields from what AppendPersonal wrote. What a store has in columns beside
@@ -58,5 +59,6 @@ func DecodePersonal(v *toolkeep.Invocation, data []byte) error {
 	}
 	v.Addr, v.UserAgent = d.string(), d.string()
 	v.Chain, v.ResultSummary = d.strings(), d.string()
+	v.Input = d.bytes()
 	return d.err
 }
