@@ -2,6 +2,8 @@ package toolkeeptest_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -88,6 +90,32 @@ func TestCallsHaveTheirClient(t *testing.T) {
 	}
 	if len(faces) != 3 {
 		t.Errorf("the faces are %v", faces)
+	}
+}
+
+// A call of a name that no tool has is recorded over each face, and so is one whose arguments are recorded.
+func TestEveryAttemptIsRecorded(t *testing.T) {
+	t.Parallel()
+	k := toolkeeptest.New(t, toolkeeptest.Option{Settings: map[string]string{"audit.inputs": "redacted"}})
+	key := k.Key("default", "robot", "agent")
+	c := as(t, k, key)
+	c.call("no.such", `{"n":1}`).want(t, 404)
+	for _, at := range []string{"/mcp", "/mcp/all"} {
+		c.do("POST", at, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"no__such","arguments":{"n":1}}}`, "Accept", mcpAccept).want(t, 200)
+	}
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+key)
+	if _, err := l03v1.NewToolExecutionClient(dialAgent(t, k, "robot")).InvokeTool(ctx, &l03v1.ToolInvocationRequest{ToolId: "no.such"}); err == nil {
+		t.Error("an unknown tool was called")
+	}
+	c.call("std.hash", `{"text":"write to ann@example.com"}`).success(t)
+	var got []string
+	for _, e := range audited(t, k, "agent_id=robot") {
+		got = append(got, fmt.Sprint(e.Data["face"], " ", e.Data["tool_id"], " ", e.Data["error_code"], " ", jsonText(t, e.Data["parameters"])))
+	}
+	slices.Sort(got)
+	if want := []string{"grpc no.such E3001 null", "mcp no__such E3001 null", "mcp no__such E3001 null", "rest no.such E3001 null",
+		`rest std.hash <nil> {"algorithm":"sha256","input_encoding":"utf8","output_encoding":"hex","text":"write to [email]"}`}; !slices.Equal(got, want) {
+		t.Errorf("got %q", got)
 	}
 }
 

@@ -73,20 +73,26 @@ func (x *exchange) callTool(ctx context.Context, m *mcp.Message, dst []byte) ([]
 		}
 	}
 	e := x.named(name)
-	if e == nil {
-		return nil, x.unknownTool(name)
-	}
 	call := x.newCall(arguments, meta)
+	if e == nil {
+		return nil, x.unknownTool(ctx, call, name)
+	}
 	call.Tool = e.id
 	return x.invoke(ctx, m, call, e, meta, dst)
 }
 
-func (x *exchange) unknownTool(name string) *mcp.Error {
+// unknownTool has the call recorded as refused.
+func (x *exchange) unknownTool(ctx context.Context, call *toolkeep.Call, name string) *mcp.Error {
 	e := toolkeep.NewError(toolkeep.ToolNotFound, "there is no tool %q, or you may not see it; tools/list shows those that there are", toolkeep.ClipBytes(name, 100)).
 		With("name", toolkeep.ClipBytes(name, 100))
 	if meant := x.nearName(name); meant != "" {
 		e.Message += "; did you mean " + meant + "?"
 		e.With("nearest", meant)
+	}
+	call.Tool = toolkeep.ClipBytes(name, 100)
+	fault(call, e)
+	if _, err := x.s.c.Invoker.Invoke(ctx, x.p, call); err != nil {
+		e = gate.Shown(err)
 	}
 	return &mcp.Error{Code: mcp.CodeInvalidParams, Message: e.Message, Data: errorData(e)}
 }
