@@ -1,6 +1,7 @@
 package approval
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -359,5 +360,5 @@ func (q *Request) event(kind string, at time.Time, more map[string]any) toolkeep
 	if err != nil {
 		panic(err) // the system's random source failed
 	}
-	return toolkeep.AppendEvent{Event: toolkeep.Event{ID: id.String(), Type: kind, Tenant: q.Tenant, Time: at, Data: canon.Append(nil, data)}}
+	return toolkeep.AppendEvent{Event: toolkeep.Event{ID: id.String(), Type: kind, Tenant: q.Tenant, Time: at, Person: cmp.Or(q.OnBehalf, q.Subject), Data: canon.Append(nil, data)}}
 }

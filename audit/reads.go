@@ -277,7 +277,9 @@ func (r *Reads) event(now time.Time, p *toolkeep.Principal, d Read) (toolkeep.Ev
 	} else {
 		data["found"] = int64(d.Found)
 	}
-	return eventOfRead(now, p.Tenant, data)
+	e, err := eventOfRead(now, p.Tenant, data)
+	e.Person = p.Person()
+	return e, err
 }
 
 // clean is a caller's text without what looks like a secret.

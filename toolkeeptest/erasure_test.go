@@ -55,6 +55,13 @@ func TestErasure(t *testing.T) {
 			}
 		}
 	}
+	a.Do(http.MethodGet, "/api/v1/tools/retrieval/search?q=Musterweg+17", "", "Authorization", "Bearer "+person) // whatever it finds
+	events := func(k *toolkeeptest.Toolkeep) string {
+		return do(k, admin, http.MethodGet, "/api/v1/audit/events?agent_id=margarethe&page_size=200", "", 200)
+	}
+	for _, k := range nodes {
+		waitUntil(t, "the event of the search", func() bool { return strings.Contains(events(k), `"query":"`+marker) })
+	}
 	if strings.Contains(do(a, person, http.MethodPost, "/api/v1/audit/erasures", `{"person":"margarethe"}`, 403), "person_digest") {
 		t.Error("it was erased without the permission")
 	}
@@ -69,6 +76,11 @@ func TestErasure(t *testing.T) {
 		_, got := b.Do(http.MethodGet, "/api/v1/invocations/"+ids[0], "", "Authorization", "Bearer "+person)
 		return strings.Contains(got, `"erased":true`) && !strings.Contains(got, marker)
 	})
+	for _, k := range nodes {
+		if got := events(k); strings.Contains(got, marker) || strings.Contains(got, `"user_id"`) {
+			t.Errorf("the person's events are %s", got)
+		}
+	}
 	for i, k := range nodes {
 		for _, id := range ids {
 			if got := do(k, person, http.MethodGet, "/api/v1/invocations/"+id, "", 200); strings.Contains(got, marker) || !strings.Contains(got, "erased") {

@@ -75,6 +75,7 @@ func (u *Usage) Feedback(ctx context.Context, p *toolkeep.Principal, f Feedback)
 	if err != nil {
 		return "", false, err
 	}
+	e.Person = p.Person()
 	return id, false, u.c.Store.Apply(ctx, toolkeep.AppendEvent{Event: e})
 }
 

@@ -145,7 +145,7 @@ func (s *state) event(v *toolkeep.Event, e *toolkeep.Entry) {
 		}
 	case EventFeedback:
 		var d feedbackData
-		if json.Unmarshal(v.Data, &d) == nil {
+		if json.Unmarshal(v.Data, &d) == nil && d.UserID != "" { // the data of an erased person has none
 			s.tenant(v.Tenant, e.At).feedback(&d, e)
 		}
 	case EventForgotten:

@@ -169,7 +169,9 @@ func (u *Usage) Retrieved(p *toolkeep.Principal, r Retrieval) string {
 		for i, o := range r.Tools[:n] {
 			d.Tools[i], d.Parts[i] = o.Tool, rounded(o.Parts)
 		}
-		return eventOf(EventRetrieved, r.Session.Tenant, id, r.At, d)
+		e, err := eventOf(EventRetrieved, r.Session.Tenant, id, r.At, d)
+		e.Person = r.Session.Subject
+		return e, err
 	})
 	return id
 }
