@@ -12,7 +12,7 @@ const (
 )
 
 // actsForCaller reports whether the call needs its caller's own token: every alternative of the tool's auth does, or
-// its executor says so.
+// the first does and the call has one, or the tool's executor says so.
 func (p *Pipeline) actsForCaller(a *activeCall) bool {
 	m := a.tool.Manifest
 	if ex, ok := p.Executors[m.Execution.Kind].(toolkeep.CallerActor); ok && ex.ActsForCaller(a.principal, a.tool) {
@@ -22,8 +22,26 @@ func (p *Pipeline) actsForCaller(a *activeCall) bool {
 		if !needsCaller(spec) {
 			return false
 		}
+		if takesCaller(a.principal, spec) {
+			return true
+		}
 	}
 	return len(m.Auth) > 0
+}
+
+// takesCaller reports whether a call uses the alternative with its caller's own token. No call goes past such a one.
+func takesCaller(p *toolkeep.Principal, spec toolkeep.AuthSpec) bool {
+	return p.Token != nil && needsCaller(spec)
+}
+
+// mayActForCaller reports whether the result may be what the caller's own token let see.
+func (p *Pipeline) mayActForCaller(a *activeCall) bool {
+	for _, spec := range a.tool.Manifest.Auth {
+		if takesCaller(a.principal, spec) {
+			return true
+		}
+	}
+	return p.actsForCaller(a)
 }
 
 func needsCaller(spec toolkeep.AuthSpec) bool {

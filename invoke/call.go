@@ -128,6 +128,7 @@ type prepared struct {
 	ancestors   []string
 	slots       *limit.Slots // released when that call ends
 	kept        bool         // the answer is kept for who asks again
+	forCaller   bool         // the result is for its caller alone, see mayActForCaller
 }
 
 // prepare gathers the input of the remaining steps. From here on the secrets of the tool's
@@ -137,7 +138,7 @@ func (p *Pipeline) prepare(a *activeCall) *prepared {
 	a.cleaner = p.withSensitive(p.clean(a).From(upstream), a.tool, a.args)
 	return &prepared{upstream: upstream, id: a.row.ID, call: a.call, principal: a.principal, from: a.from, tool: a.tool, args: a.args, overlay: a.overlay,
 		cleaner: a.cleaner, composition: a.composition, ancestors: a.ancestors, slots: a.slots,
-		kept: a.row.Key != "" || a.call.Async || a.mode == modeWorker}
+		forCaller: p.mayActForCaller(a), kept: a.row.Key != "" || a.call.Async || a.mode == modeWorker}
 }
 
 // personal reports whether the result is only for its caller although the tool declares

@@ -17,7 +17,8 @@ type credentialSet struct {
 	release  func()            // revokes credentials made for this call, and ends their redaction
 }
 
-// equip resolves the secrets of the first available alternative in the manifest's auth.
+// equip resolves the secrets of the first available alternative in the manifest's auth. A call with its caller's own
+// token never goes past an alternative that needs it: who was refused there would get the rights of the next.
 // The set is never nil, and has its uses even after a failure.
 func (p *Pipeline) equip(ctx context.Context, w *prepared) (*credentialSet, error) {
 	k := &credentialSet{release: func() {}}
@@ -28,8 +29,12 @@ func (p *Pipeline) equip(ctx context.Context, w *prepared) (*credentialSet, erro
 			k.spec = spec
 			return k, nil
 		}
-		if i == 0 {
+		own := takesCaller(w.principal, spec)
+		if i == 0 || own {
 			first = err
+		}
+		if own {
+			break
 		}
 	}
 	if first == nil {

@@ -151,6 +151,10 @@ func (p *Pipeline) explainSecrets(ctx context.Context, a *activeCall) error {
 		if first == nil {
 			first = err
 		}
+		if takesCaller(a.principal, spec) {
+			first = err
+			break
+		}
 	}
 	*v = StepVerdict{Step: StepEquip.String(), Verdict: "refuse", Code: first.Code, Name: first.Code.Info().Name, Reason: first.Message}
 	return nil

@@ -72,7 +72,7 @@ func (p *Pipeline) stored(ctx context.Context, w *prepared, out *toolkeep.Output
 		return out.Kept.Blob, out.Kept.Blob.ID != ""
 	}
 	whole := toolkeep.Blob{Tenant: w.principal.Tenant, Subject: w.principal.Subject, ContentType: got.ContentType}
-	if w.tool.Manifest.PublicResult() && !w.personal() {
+	if w.tool.Manifest.PublicResult() && !w.personal() && !w.forCaller {
 		whole.Subject = "" // everyone who gets the cached result may fetch the whole
 	}
 	b, err := p.Blobs.Put(ctx, whole, bytes.NewReader(got.Whole))

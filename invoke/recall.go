@@ -36,7 +36,7 @@ func (p *Pipeline) recall(ctx context.Context, a *activeCall) (*toolkeep.Result,
 			return nil, nil
 		}
 	}
-	if len(t.Manifest.Auth) == 0 && p.actsForCaller(a) {
+	if p.actsForCaller(a) {
 		if a.principal.Token == nil {
 			return nil, nil
 		}
@@ -111,6 +111,9 @@ func (p *Pipeline) withSecrets(ctx context.Context, a *activeCall, hash [32]byte
 		}
 		if ready { // a call uses this alternative
 			return sha256.Sum256(append(b, 1)), noticed, true
+		}
+		if takesCaller(a.principal, spec) {
+			break
 		}
 		b = append(b, 0)
 	}
