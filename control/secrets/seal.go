@@ -12,6 +12,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access"
+	"github.com/toolkeep/toolkeep/audit"
 	"github.com/toolkeep/toolkeep/datadir"
 	"github.com/toolkeep/toolkeep/secret"
 	"github.com/toolkeep/toolkeep/secret/vault"
@@ -155,9 +156,46 @@ func OpenSealer(ctx context.Context, c SealConfig) (*Sealer, error) {
 		}
 	}
 	if giveUp {
+		if err := o.giveUpPersons(ctx); err != nil {
+			return nil, err
+		}
 		return o.Sealer, os.Remove(c.lost())
 	}
 	return o.Sealer, nil
+}
+
+// giveUpPersons gives up the keys of persons' records that cannot be opened, so that others are made in their place, also
+// where the keys open the check. While a key is not given up nothing replaces it: another node may have its sealing key.
+func (o *opening) giveUpPersons(ctx context.Context) error {
+	for _, kind := range []string{audit.PersonKind, audit.PersonDigestKind} {
+		items, _, err := o.Store.Documents(ctx, kind)
+		if err != nil {
+			return err
+		}
+		given := 0
+		for _, it := range items {
+			body, done, err := audit.GiveUpPerson(o.Sealer, &it)
+			if err != nil {
+				o.Log.Warn("Vault does not answer, so a key of a person's records stays; make the file again when it does", "file", o.lost(), "kind", kind, "tenant", it.Tenant, "error", err)
+			}
+			if !done {
+				continue
+			}
+			it.Body, it.UpdatedBy, it.UpdatedAt = body, access.System().Subject, time.Time{}
+			err = o.Store.Apply(ctx, toolkeep.PutDocument{Document: it, Expect: it.Revision, OmitBody: true})
+			if errors.Is(err, toolkeep.ErrStale) { // another node gave it up, or it was destroyed
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			given++
+		}
+		if given > 0 {
+			o.Log.Warn("keys of persons' records were given up; what they sealed stays unreadable", "kind", kind, "keys", given)
+		}
+	}
+	return nil
 }
 
 // CheckSeal tells whether a server with these settings could open a store whose check

@@ -3,12 +3,15 @@ package secrets_test
 import (
 	"bytes"
 	"encoding/base64"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/access"
+	"github.com/toolkeep/toolkeep/audit"
 	"github.com/toolkeep/toolkeep/control/secrets"
 	"github.com/toolkeep/toolkeep/datadir"
 	"github.com/toolkeep/toolkeep/secret"
@@ -79,6 +82,56 @@ func TestOpenSealer(t *testing.T) {
 	}
 	if _, err := open(nil); err != nil {
 		t.Error("the start after it: ", err)
+	}
+}
+
+// TestGiveUpPersons: seal.lost gives up the keys of persons that do not open, and no others, also where the check opens;
+// a rotation then completes, which a key that was not given up prevents.
+func TestGiveUpPersons(t *testing.T) {
+	h := newFixture(t)
+	other, err := secret.ParseSealer(otherKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := map[string]audit.Sealer{"lost": other, "here": h.sealer}
+	for id, s := range ids {
+		d := toolkeep.Document{Kind: audit.PersonKind, Tenant: "acme", ID: id}
+		if d.Body, err = audit.SealPerson(s, bytes.Repeat([]byte{1}, audit.PersonKeyBytes), &d, false); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.store.Apply(t.Context(), toolkeep.PutDocument{Document: d, Expect: toolkeep.NoRevision, OmitBody: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rotate := func(failed, resealed int) {
+		t.Helper()
+		if done, err := h.RotateSealKey(t.Context(), access.System(), true); err != nil || done.Failed != failed || done.Resealed != resealed {
+			t.Errorf("the rotation: %+v, %v", done, err)
+		}
+	}
+	if _, err := secrets.OpenSealer(t.Context(), h.config()); err != nil {
+		t.Fatal(err)
+	}
+	rotate(1, 1)
+	lost := filepath.Join(h.dir, datadir.SealLost)
+	if err := os.WriteFile(lost, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := secrets.OpenSealer(t.Context(), h.config()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(lost); err == nil {
+		t.Error(lost, " is still there")
+	}
+	rotate(0, 1)
+	for id := range ids {
+		d, err := h.store.Document(t.Context(), audit.PersonKind, "acme", id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err = audit.OpenPerson(h.sealer, &d); errors.Is(err, audit.ErrPersonLost) != (id == "lost") || err != nil && id == "here" {
+			t.Errorf("%s: %v", id, err)
+		}
 	}
 }
 

@@ -37,6 +37,7 @@ const (
 
 // Documents is what Keys needs of a store.
 type Documents interface {
+	toolkeep.BoundedApplier
 	toolkeep.Applier
 	Head(ctx context.Context) (int64, error)
 	Document(ctx context.Context, kind, tenant, id string) (toolkeep.Document, error)
@@ -81,7 +82,7 @@ type key struct {
 
 // NewKeys returns the keys of a store's persons. Use must be called before the first one is needed.
 func NewKeys(store Documents, log *slog.Logger) *Keys {
-	return &Keys{store: store, log: log, making: make(map[who]chan struct{})}
+	return &Keys{store: store, log: toolkeep.Seldom(log, 1, nil), making: make(map[who]chan struct{})}
 }
 
 // Use sets what seals keys at rest.
@@ -105,22 +106,33 @@ func (k *Keys) Start(ctx context.Context) (after int64, err error) {
 	return after, nil
 }
 
-// Follow drops a key that was destroyed.
+// Follow drops a key that was destroyed or replaced. A new document replaces none: the one before was deleted.
 func (k *Keys) Follow(c toolkeep.Committed) {
-	if d, ok := c.Change.(toolkeep.DeleteDocument); ok && d.Kind == audit.PersonKind {
-		k.drop(d.Tenant, d.ID)
+	switch d := c.Change.(type) {
+	case toolkeep.DeleteDocument:
+		k.drop(d.Kind, d.Tenant, d.ID)
+	case toolkeep.PutDocument:
+		if d.Expect != toolkeep.NoRevision {
+			k.drop(d.Document.Kind, d.Document.Tenant, d.Document.ID)
+		}
 	}
 }
 
-func (k *Keys) drop(tenant, name string) {
-	k.forget(func(x *key) bool { return x.tenant == tenant && hex.EncodeToString(x.id[:]) == name })
+func (k *Keys) drop(kind, tenant, name string) {
+	switch kind {
+	case audit.PersonKind:
+		k.forget(func(x *key) bool { return x.tenant == tenant && hex.EncodeToString(x.id[:]) == name })
+	case audit.PersonDigestKind: // the persons have other digests then
+		k.forget(func(*key) bool { return true })
+	}
 }
 
-// forget takes keys out of memory.
+// forget takes keys out of memory, and the one of digests, which is soon read again.
 func (k *Keys) forget(is func(*key) bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.epoch++
+	k.digest.Store(nil)
 	k.people.Range(func(w, x any) bool {
 		if is(x.(*key)) {
 			k.people.Delete(w)
@@ -176,36 +188,45 @@ func (k *Keys) keep(x *key, w *who, epoch int64) {
 	})
 }
 
-// secret returns the key in a document, and makes it if there is none, or none that can be opened:
-// what that one sealed cannot be read in any case.
+// secret returns the key in a document, and makes it if there is none, or the operator gave up the one that was there.
+// One that this node cannot open stays, since another node may: its error is toolkeep.ErrKeyAway.
 func (k *Keys) secret(ctx context.Context, kind, tenant, name string) ([]byte, error) {
 	s, err := k.seals()
 	if err != nil {
 		return nil, err
 	}
 	for try := 0; ; try++ {
-		expect := int64(toolkeep.NoRevision)
+		expect, lost := int64(toolkeep.NoRevision), false
 		d, err := k.store.Document(ctx, kind, tenant, name)
 		switch {
 		case err == nil:
-			plain, err := audit.OpenPerson(s, &d)
-			if !errors.Is(err, audit.ErrPersonUnreadable) {
-				return plain, err
+			plain, _, err := audit.OpenPerson(s, &d)
+			if errors.Is(err, audit.ErrPersonLost) {
+				expect, lost = d.Revision, true
+				break
 			}
-			expect = d.Revision
-			k.log.Warn("a key of a person's records cannot be opened and is made again; what it sealed stays unreadable", "kind", kind, "tenant", tenant, "id", name)
+			if err != nil {
+				k.log.Error("a key of a person's records cannot be opened, so nothing is recorded with it: give this node the sealing key of the other nodes; if that key is lost, give it up with the file seal.lost in the data directory and start again",
+					"kind", kind, "tenant", tenant, "id", name, "error", err)
+				return nil, fmt.Errorf("%w: %w", toolkeep.ErrKeyAway, err)
+			}
+			return plain, nil
 		case !errors.Is(err, toolkeep.ErrNotFound):
 			return nil, err
 		}
 		plain := make([]byte, keyBytes)
 		rand.Read(plain) // never fails
 		d = toolkeep.Document{Kind: kind, Tenant: tenant, ID: name, UpdatedBy: author}
-		if d.Body, err = audit.SealPerson(s, plain, &d); err != nil {
+		if d.Body, err = audit.SealPerson(s, plain, &d, lost); err != nil {
 			return nil, err
 		}
-		err = k.store.Apply(ctx, toolkeep.PutDocument{OmitBody: true, Expect: expect, Document: d})
+		err = k.store.ApplyWithin(ctx, toolkeep.PutDocument{OmitBody: true, Expect: expect, Document: d})
 		if err == nil {
 			return plain, nil
+		}
+		var left *toolkeep.PendingError
+		if errors.As(err, &left) { // of the key alone: what it is to seal is not under way
+			return nil, fmt.Errorf("%w: %w", toolkeep.ErrKeyAway, context.Cause(ctx))
 		}
 		if !errors.Is(err, toolkeep.ErrStale) || try == makeTries {
 			return nil, err
@@ -232,12 +253,17 @@ func (k *Keys) Digest(ctx context.Context, tenant, person string) (string, error
 func (k *Keys) digestOf(ctx context.Context, w who) (d id, err error) {
 	with := k.digest.Load()
 	if with == nil {
+		epoch := k.now()
 		plain, err := k.secret(ctx, audit.PersonDigestKind, "", digestID)
 		if err != nil {
 			return d, err
 		}
 		with = (*[keyBytes]byte)(plain)
-		k.digest.Store(with)
+		k.mu.Lock()
+		if k.epoch == epoch {
+			k.digest.Store(with)
+		}
+		k.mu.Unlock()
 	}
 	mac := hmac.New(sha256.New, with[:])
 	mac.Write([]byte(w.tenant + "\x00" + w.person))
@@ -277,11 +303,12 @@ func (k *Keys) of(ctx context.Context, w who) (*key, error) {
 func (k *Keys) find(ctx context.Context, w who) (*key, error) {
 	ctx, cancel := context.WithTimeout(ctx, makeTime)
 	defer cancel()
+	epoch := k.now()
 	d, err := k.digestOf(ctx, w)
 	if err != nil {
 		return nil, err
 	}
-	epoch, r := k.now(), ref{w.tenant, d}
+	r := ref{w.tenant, d}
 	if x, ok := k.byID.Load(r); ok {
 		k.keep(x.(*key), &w, epoch)
 		return x.(*key), nil
@@ -317,11 +344,11 @@ func bound(head []byte, tenant, about string) []byte {
 
 var errErased = errors.New("personal: the key was destroyed")
 
-// open opens what seal sealed. errErased or audit.ErrPersonUnreadable: nothing opens it; other errors are the store's,
-// or those of a value that was changed.
+// open opens what seal sealed. errErased or audit.ErrPersonUnreadable: nothing here opens it, since the key is gone or
+// the value is damaged. toolkeep.ErrKeyAway: the key cannot be read now.
 func (k *Keys) open(ctx context.Context, tenant string, sealed []byte, about string) ([]byte, error) {
 	if len(sealed) < overhead || sealed[0] != version1 {
-		return nil, errors.New("personal: a sealed value is damaged")
+		return nil, errDamaged
 	}
 	head := sealed[:headBytes]
 	r := goneRef{ref{tenant, id(head[1:])}, [markBytes]byte(head[1+idBytes:])}
@@ -334,10 +361,12 @@ func (k *Keys) open(ctx context.Context, tenant string, sealed []byte, about str
 	}
 	plain, err := x.aead.Open(nil, nil, sealed[headBytes:], bound(head, tenant, about))
 	if err != nil {
-		return nil, fmt.Errorf("personal: a sealed value is damaged: %w", err)
+		return nil, errDamaged
 	}
 	return plain, nil
 }
+
+var errDamaged = fmt.Errorf("%w: a sealed value is damaged", audit.ErrPersonUnreadable)
 
 // opener finds the key with which a value was sealed.
 func (k *Keys) opener(ctx context.Context, r goneRef) (*key, error) {
@@ -359,7 +388,7 @@ func (k *Keys) opener(ctx context.Context, r goneRef) (*key, error) {
 	if err != nil {
 		return nil, err
 	}
-	plain, err := audit.OpenPerson(s, &d)
+	plain, lost, err := audit.OpenPerson(s, &d)
 	if err != nil {
 		return nil, err
 	}
@@ -368,14 +397,17 @@ func (k *Keys) opener(ctx context.Context, r goneRef) (*key, error) {
 		return nil, err
 	}
 	k.keep(x, nil, epoch)
-	if x.mark != r.mark {
-		return nil, k.note(r)
+	switch {
+	case x.mark == r.mark:
+		return x, nil
+	case lost: // it may have been that one
+		return nil, audit.ErrPersonLost
 	}
-	return x, nil
+	return nil, k.note(r)
 }
 
-// note remembers that a key is gone. The entry that names it was committed after its key, so a key that
-// is not found now was destroyed.
+// note remembers that a key is gone. The entry that names it was committed after its key, so a key that is not found
+// now was destroyed, and one that another stands for too: only where a key was given up is it replaced.
 func (k *Keys) note(r goneRef) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -403,6 +435,6 @@ func (k *Keys) Destroy(ctx context.Context, tenant, person, by string, with ...t
 	} else if !found {
 		err = nil
 	}
-	k.drop(tenant, name)
+	k.drop(audit.PersonKind, tenant, name)
 	return found && err == nil, err
 }

@@ -331,23 +331,113 @@ func TestNotSealed(t *testing.T) {
 	})
 }
 
-// TestLostSealingKey: with another sealing key nothing fails, what was sealed is unreadable, and new records are readable.
+// giveUp does what a start with the file seal.lost does (package control/secrets).
+func (n *node) giveUp(t testing.TB, s *secret.Sealer) {
+	t.Helper()
+	for _, kind := range []string{audit.PersonKind, audit.PersonDigestKind} {
+		list, _, err := n.Documents(t.Context(), kind)
+		if err != nil || len(list) == 0 {
+			t.Fatal(len(list), err)
+		}
+		for _, d := range list {
+			body, done, err := audit.GiveUpPerson(s, &d)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if done {
+				d.Body = body
+				n.apply(t, toolkeep.PutDocument{Document: d, Expect: d.Revision, OmitBody: true})
+			}
+		}
+	}
+}
+
+// TestLostSealingKey: a node without the sealing key replaces no key and records nothing. When the key was given up, what
+// it sealed is unreadable, and not erased, new records are readable, and an erasure then erases those.
 func TestLostSealingKey(t *testing.T) {
 	eachStore(t, func(p *place) {
 		n := p.node(true)
-		n.apply(p, toolkeep.RecordCall{Invocation: ended("a", marker)})
+		n.apply(p, toolkeep.RecordCall{Invocation: ended("a", marker)}, eventOf("e", marker))
 		n.stop()
+		had := p.sealer
 		var err error
 		if p.sealer, err = secret.NewSealer(); err != nil {
 			p.Fatal(err)
 		}
 		n = p.node(true)
-		if v := n.get(p, "a"); v.Withheld != toolkeep.Unreadable || v.OnBehalf != "" || v.Output != nil {
-			p.Errorf("it is %+v", v)
+		is := func(id string, want toolkeep.Withheld) {
+			p.Helper()
+			v := n.get(p, id)
+			if v.Withheld != want || want == "" && v.OnBehalf != marker || want != "" && (v.OnBehalf != "" || v.Output != nil) {
+				p.Errorf("it is %+v, want %q", v, want)
+			}
 		}
+		is("a", toolkeep.Unreadable)
+		for _, person := range []string{marker, "a new person"} {
+			if err := n.Apply(p.Context(), toolkeep.RecordCall{Invocation: ended("b", person)}); !errors.Is(err, toolkeep.ErrKeyAway) {
+				p.Errorf("a call of %s without the sealing key: %v", person, err)
+			}
+		}
+		if _, err := n.keys.Destroy(p.Context(), "t", marker, "admin"); !errors.Is(err, toolkeep.ErrKeyAway) {
+			p.Error("an erasure without the sealing key:", err)
+		}
+		n.stop()
+
+		lost := p.sealer
+		p.sealer = had
+		n = p.node(true)
+		is("a", "")
+		n.stop()
+
+		p.sealer = lost
+		n = p.node(true)
+		n.giveUp(p, lost)
+		is("a", toolkeep.Unreadable)
 		n.apply(p, toolkeep.RecordCall{Invocation: ended("b", marker)})
-		if v := n.get(p, "b"); v.OnBehalf != marker {
-			p.Errorf("it is %+v", v)
+		is("a", toolkeep.Unreadable)
+		is("b", "")
+		for _, e := range storetest.Entries(p.Context(), p, n) {
+			if e.Event != nil && e.Event.ID == "e" && string(e.Event.Data) != `{"agent_id":"a","unreadable":true}` {
+				p.Errorf("the event is %s", e.Event.Data)
+			}
+		}
+		if found, err := n.keys.Destroy(p.Context(), "t", marker, "admin"); err != nil || !found {
+			p.Error(found, err)
+		}
+		is("b", toolkeep.Erased)
+		n.apply(p, toolkeep.RecordCall{Invocation: ended("c", marker)})
+		is("b", toolkeep.Erased)
+		is("c", "")
+	})
+}
+
+// TestFollowsReplacedKeys: a node drops the keys in memory that another one replaced.
+func TestFollowsReplacedKeys(t *testing.T) {
+	eachStore(t, func(p *place) {
+		n := p.node(true)
+		n.apply(p, toolkeep.RecordCall{Invocation: ended("a", marker)})
+		before, err := n.keys.Digest(p.Context(), "t", marker)
+		if err != nil {
+			p.Fatal(err)
+		}
+		other, err := secret.NewSealer()
+		if err != nil {
+			p.Fatal(err)
+		}
+		n.giveUp(p, other)
+		deadline := time.Now().Add(10 * time.Second)
+		for {
+			after, err := n.keys.Digest(p.Context(), "t", marker)
+			if err != nil {
+				p.Fatal(err)
+			}
+			if v := n.get(p, "a"); after != before && v.Withheld == toolkeep.Unreadable {
+				break
+			}
+			if time.Now().After(deadline) {
+				p.Fatal("it has the replaced keys still")
+			}
+			time.Sleep(5 * time.Millisecond)
 		}
 	})
 }
@@ -366,8 +456,52 @@ func TestMoved(t *testing.T) {
 		if err := n.raw.Apply(p.Context(), toolkeep.RecordCall{Invocation: &w}); err != nil {
 			p.Fatal(err)
 		}
-		if v, err := n.Invocations().Get(p.Context(), toolkeep.CallRef{Tenant: "t", ID: "b"}); err == nil {
+		if v := n.get(p, "b"); v.Withheld != toolkeep.Unreadable || v.OnBehalf != "" || v.Message != "" || v.Output != nil {
 			p.Errorf("a record with another's sealed part is %+v", v)
+		}
+	})
+}
+
+// TestDamaged: a damaged value or key is unreadable by itself, and keeps no other entry from its reader.
+func TestDamaged(t *testing.T) {
+	eachStore(t, func(p *place) {
+		n := p.node(true)
+		n.apply(p, toolkeep.RecordCall{Invocation: ended("good", "good person")}, eventOf("e", marker))
+		n.apply(p, toolkeep.RecordCall{Invocation: ended("first", marker)})
+		whole, err := n.raw.Invocations().Get(p.Context(), toolkeep.CallRef{Tenant: "t", ID: "good"})
+		if err != nil {
+			p.Fatal(err)
+		}
+		for id, change := range map[string]func(v *toolkeep.Invocation){
+			"short":  func(v *toolkeep.Invocation) { v.Sealed = v.Sealed[:3] },
+			"value":  func(v *toolkeep.Invocation) { v.Sealed[len(v.Sealed)-1] ^= 1 },
+			"output": func(v *toolkeep.Invocation) { v.Output = []byte("x") },
+		} {
+			v := *whole
+			v.ID, v.Sealed = id, bytes.Clone(whole.Sealed)
+			change(&v)
+			if err := n.raw.Apply(p.Context(), toolkeep.RecordCall{Invocation: &v}); err != nil {
+				p.Fatal(err)
+			}
+		}
+		name, err := n.keys.Digest(p.Context(), "t", marker)
+		if err != nil {
+			p.Fatal(err)
+		}
+		n.apply(p, toolkeep.PutDocument{Document: toolkeep.Document{Kind: audit.PersonKind, Tenant: "t", ID: name, Body: []byte(`{"sealed":"AAAA"}`)}, Expect: toolkeep.AnyRevision, OmitBody: true})
+		n.stop()
+		n = p.node(true)
+		list, _, err := n.Invocations().List(p.Context(), toolkeep.InvocationFilter{Tenant: "t", Limit: 10})
+		if err != nil || len(list) != 5 {
+			p.Fatal(len(list), err)
+		}
+		for _, v := range list {
+			if want := v.ID == "good"; (v.Withheld == "") != want || (v.OnBehalf != "") != want || !want && v.Withheld != toolkeep.Unreadable {
+				p.Errorf("%s is %+v", v.ID, v)
+			}
+		}
+		if got := len(storetest.Entries(p.Context(), p, n)); got != 6 {
+			p.Errorf("%d entries", got)
 		}
 	})
 }
@@ -484,6 +618,10 @@ func (f *failing) Apply(ctx context.Context, changes ...toolkeep.Change) error {
 		return err
 	}
 	return f.raw.Apply(ctx, changes...)
+}
+
+func (f *failing) ApplyWithin(ctx context.Context, changes ...toolkeep.Change) error {
+	return f.Apply(ctx, changes...)
 }
 
 // TestAway: where the key cannot be made nothing is recorded in the clear, and an erasure that failed is done by the next one.

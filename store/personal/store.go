@@ -153,20 +153,19 @@ func (s *Sealed) openCall(ctx context.Context, v *toolkeep.Invocation) (*toolkee
 	w := *v
 	w.Sealed = nil
 	block, err := s.keys.open(ctx, v.Tenant, v.Sealed, aboutCall+v.ID)
-	if w.Withheld, err = withheld(err); err != nil {
+	if err == nil && record.DecodePersonal(&w, block) != nil {
+		err = errDamaged
+	}
+	if err == nil && len(v.Output) > 0 {
+		w.Output, err = s.keys.open(ctx, v.Tenant, v.Output, aboutOutput+v.ID)
+	}
+	why, err := withheld(err)
+	if err != nil {
 		return nil, err
 	}
-	if w.Withheld != "" {
-		w.Output = nil
-		return &w, nil
-	}
-	if err := record.DecodePersonal(&w, block); err != nil {
-		return nil, err
-	}
-	if len(v.Output) > 0 {
-		if w.Output, err = s.keys.open(ctx, v.Tenant, v.Output, aboutOutput+v.ID); err != nil {
-			return nil, err
-		}
+	if why != "" { // of what was opened nothing is left
+		w = *v
+		w.Sealed, w.Output, w.Withheld = nil, nil, why
 	}
 	return &w, nil
 }
@@ -217,8 +216,8 @@ func (s *Sealed) openEvent(ctx context.Context, e *toolkeep.Event) (*toolkeep.Ev
 		return &w, nil
 	}
 	var rest map[string]json.RawMessage
-	if err := json.Unmarshal(e.Data, &rest); err != nil {
-		return nil, err
+	if json.Unmarshal(e.Data, &rest) != nil || rest == nil {
+		rest = make(map[string]json.RawMessage)
 	}
 	rest[string(why)] = json.RawMessage("true")
 	w.Data, err = json.Marshal(rest)
