@@ -43,7 +43,7 @@ func (h held) part(p *parted, part partition) bool {
 func (h held) not(column string, unit func(time.Time) int64, reach time.Duration) string {
 	var b strings.Builder
 	for i := range h {
-		from, until := int64(0), int64(math.MaxInt64)
+		from, until := int64(math.MinInt64), int64(math.MaxInt64)
 		if !h[i].From.IsZero() {
 			from = unit(h[i].From.Add(-reach))
 		}

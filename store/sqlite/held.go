@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"hash/fnv"
+	"math"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/store/record"
@@ -35,15 +36,15 @@ func (s *Store) holds(ctx context.Context) (h held, err error) {
 	entries, calls := make([][]any, len(documents)), make([][]any, len(documents))
 	for i, d := range documents {
 		one := toolkeep.ReadLegalHold(d)
-		from, until := int64(0), int64(1)<<62
+		from, made, until := int64(math.MinInt64), int64(math.MinInt64), int64(math.MaxInt64)
 		if !one.Until.IsZero() {
 			until = record.Nanos(one.Until)
 		}
-		if !one.From.IsZero() {
-			from = record.Nanos(one.From)
+		if !one.From.IsZero() { // Nanos has bounds, so what is subtracted comes before it
+			from, made = record.Nanos(one.From), record.Nanos(one.From.Add(-toolkeep.LegalHoldReach))
 		}
 		entries[i] = []any{d.Tenant, from / 1000, until/1000 + 1}
-		calls[i] = []any{d.Tenant, from - toolkeep.LegalHoldReach.Nanoseconds(), until}
+		calls[i] = []any{d.Tenant, made, until}
 	}
 	raw, err := json.Marshal(entries)
 	if err != nil {

@@ -97,25 +97,28 @@ func HoldKeep(t *testing.T, s Store, clock func() time.Time, pass func(time.Dura
 	odd := `o'd \x00 "%s"`
 	record("held", "1")
 	record(odd, "2")
+	record("ages", "5")
 	began := clock()
 	pass(60 * day)
 	record("held", "3")
 	record("free", "4")
 	hold("h1", "held", began.Add(-time.Minute), began.Add(time.Minute))
 	hold("h2", odd, began.Add(-time.Minute), time.Time{})
+	hold("h3", "ages", time.Date(1600, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2500, 1, 1, 0, 0, 0, 0, time.UTC)) // beyond what nanoseconds since 1970 write
 	pass(ArchiveKeepFor + period + time.Hour)
 	fill()
-	left("held,", map[string]int{"held": 2, odd: 2})
+	left("held,", map[string]int{"held": 2, odd: 2, "ages": 2})
 	pass(ArchiveKeepFor + period + time.Hour)
 	fill()
-	left("after another pass,", map[string]int{"held": 2, odd: 2})
+	left("after another pass,", map[string]int{"held": 2, odd: 2, "ages": 2})
 	mustApply(t, s, toolkeep.DeleteDocument{Kind: toolkeep.LegalHoldKind, Tenant: odd, ID: "h2", Expect: toolkeep.AnyRevision, By: "x"})
 	pass(time.Hour)
 	fill()
 	if got := wholeByTenant(t, ctx, s); got["held"] != 2 {
 		t.Errorf("after another's hold is gone there are %v", got)
 	}
-	mustApply(t, s, toolkeep.DeleteDocument{Kind: toolkeep.LegalHoldKind, Tenant: "held", ID: "h1", Expect: toolkeep.AnyRevision, By: "x"})
+	mustApply(t, s, toolkeep.DeleteDocument{Kind: toolkeep.LegalHoldKind, Tenant: "held", ID: "h1", Expect: toolkeep.AnyRevision, By: "x"},
+		toolkeep.DeleteDocument{Kind: toolkeep.LegalHoldKind, Tenant: "ages", ID: "h3", Expect: toolkeep.AnyRevision, By: "x"})
 	pass(time.Hour)
 	fill()
 	left("after the holds", map[string]int{})
