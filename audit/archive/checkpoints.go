@@ -40,17 +40,20 @@ func (a *Archive) archived(ctx context.Context, tenant string) (n audit.Archived
 	return n, d.Revision, json.Unmarshal(d.Body, &n)
 }
 
-// checkpoints archives the checkpoints whose entries are archived. writers are those that had others.
-func (a *Archive) checkpoints(ctx context.Context, at map[int64]toolkeep.Cursor, writers []toolkeep.ChainWriter, all bool) error {
+// checkpoints archives the checkpoints whose entries are archived.
+func (a *Archive) checkpoints(ctx context.Context, at map[int64]toolkeep.Cursor, all bool) error {
 	heads, _, err := a.c.Store.Documents(ctx, audit.HeadKind)
+	if err != nil {
+		return err
+	}
+	// These checkpoints sign nothing that comes after this. A writer that is not in the list is archived, or is gone.
+	writers, err := a.c.Store.ChainWriters(ctx, positions(at))
 	if err != nil {
 		return err
 	}
 	waits := toolkeep.JournalPosition{} // how far those writers are that are not done
 	for _, w := range writers {
-		if seq := at[w.ID].Seq; seq < w.Newest {
-			waits[w.ID] = seq
-		}
+		waits[w.ID] = at[w.ID].Seq
 	}
 	for _, head := range heads {
 		if first, last, ok := audit.HeadNumbers(head); ok {
