@@ -32,6 +32,7 @@ type Link struct {
 // ChainWriter is a writer of the journal.
 type ChainWriter struct {
 	ID     int64
+	First  int64 // number with which its entries begin; 0 where that is not known
 	Newest int64 // number of its newest committed entry, at least
 }
 

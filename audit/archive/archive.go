@@ -2,6 +2,7 @@ package archive
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -56,7 +57,8 @@ type Archive struct {
 	folder folder
 	keys   keyRing
 
-	turn sync.Mutex // held by Archive
+	turn  sync.Mutex // held by Archive
+	begun record     // when the archive began; guarded by turn
 
 	mu      sync.Mutex
 	state   State
@@ -105,7 +107,7 @@ const (
 
 // Run archives until ctx ends. It is for the node that leads Work.
 func (a *Archive) Run(ctx context.Context) {
-	defer a.works()
+	defer a.stops()
 	for failures := 0; ctx.Err() == nil; {
 		err := a.try(ctx)
 		switch {
@@ -163,7 +165,7 @@ func (a *Archive) Archive(ctx context.Context, all bool) error {
 		}
 	}
 	a.waits(oldest)
-	if err := a.checkpoints(ctx, at, writers, all); err != nil {
+	if err := a.checkpoints(ctx, at, all); err != nil {
 		return err
 	}
 	return a.expire(ctx)
@@ -171,11 +173,17 @@ func (a *Archive) Archive(ctx context.Context, all bool) error {
 
 // begin notes when the archive began.
 func (a *Archive) begin(ctx context.Context) error {
-	_, err := a.c.Store.Document(ctx, StateKind, "", StateID)
+	d, err := a.c.Store.Document(ctx, StateKind, "", StateID)
+	if err == nil {
+		a.begun = record{}
+		_ = json.Unmarshal(d.Body, &a.begun) // KeepsFrom tells of one that cannot be read
+		return nil
+	}
 	if !errors.Is(err, toolkeep.ErrNotFound) {
 		return err
 	}
-	put, err := document("", StateID, record{a.c.Clock().UTC(), a.c.Store.KeepsFrom().UTC()}, toolkeep.NoRevision)
+	a.begun = record{a.c.Clock().UTC(), a.c.Store.KeepsFrom().UTC()}
+	put, err := document("", StateID, a.begun, toolkeep.NoRevision)
 	if err != nil {
 		return err
 	}
@@ -212,15 +220,23 @@ func (a *Archive) step(ctx context.Context, at map[int64]toolkeep.Cursor, w tool
 		return false, waits, err
 	}
 	to := toolkeep.Cursor{Writer: w.ID, Seq: read, At: now.UTC()}
+	missed := gaps{a: a, at: was.At, last: max(was.Seq, w.First-1)}
 	var first time.Time
-	if len(links) > 0 {
-		first = a.timeOf(&links[0], now)
-		if !all && w.Newest-was.Seq < maxEntries && now.Sub(first) < a.c.After {
+	if len(links) == 0 {
+		missed.entry(read+1, now)
+	} else {
+		var known bool
+		first, known = a.timeOf(&links[0], was.At)
+		if first.IsZero() {
+			first = now.UTC()
+		}
+		// One whose time cannot be read, or lies ahead, would never be due.
+		waits := known && first.Before(now.Add(a.c.After)) && now.Sub(first) < a.c.After
+		if !all && w.Newest-was.Seq < maxEntries && waits {
 			return false, first, nil
 		}
-		a.missed(was, &links[0])
 		var parts []*Segment
-		if parts, to, err = a.collect(ctx, was.Seq, w, first); err != nil {
+		if parts, to, err = a.collect(ctx, was.Seq, w, first, &missed); err != nil {
 			return false, first, err
 		}
 		if err := a.write(ctx, parts); err != nil {
@@ -231,22 +247,26 @@ func (a *Archive) step(ctx context.Context, at map[int64]toolkeep.Cursor, w tool
 		return false, first, err
 	}
 	at[w.ID] = to
+	a.missed(w.ID, missed.n)
 	a.c.Hook("moved")
 	return to.Seq < w.Newest, waits, nil
 }
 
-// timeOf returns the time of an entry, or what takes its place if it cannot be read.
-func (a *Archive) timeOf(l *toolkeep.Link, otherwise time.Time) time.Time {
+// timeOf returns the time of an entry. known is false where nothing tells it; then the time is otherwise.
+func (a *Archive) timeOf(l *toolkeep.Link, otherwise time.Time) (at time.Time, known bool) {
 	if !l.Gone {
 		if e, err := a.c.Store.Entry(*l); err == nil && e != nil && !e.At.IsZero() {
-			return e.At.UTC()
+			return e.At.UTC(), true
 		}
 	}
-	return otherwise.UTC()
+	if l.At > 0 {
+		return time.UnixMicro(l.At).UTC(), true
+	}
+	return otherwise.UTC(), false
 }
 
 // collect reads a writer's entries after a number, as many as one round may have. Entries from before the chain are left out.
-func (a *Archive) collect(ctx context.Context, after int64, w toolkeep.ChainWriter, at time.Time) (parts []*Segment, to toolkeep.Cursor, err error) {
+func (a *Archive) collect(ctx context.Context, after int64, w toolkeep.ChainWriter, at time.Time, missed *gaps) (parts []*Segment, to toolkeep.Cursor, err error) {
 	open := map[string]*Segment{} // by tenant
 	entries, size := 0, 0
 	to = toolkeep.Cursor{Writer: w.ID, Seq: after, At: at}
@@ -261,10 +281,11 @@ func (a *Archive) collect(ctx context.Context, after int64, w toolkeep.ChainWrit
 				read = links[i-1].Seq
 				break
 			}
+			at, _ = a.timeOf(l, at)
+			missed.entry(l.Seq, at)
 			if len(l.Hash) == 0 {
 				continue
 			}
-			at = a.timeOf(l, at)
 			s, day := open[l.Tenant], at.Format(dayForm)
 			if s == nil || day > s.Day {
 				s = &Segment{Header: Header{Kind: Journal, Tenant: l.Tenant, Day: day, Writer: w.ID}}
@@ -273,6 +294,7 @@ func (a *Archive) collect(ctx context.Context, after int64, w toolkeep.ChainWrit
 			s.add(*l, at)
 			entries, size = entries+1, size+len(l.Data)+len(l.Ref)
 		}
+		missed.entry(read+1, a.c.Clock())
 		to.Seq, to.At = read, at
 	}
 	return parts, to, nil

@@ -94,7 +94,7 @@ func (r *Reader) within(l *toolkeep.Link, q *toolkeep.NewestQuery) bool {
 	if q.Since.IsZero() && q.Until.IsZero() {
 		return true
 	}
-	at := r.a.timeOf(l, q.Since)
+	at, _ := r.a.timeOf(l, q.Since)
 	return (q.Since.IsZero() || !at.Before(q.Since)) && (q.Until.IsZero() || at.Before(q.Until))
 }
 

@@ -8,8 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"time"
-
-	"github.com/toolkeep/toolkeep"
 )
 
 const (
@@ -82,6 +80,12 @@ func (a *Archive) works() {
 	a.state.Error, a.state.FailingSince = "", time.Time{}
 }
 
+// stops forgets what another node knows better from now on.
+func (a *Archive) stops() {
+	a.works()
+	a.waits(time.Time{})
+}
+
 // waits notes the time of the oldest entry that waits.
 func (a *Archive) waits(oldest time.Time) {
 	a.mu.Lock()
@@ -96,17 +100,37 @@ func (a *Archive) wrote(s *Segment) {
 	a.state.Entries += int64(len(s.Links))
 }
 
-// missed notes numbers between the cursor and the next entry, if retention may have removed entries of then.
-func (a *Archive) missed(was toolkeep.Cursor, next *toolkeep.Link) {
-	n := next.Seq - was.Seq - 1
-	if n <= 0 || was.Seq == 0 || !was.At.Before(a.c.Store.KeepsFrom().Add(-a.c.Wait)) {
+// gaps counts numbers of a writer without an entry of which retention may have removed one before it was archived.
+type gaps struct {
+	a    *Archive
+	last int64     // number up to which it has counted
+	at   time.Time // of the entry before; zero if there is none
+	n    int64
+}
+
+// entry notes the next number that has an entry, of a time. Of what is missing before it, retention can have removed what is
+// older than what it keeps for the archive, and not older than the archive.
+func (g *gaps) entry(seq int64, at time.Time) {
+	missing := seq - g.last - 1
+	waited := g.a.c.Store.KeepsFrom().Add(-g.a.c.Wait)
+	if missing > 0 && g.at.Before(waited) && waited.After(g.a.begun.From) && at.After(g.a.begun.From) {
+		g.n += missing
+	}
+	if seq > g.last {
+		g.last, g.at = seq, at
+	}
+}
+
+// missed notes that retention removed up to n entries.
+func (a *Archive) missed(writer, n int64) {
+	if n == 0 {
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.state.Missed += n
 	a.state.MissedAt = a.c.Clock().UTC()
-	a.c.Log.Error("retention removed entries before the audit's archive had them", "writer", next.Writer, "at_most", n, "waited", a.c.Wait)
+	a.c.Log.Error("retention removed entries before the audit's archive had them", "writer", writer, "at_most", n, "waited", a.c.Wait)
 }
 
 // remove removes a day of a tenant, and the tenant's folder after its last one.

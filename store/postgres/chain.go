@@ -43,6 +43,7 @@ func (s *Store) ChainWriters(ctx context.Context, after toolkeep.JournalPosition
 			return err
 		}
 		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (w toolkeep.ChainWriter, err error) {
+			w.First = 1
 			var from int64
 			err = row.Scan(&w.ID, &from, &w.Newest)
 			return w, err

@@ -50,16 +50,15 @@ func (s *Store) ChainWriters(ctx context.Context, after toolkeep.JournalPosition
 	defer rows.Close()
 	for rows.Next() {
 		w := toolkeep.ChainWriter{}
-		var first int64
 		var next *int64
-		if err := rows.Scan(&w.ID, &first, &next); err != nil {
+		if err := rows.Scan(&w.ID, &w.First, &next); err != nil {
 			return nil, err
 		}
 		w.Newest = head
 		if next != nil {
 			w.Newest = *next - 1
 		}
-		if w.Newest >= first && w.Newest > after[w.ID] {
+		if w.Newest >= w.First && w.Newest > after[w.ID] {
 			list = append(list, w)
 		}
 	}
