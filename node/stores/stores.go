@@ -81,7 +81,7 @@ type seeing struct {
 
 // seal puts the sealing by person before the store.
 func (o *Opened) seal(c Config) {
-	o.Persons = personal.NewSealed(o.Store.(personal.Store), personal.NewKeys(o.Store, c.Log), c.Settings.Audit.Erasable)
+	o.Persons = personal.NewSealed(o.Store.(personal.Store), personal.NewKeys(o.Store.(personal.Documents), c.Log), c.Settings.Audit.Erasable)
 	s := sealing{beneath{o.Store}, o.Persons}
 	if seer, ok := o.Store.(invoke.HeadSeer); ok {
 		o.Store = seeing{s, seer}
