@@ -21,6 +21,8 @@ type Minter interface {
 	// Mint returns the token, and the rotated refresh token to store in place of the secret's ("" for none). fresh
 	// discards a kept token. E3402, E3403.
 	Mint(ctx context.Context, p *toolkeep.Principal, allow []toolkeep.HostPort, spec toolkeep.AuthSpec, secret string, fresh bool) (token Value, rotated string, err error)
+	// Stored says that a tenant's rotated refresh token was stored. Until then the Minter has the only copy.
+	Stored(tenant, rotated string)
 }
 
 // Equipped is the credential that an executor sends for one auth entry.
@@ -85,6 +87,7 @@ func (r *Resolver) keepRotated(ctx context.Context, p *toolkeep.Principal, ref s
 	if err == nil && can {
 		defer clear(value)
 		if err = to.Replace(ctx, p, rest, old, value); err == nil {
+			r.c.Minter.Stored(p.Tenant, rotated)
 			return
 		}
 	}

@@ -432,8 +432,11 @@ func TestTriesEndWithTheCall(t *testing.T) {
 type minter struct {
 	asked   []string
 	rotated string
+	stored  []string
 	err     error
 }
+
+func (m *minter) Stored(tenant, rotated string) { m.stored = append(m.stored, tenant+" "+rotated) }
 
 func (m *minter) Mint(_ context.Context, _ *toolkeep.Principal, _ []toolkeep.HostPort, _ toolkeep.AuthSpec, plain string, fresh bool) (Value, string, error) {
 	m.asked = append(m.asked, fmt.Sprint(plain, " ", fresh))
@@ -464,6 +467,9 @@ func TestCredentialMints(t *testing.T) {
 	v, err := b.local.Read(t.Context(), who("acme", "bob"), "k")
 	if err != nil || v.Text() != `{"client_id":"us","n":1.50,"refresh_token":"refresh-2"}` || v.Version != "2" {
 		t.Errorf("kept: %q %s %v", v.Bytes, v.Version, err)
+	}
+	if len(m.stored) != 1 || m.stored[0] != "acme refresh-2" {
+		t.Errorf("the Minter was told of %q", m.stored)
 	}
 	// A value that was changed since stays.
 	old := Value{Scope: Organisation, Version: "1"}

@@ -16,7 +16,8 @@
 // which continues if one of them gives up. Nothing is shared across tenants.
 // A token of the last two types serves only the caller's token that it was got for, and ends with that.
 //
-// A rotated refresh token is used from then on, even if it could not be stored.
+// A rotated refresh token is used from then on, even if it could not be stored. Until it is, the token that came with it
+// is never dropped. Callers' tokens are kept apart from the others, so that however many there are, they push out none.
 //
 // # Restrictions
 //

@@ -32,6 +32,7 @@ const (
 	defaultLife   = 5 * time.Minute // if the response names none
 	marginAtEnd   = 30 * time.Second
 	keysPerHolder = 8 // refresh tokens that map to one holder
+	sweepEvery    = time.Minute
 )
 
 // Config configures a Minter. Client is required.
@@ -41,7 +42,8 @@ type Config struct {
 	Client func(tenant string, allow []toolkeep.HostPort) *http.Client
 	// Clock returns the time; nil is time.Now.
 	Clock func() time.Time
-	// kept is the maximum number of kept tokens; default 4096.
+	// kept is the maximum number of kept tokens of callers, of other tokens, and of rotated refresh tokens that are
+	// not stored, each; default 4096.
 	kept int
 	// timeout bounds a request for a token; default 30 s.
 	timeout time.Duration
@@ -55,13 +57,16 @@ type Minter struct {
 	wg     sync.WaitGroup
 
 	mu      sync.Mutex // never held during a token request
-	holders map[[32]byte]*list.Element
-	recent  *list.List // of *holder, latest first
+	holders map[[32]byte]*holder
+	recent  *list.List // of *holder, latest first; without those that are held
+	callers *list.List // the same, of callers' own tokens, which must not push out the others
+	only    int        // holders with the only copy of a refresh token
+	swept   time.Time  // when ended tokens of callers were last dropped
 	waiting int        // callers waiting for requests
 	closed  bool
 }
 
-// holder is one token and its refresh state. Minter.mu guards it.
+// holder is one token and its refresh state, held or in one of the Minter's lists. Minter.mu guards it.
 type holder struct {
 	keys    [][32]byte // the first is its original key
 	token   []byte     // nil if none
@@ -69,7 +74,11 @@ type holder struct {
 	expires time.Time  // zero if the response named none
 	refresh string     // the newest refresh token, "" is the secret's own
 	rotated string     // the same, until a caller has taken it to store it
+	only    bool       // it is not known to be stored
 	pending *pending
+	tenant  string
+	list    *list.List    // Minter.recent or Minter.callers
+	el      *list.Element // in list; nil while it is held, see keep
 }
 
 // pending is a request in progress, shared by all its waiters.
@@ -91,7 +100,7 @@ func New(c Config) *Minter {
 	if c.timeout <= 0 {
 		c.timeout = defaultWait
 	}
-	m := &Minter{config: c, holders: make(map[[32]byte]*list.Element), recent: list.New()}
+	m := &Minter{config: c, holders: make(map[[32]byte]*holder), recent: list.New(), callers: list.New()}
 	m.life, m.stop = context.WithCancel(context.Background())
 	return m
 }
@@ -100,8 +109,8 @@ func New(c Config) *Minter {
 func (m *Minter) Close() {
 	m.mu.Lock()
 	m.closed = true
-	for m.recent.Len() > 0 {
-		m.drop(m.recent.Back())
+	for _, h := range m.holders {
+		m.drop(h)
 	}
 	m.mu.Unlock()
 	m.stop()
@@ -117,10 +126,11 @@ func Mints(authType string) bool { return toolkeep.AuthSpec{Type: authType}.Mint
 //
 // Types that need the caller's own token (toolkeep.AuthSpec.NeedsCaller) exchange p.Token; what they give serves this
 // token of this principal alone, and not beyond its end.
+// A token of a caller that has ended is dropped within a minute in which others are asked for.
 //
 // Errors, all before anything is sent to the tool: E3402 the secret or the auth entry cannot be used, or the token
 // endpoint refuses it (its code is in details.oauth_error, what it concerns in details.reason); E3403 the endpoint is unreachable or its response is
-// invalid (retryable); E3505 the tool may not reach it.
+// invalid, or there are too many refresh tokens that could not be stored (retryable); E3505 the tool may not reach it.
 func (m *Minter) Mint(ctx context.Context, p *toolkeep.Principal, allow []toolkeep.HostPort, spec toolkeep.AuthSpec, plain string, fresh bool) (token secret.Value, rotated string, err error) {
 	g, err := parseGrant(spec, plain)
 	if err != nil {
@@ -129,7 +139,7 @@ func (m *Minter) Mint(ctx context.Context, p *toolkeep.Principal, allow []toolke
 	if err := checkEndpoint(g.endpoint, allow); err != nil {
 		return secret.Value{}, "", err
 	}
-	var holder []string
+	var of []string
 	if spec.NeedsCaller() {
 		if g.first != nil {
 			err = checkEndpoint(g.first.endpoint, allow)
@@ -140,7 +150,7 @@ func (m *Minter) Mint(ctx context.Context, p *toolkeep.Principal, allow []toolke
 		if err != nil {
 			return secret.Value{}, "", err
 		}
-		holder = holderOf(p)
+		of = holderOf(p)
 	}
 	tenant := ""
 	if p != nil {
@@ -151,10 +161,27 @@ func (m *Minter) Mint(ctx context.Context, p *toolkeep.Principal, allow []toolke
 		m.mu.Unlock()
 		return secret.Value{}, "", unreachable("the server is shutting down and asks for no more tokens")
 	}
-	h := m.holder(keyOf(tenant, spec, append([]string{g.identity, g.refresh}, holder...)...))
+	list := m.recent
+	if g.caller != nil {
+		list = m.callers
+		m.sweep()
+	}
+	key := keyOf(tenant, spec, append([]string{g.identity, g.refresh}, of...)...)
+	h := m.holders[key]
+	switch {
+	case h == nil && g.refresh != "" && m.only >= m.config.kept:
+		m.mu.Unlock()
+		return secret.Value{}, "", unreachable("the server holds the only copy of %d rotated refresh tokens, and asks for no more tokens that way; keep such secrets where Toolkeep can write, as secret://", m.config.kept)
+	case h == nil:
+		h = &holder{keys: [][32]byte{key}, tenant: tenant, list: list}
+		m.holders[key] = h
+	case g.refresh != "" && g.refresh == h.refresh:
+		m.stored(h)
+	}
 	f := h.pending
 	if f == nil && !fresh && h.token != nil && m.config.Clock().Before(h.until) {
 		defer m.mu.Unlock()
+		m.keep(h)
 		return h.give()
 	}
 	if f == nil {
@@ -192,6 +219,7 @@ func (h *holder) give() (secret.Value, string, error) {
 func (m *Minter) start(h *holder, g grant, spec toolkeep.AuthSpec, tenant string, client *http.Client) *pending {
 	f := &pending{done: make(chan struct{})}
 	h.pending = f
+	m.keep(h)
 	clear(h.token)
 	h.token = nil
 	if h.refresh != "" {
@@ -206,8 +234,15 @@ func (m *Minter) start(h *holder, g grant, spec toolkeep.AuthSpec, tenant string
 		defer m.mu.Unlock()
 		defer close(f.done)
 		h.pending = nil
+		defer m.keep(h)
 		if err != nil {
 			f.err = err
+			if toolkeep.AsError(err).Details["oauth_error"] == "invalid_grant" { // the refresh token is worth nothing
+				m.stored(h)
+			}
+			if h.refresh == "" {
+				m.drop(h)
+			}
 			return
 		}
 		f.token = []byte(a.token)
@@ -220,6 +255,10 @@ func (m *Minter) start(h *holder, g grant, spec toolkeep.AuthSpec, tenant string
 		if a.refresh != "" && a.refresh != g.refresh {
 			h.refresh, h.rotated = a.refresh, a.refresh
 			if !m.closed {
+				if !h.only {
+					h.only = true
+					m.only++
+				}
 				m.alias(h, keyOf(tenant, spec, g.identity, a.refresh))
 			}
 		}
@@ -256,30 +295,68 @@ func keyOf(tenant string, spec toolkeep.AuthSpec, parts ...string) [32]byte {
 	return [32]byte(h.Sum(nil))
 }
 
-// holder finds or creates the holder of a key. m.mu is held.
-func (m *Minter) holder(key [32]byte) *holder {
-	if el, ok := m.holders[key]; ok {
-		m.recent.MoveToFront(el)
-		return el.Value.(*holder)
+// Stored is told that a rotated refresh token is stored: it may be forgotten here.
+func (m *Minter) Stored(tenant, rotated string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, h := range m.holders {
+		if h.only && h.tenant == tenant && h.refresh == rotated {
+			m.stored(h)
+			m.keep(h)
+		}
 	}
-	h := &holder{keys: [][32]byte{key}}
-	m.holders[key] = m.recent.PushFront(h)
-	if m.recent.Len() > m.config.kept {
-		m.drop(m.recent.Back())
+}
+
+// stored says that the holder has no only copy. m.mu is held.
+func (m *Minter) stored(h *holder) {
+	if h.only {
+		h.only = false
+		m.only--
 	}
-	return h
+}
+
+// keep makes a holder the latest of its list and drops the oldest over the limit. A holder with a request in progress or
+// with the only copy of a refresh token is in no list and not dropped. m.mu is held.
+func (m *Minter) keep(h *holder) {
+	switch {
+	case m.holders[h.keys[0]] != h: // dropped
+	case h.pending != nil || h.only:
+		if h.el != nil {
+			h.list.Remove(h.el)
+			h.el = nil
+		}
+	case h.el != nil:
+		h.list.MoveToFront(h.el)
+	default:
+		h.el = h.list.PushFront(h)
+		if h.list.Len() > m.config.kept {
+			m.drop(h.list.Back().Value.(*holder))
+		}
+	}
+}
+
+// sweep drops callers' tokens that have ended, at most once a minute. m.mu is held.
+func (m *Minter) sweep() {
+	now := m.config.Clock()
+	if now.Sub(m.swept) < sweepEvery {
+		return
+	}
+	m.swept = now
+	for el := m.callers.Front(); el != nil; {
+		h := el.Value.(*holder)
+		el = el.Next()
+		if !now.Before(h.until) {
+			m.drop(h)
+		}
+	}
 }
 
 // alias maps a rotated refresh token, once stored, to the same holder. m.mu is held.
 func (m *Minter) alias(h *holder, key [32]byte) {
-	el, ok := m.holders[h.keys[0]]
-	if !ok || el.Value != h { // evicted meanwhile
+	if other := m.holders[key]; other != nil && other != h {
 		return
 	}
-	if other, ok := m.holders[key]; ok && other != el {
-		return
-	}
-	m.holders[key] = el
+	m.holders[key] = h
 	h.keys = append(h.keys, key)
 	if len(h.keys) > keysPerHolder {
 		delete(m.holders, h.keys[1])
@@ -288,11 +365,15 @@ func (m *Minter) alias(h *holder, key [32]byte) {
 }
 
 // drop removes a holder. m.mu is held.
-func (m *Minter) drop(el *list.Element) {
-	h := m.recent.Remove(el).(*holder)
+func (m *Minter) drop(h *holder) {
+	if h.el != nil {
+		h.list.Remove(h.el)
+		h.el = nil
+	}
 	for _, k := range h.keys {
 		delete(m.holders, k)
 	}
+	m.stored(h)
 	clear(h.token)
 	h.token = nil
 }
