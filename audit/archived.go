@@ -17,8 +17,8 @@ type Archive interface {
 	Archived(ctx context.Context, tenant string) (Archived, error)
 	// KeepsFrom returns the time from which on the archive is whole.
 	KeepsFrom(ctx context.Context) (time.Time, error)
-	// Read reads what there is of a tenant now, of days from since on. damaged is told of each segment, once, that cannot
-	// be read: its path and why; the cause is ErrMisplaced where it is in another's place.
+	// Read reads what there is of a tenant now, of days from since on. damaged is told of each segment, once, that has a
+	// fault: its path and which; the cause is ErrMisplaced where it is in another's place. What cannot be read now is an error.
 	Read(tenant string, since time.Time, damaged func(segment string, err error)) (ArchiveReader, error)
 	// Segments returns a tenant's segments after a cursor, limit at most, and the next cursor, "" at the end. Each is read.
 	// ErrNotFound: the cursor is none.
@@ -112,6 +112,9 @@ func errCursor() error {
 }
 
 func unreadable(err error) error {
+	if toolkeep.IsCode(err, toolkeep.RecordUnavailable) {
+		return err // it says more
+	}
 	return toolkeep.NewError(toolkeep.RecordUnavailable, "the audit's archive cannot be read now").Because(err)
 }
 

@@ -29,6 +29,13 @@ type Sealer interface {
 	Open(sealed, context []byte) ([]byte, error)
 }
 
+// MayOpenLater reports whether an error of Sealer.Open may pass, as that of a Vault that does not answer. E3999 is certain: the
+// sealing key is not there, or what it sealed was changed.
+func MayOpenLater(err error) bool {
+	var known *toolkeep.Error
+	return err != nil && (!errors.As(err, &known) || known.Code != toolkeep.InternalError)
+}
+
 // SigningKey is the public part of a key that signs checkpoints.
 type SigningKey struct {
 	ID        string    `json:"id"`
@@ -49,6 +56,7 @@ type keyRing struct {
 
 	mu   sync.Mutex
 	keys map[string]signKey
+	away map[string]error // why a key cannot be opened now
 }
 
 type signKey struct {
@@ -63,19 +71,27 @@ func keyID(public ed25519.PublicKey) string {
 
 func sealContext(id string) []byte { return []byte(KeyKind + "\x00" + id) }
 
-// load reads the keys that the sealer opens. A document that does not open is none of this installation.
+// load reads the keys that the sealer opens, or has opened. A document that does not open for certain is none of this
+// installation.
 func (k *keyRing) load(ctx context.Context) error {
 	documents, _, err := k.store.Documents(ctx, KeyKind)
 	if err != nil {
 		return err
 	}
-	keys := make(map[string]signKey, len(documents))
+	keys, away := make(map[string]signKey, len(documents)), map[string]error{}
 	for _, d := range documents {
+		if had, ok := k.keys[d.ID]; ok {
+			keys[d.ID] = had
+			continue
+		}
 		var body keyBody
 		if json.Unmarshal(d.Body, &body) != nil {
 			continue
 		}
 		seed, err := k.sealer.Open(body.Sealed, sealContext(d.ID))
+		if MayOpenLater(err) {
+			away[d.ID] = toolkeep.NewError(toolkeep.RecordUnavailable, "the key %s of the audit's checkpoints cannot be opened now; try again", d.ID).Because(err)
+		}
 		if err != nil || len(seed) != ed25519.SeedSize {
 			continue
 		}
@@ -85,7 +101,7 @@ func (k *keyRing) load(ctx context.Context) error {
 			keys[d.ID] = signKey{SigningKey{ID: d.ID, Public: base64.StdEncoding.EncodeToString(public), CreatedAt: body.CreatedAt}, private}
 		}
 	}
-	k.keys = keys
+	k.keys, k.away = keys, away
 	return nil
 }
 
@@ -118,6 +134,9 @@ func (k *keyRing) signer(ctx context.Context) (signKey, error) {
 	if len(list) > 0 {
 		return list[0], nil
 	}
+	if err := k.isAway(); err != nil {
+		return signKey{}, err
+	}
 	_, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		return signKey{}, err
@@ -136,6 +155,16 @@ func (k *keyRing) signer(ctx context.Context) (signKey, error) {
 	return key, k.store.Apply(ctx, toolkeep.PutDocument{Document: toolkeep.Document{Kind: KeyKind, ID: id, Body: body, UpdatedBy: author}, Expect: toolkeep.NoRevision})
 }
 
+// isAway returns why a key cannot be opened now.
+func (k *keyRing) isAway() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, err := range k.away {
+		return err
+	}
+	return nil
+}
+
 // find returns a key by its id.
 func (k *keyRing) find(ctx context.Context, id string) (signKey, bool, error) {
 	k.mu.Lock()
@@ -145,6 +174,9 @@ func (k *keyRing) find(ctx context.Context, id string) (signKey, bool, error) {
 		return key, true, nil
 	}
 	err := k.load(ctx)
+	if err == nil {
+		err = k.away[id]
+	}
 	key, ok = k.keys[id]
 	return key, ok, err
 }

@@ -34,6 +34,8 @@ type Filter struct {
 	Before   string // cursor
 	Archive  bool   // in the archive, and not in the store
 	Limit    int    // 1 to MaxPage
+	// LeftOut is told of each segment of the archive that is left out, since it has a fault; Verify says more of it.
+	LeftOut func(segment string, err error)
 }
 
 func (f *Filter) fits(e *Entry) bool {
@@ -67,6 +69,9 @@ func (a *Audit) Find(ctx context.Context, f Filter) (list []*Entry, next string,
 		if errors.Is(err, toolkeep.ErrNotFound) {
 			return nil, "", errCursor()
 		}
+		if err != nil && f.Archive {
+			return nil, "", unreadable(err)
+		}
 		if err != nil {
 			return nil, "", toolkeep.NewError(toolkeep.RecordUnavailable, "the journal cannot be read now").Because(err)
 		}
@@ -98,7 +103,7 @@ func (a *Audit) Find(ctx context.Context, f Filter) (list []*Entry, next string,
 	return list, next, nil
 }
 
-// newest returns what is searched. Segments that cannot be read are left out; Verify tells of them.
+// newest returns what is searched.
 func (a *Audit) newest(f *Filter) (src interface {
 	Newest(ctx context.Context, q toolkeep.NewestQuery) (list []toolkeep.Link, cursors []string, next string, err error)
 }, err error) {
@@ -108,7 +113,11 @@ func (a *Audit) newest(f *Filter) (src interface {
 	if a.c.Archive == nil {
 		return nil, errNoArchive()
 	}
-	r, err := a.c.Archive.Read(f.Tenant, f.Since, func(string, error) {})
+	left := f.LeftOut
+	if left == nil {
+		left = func(string, error) {}
+	}
+	r, err := a.c.Archive.Read(f.Tenant, f.Since, left)
 	if err != nil {
 		return nil, unreadable(err)
 	}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/audit/archive"
-	"github.com/toolkeep/toolkeep/secret"
 	"github.com/toolkeep/toolkeep/store/sqlite"
 )
 
@@ -178,14 +177,4 @@ func TestCheckpointAfterItsEntries(t *testing.T) {
 			t.Errorf("checkpoint %d is archived, want %d: %v", n.Newest, want, err)
 		}
 	}
-}
-
-// otherSealer makes a sealer that opens nothing that another one sealed.
-func otherSealer(t *testing.T) *secret.Sealer {
-	t.Helper()
-	s, err := secret.NewSealer()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -49,6 +50,7 @@ type keyRing struct {
 
 	mu   sync.Mutex
 	keys map[string]dataSecret
+	away map[string]error // why a key cannot be opened now
 }
 
 func keyID(key []byte) string {
@@ -58,14 +60,18 @@ func keyID(key []byte) string {
 
 func sealContext(id string) []byte { return []byte(KeyKind + "\x00" + id) }
 
-// load reads the keys that the sealer opens. k.mu is held.
+// load reads the keys that the sealer opens, or has opened. k.mu is held.
 func (k *keyRing) load(ctx context.Context) error {
 	documents, _, err := k.store.Documents(ctx, KeyKind)
 	if err != nil {
 		return err
 	}
-	keys := make(map[string]dataSecret, len(documents))
+	keys, away := make(map[string]dataSecret, len(documents)), map[string]error{}
 	for _, d := range documents {
+		if had, ok := k.keys[d.ID]; ok {
+			keys[d.ID] = had
+			continue
+		}
 		var body keyBody
 		if json.Unmarshal(d.Body, &body) != nil {
 			continue
@@ -73,14 +79,16 @@ func (k *keyRing) load(ctx context.Context) error {
 		key, err := k.sealer.Open(body.Sealed, sealContext(d.ID))
 		if err == nil && len(key) == keyBytes && keyID(key) == d.ID {
 			keys[d.ID] = dataSecret{d.ID, key, body.CreatedAt}
+		} else if audit.MayOpenLater(err) {
+			away[d.ID] = fmt.Errorf("the archive's key %s cannot be opened now: %w", d.ID, err)
 		}
 	}
-	k.keys = keys
+	k.keys, k.away = keys, away
 	return nil
 }
 
 // newest returns the key that seals segments, the oldest that opens, so that all nodes agree on it; one is made if
-// there is none.
+// there is none. One that cannot be opened now is no reason to make another.
 func (k *keyRing) newest(ctx context.Context) (dataSecret, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -95,6 +103,9 @@ func (k *keyRing) newest(ctx context.Context) (dataSecret, error) {
 	}
 	if use.id != "" {
 		return use, nil
+	}
+	for _, err := range k.away {
+		return use, err
 	}
 	key := make([]byte, keyBytes)
 	rand.Read(key) // never fails
@@ -123,6 +134,9 @@ func (k *keyRing) find(ctx context.Context, id string) (dataSecret, bool, error)
 		return key, true, nil
 	}
 	err := k.load(ctx)
+	if err == nil {
+		err = k.away[id]
+	}
 	key, ok = k.keys[id]
 	return key, ok, err
 }

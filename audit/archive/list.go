@@ -171,6 +171,10 @@ func (a *Archive) inspect(ctx context.Context, n Name) (s audit.Segment, there b
 	switch {
 	case ctx.Err() != nil:
 		return s, false, ctx.Err()
+	case errors.Is(err, fs.ErrNotExist): // past its time meanwhile
+		return s, false, nil
+	case err != nil && !faulty(err):
+		return s, false, unreadable(n, err)
 	case err != nil:
 		s.Fault = err.Error()
 	default:

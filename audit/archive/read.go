@@ -53,7 +53,7 @@ type Reader struct {
 }
 
 // Reader makes a Reader. It looks at days from since on, all if that is zero. damaged is told, once, of each segment that
-// cannot be read.
+// has a fault.
 func (a *Archive) Reader(tenant string, since time.Time, damaged func(Name, error)) (*Reader, error) {
 	r := &Reader{a: a, journal: map[int64][]Name{}, open: map[Name]*Segment{}, faults: map[Name]error{}, damaged: damaged}
 	folder := datadir.TenantFolder(tenant)
@@ -84,7 +84,7 @@ func (a *Archive) Reader(tenant string, since time.Time, damaged func(Name, erro
 	return r, nil
 }
 
-// segment opens a segment; nil for one that cannot be read, or was removed since.
+// segment opens a segment; nil for one that has a fault, or was removed since. E3965 it cannot be read now.
 func (r *Reader) segment(ctx context.Context, n Name) (*Segment, error) {
 	if s, ok := r.open[n]; ok {
 		return s, nil
@@ -98,6 +98,8 @@ func (r *Reader) segment(ctx context.Context, n Name) (*Segment, error) {
 		return nil, ctx.Err()
 	case errors.Is(err, fs.ErrNotExist): // past its time meanwhile
 		return nil, nil
+	case err != nil && !faulty(err):
+		return nil, unreadable(n, err)
 	case err != nil:
 		r.faults[n] = err
 		r.damaged(n, err)

@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -69,8 +70,19 @@ var (
 	errChanged = errors.New("it is not as it was written")
 	errCut     = errors.New("it was cut")
 	errNoKey   = errors.New("the key that sealed it is not there")
+	errVersion = errors.New("this program does not know its format")
 	errPlace   = fmt.Errorf("%w: segments changed places, or one was renamed", audit.ErrMisplaced)
 )
+
+// faulty reports whether an error is a segment's fault. Others may pass, and say nothing of the segment.
+func faulty(err error) bool {
+	return slices.ContainsFunc([]error{errChanged, errCut, errNoKey, errVersion, errPlace}, func(f error) bool { return errors.Is(err, f) })
+}
+
+// unreadable is the error of a segment that cannot be read now.
+func unreadable(n Name, err error) error {
+	return toolkeep.NewError(toolkeep.RecordUnavailable, "the segment %s of the audit's archive cannot be read now; try again", n).Because(err)
+}
 
 var packer = sync.OnceValues(func() (*zstd.Encoder, error) { return zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1)) })
 
@@ -139,7 +151,7 @@ func readHeader(file []byte) (h Header, rest []byte, err error) {
 		return h, nil, errChanged
 	}
 	if h.Version != version {
-		return h, nil, fmt.Errorf("its format has version %d, which this program does not know", h.Version)
+		return h, nil, fmt.Errorf("%w: version %d", errVersion, h.Version)
 	}
 	return h, file[start+size:], nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -84,6 +85,10 @@ func (f *auditFilter) query(size int) (url.Values, error) {
 type auditPage struct {
 	Events []json.RawMessage `json:"events"`
 	Next   string            `json:"next"`
+	Left   []struct {
+		Segment string `json:"segment"`
+		Fault   string `json:"fault"`
+	} `json:"left_out"`
 }
 
 // auditLine is what a list shows of an entry.
@@ -98,27 +103,42 @@ type auditLine struct {
 	} `json:"data"`
 }
 
-// pages passes pages of entries until each returns false, or there are no more.
-func (a *app) auditPages(ctx context.Context, q url.Values, each func(auditPage) (bool, error)) error {
+// auditPages passes pages of entries until each returns false, or there are no more. Segments of the archive that are left
+// out are told as they come; with any, left is the error with which the command ends.
+func (a *app) auditPages(ctx context.Context, q url.Values, each func(auditPage) (bool, error)) (left error, err error) {
 	cl, err := a.connect()
 	if err != nil {
-		return err
+		return nil, err
 	}
+	told := map[string]bool{}
 	for {
 		raw, err := cl.do(ctx, http.MethodGet, "/api/v1/audit/events?"+q.Encode(), nil)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		var page auditPage
 		if err := decode(raw, &page); err != nil {
-			return err
+			return nil, err
+		}
+		for _, s := range page.Left {
+			if !told[s.Segment] {
+				told[s.Segment] = true
+				fmt.Fprintf(a.stderr, "toolkeep: the segment %s is left out: %s\n", s.Segment, s.Fault)
+			}
 		}
 		more, err := each(page)
-		if err != nil || !more || page.Next == "" {
-			return err
+		if err != nil {
+			return nil, err
+		}
+		if !more || page.Next == "" {
+			break
 		}
 		q.Set("cursor", page.Next)
 	}
+	if len(told) > 0 {
+		return &failure{code: exitRefused, err: fmt.Errorf("%d segments of the archive are left out; `toolkeep audit verify --archive` says what that means", len(told))}, nil
+	}
+	return nil, nil
 }
 
 func (a *app) auditListCmd() *cobra.Command {
@@ -138,7 +158,7 @@ func (a *app) auditListCmd() *cobra.Command {
 				return err
 			}
 			all := []json.RawMessage{}
-			err = a.auditPages(cmd.Context(), q, func(p auditPage) (bool, error) {
+			left, err := a.auditPages(cmd.Context(), q, func(p auditPage) (bool, error) {
 				all = append(all, p.Events[:min(len(p.Events), limit-len(all))]...)
 				return len(all) < limit, nil
 			})
@@ -149,7 +169,7 @@ func (a *app) auditListCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.show(raw, func(w io.Writer) error {
+			err = a.show(raw, func(w io.Writer) error {
 				return table(w, "WHEN|TYPE|AGENT|TOOL|ERROR|ID", func(row func(...any)) {
 					for _, e := range all {
 						var l auditLine
@@ -159,6 +179,7 @@ func (a *app) auditListCmd() *cobra.Command {
 					}
 				})
 			})
+			return cmp.Or(err, left)
 		},
 	}
 	f.flags(c)
@@ -174,7 +195,7 @@ func (a *app) auditShowCmd() *cobra.Command {
 		Args:    arguments(1, 1, "the entry's id: that of a call or of an event"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var found json.RawMessage
-			err := a.auditPages(cmd.Context(), url.Values{"id": {args[0]}, "page_size": {"1"}}, func(p auditPage) (bool, error) {
+			_, err := a.auditPages(cmd.Context(), url.Values{"id": {args[0]}, "page_size": {"1"}}, func(p auditPage) (bool, error) {
 				if len(p.Events) > 0 {
 					found = p.Events[0]
 				}
@@ -213,7 +234,7 @@ func (a *app) auditExportCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.auditPages(cmd.Context(), q, func(p auditPage) (bool, error) {
+			left, err := a.auditPages(cmd.Context(), q, func(p auditPage) (bool, error) {
 				for _, e := range p.Events {
 					line := []byte(e)
 					if format == "ocsf" {
@@ -227,6 +248,7 @@ func (a *app) auditExportCmd() *cobra.Command {
 				}
 				return true, nil
 			})
+			return cmp.Or(err, left)
 		},
 	}
 	f.flags(c)

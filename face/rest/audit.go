@@ -54,9 +54,19 @@ type AuditEntry struct {
 
 type listAuditOutput struct {
 	Body struct {
-		Events []AuditEntry `json:"events" doc:"CloudEvents 1.0"`
-		Next   string       `json:"next,omitempty" doc:"cursor of the next page"`
+		Events  []AuditEntry     `json:"events" doc:"CloudEvents 1.0"`
+		Next    string           `json:"next,omitempty" doc:"cursor of the next page"`
+		LeftOut []LeftOutSegment `json:"left_out,omitempty" doc:"segments of the archive whose entries are not in the list, as they have a fault; 100 at most"`
 	} `nameHint:"AuditEventList"`
+}
+
+// maxLeftOut is the most segments that a page says are left out.
+const maxLeftOut = 100
+
+// LeftOutSegment is a segment of the archive that has a fault.
+type LeftOutSegment struct {
+	Segment string `json:"segment" doc:"its path"`
+	Fault   string `json:"fault"`
 }
 
 func (a *API) listAudit(ctx context.Context, p *toolkeep.Principal, in *listAuditInput) (*listAuditOutput, error) {
@@ -64,11 +74,16 @@ func (a *API) listAudit(ctx context.Context, p *toolkeep.Principal, in *listAudi
 	// The schema has checked both formats.
 	f.Since, _ = time.Parse(time.RFC3339, in.Since)
 	f.Until, _ = time.Parse(time.RFC3339, in.Until)
+	out := &listAuditOutput{}
+	f.LeftOut = func(segment string, err error) {
+		if len(out.Body.LeftOut) < maxLeftOut {
+			out.Body.LeftOut = append(out.Body.LeftOut, LeftOutSegment{segment, err.Error()})
+		}
+	}
 	list, next, err := a.c.Audit.Find(ctx, f)
 	if err != nil {
 		return nil, err
 	}
-	out := &listAuditOutput{}
 	out.Body.Events, out.Body.Next = make([]AuditEntry, len(list)), next
 	for i, e := range list {
 		out.Body.Events[i] = AuditEntry{e, object(e.Data)}
