@@ -310,6 +310,42 @@ func TestErase(t *testing.T) {
 	})
 }
 
+// TestExpiryOfErased: a result that expires is sealed with no other key, also where its person is erased between the
+// reading and the writing; of one that is not erased the rest stays readable.
+func TestExpiryOfErased(t *testing.T) {
+	eachStore(t, func(p *place) {
+		n := p.node(true)
+		for id, person := range map[string]string{"a": marker, "b": "other person"} {
+			v := ended(id, person)
+			v.Key, v.State, v.Async, v.FetchedAt, v.ExpiresAt = "", toolkeep.CallFailed, true, time.Time{}, time.Now().Add(-time.Minute).UTC()
+			first := *v
+			first.State, first.Output = toolkeep.CallRunning, nil
+			n.apply(p, toolkeep.ClaimCall{Invocation: &first})
+			n.apply(p, toolkeep.MoveCall{Invocation: v, From: []toolkeep.CallState{toolkeep.CallRunning}})
+		}
+		list, err := n.Invocations().Unfetched(p.Context(), time.Now(), 10)
+		if err != nil || len(list) != 2 {
+			p.Fatal(len(list), err)
+		}
+		if _, err := n.keys.Destroy(p.Context(), "t", marker, "admin"); err != nil {
+			p.Fatal(err)
+		}
+		for _, v := range list {
+			v.State, v.Output, v.Attachments, v.Message = toolkeep.CallExpired, nil, nil, "not fetched"
+			n.apply(p, toolkeep.MoveCall{Invocation: v, From: []toolkeep.CallState{toolkeep.CallFailed}})
+		}
+		if raw, _ := json.Marshal(n.get(p, "a")); bytes.Contains(raw, []byte(marker)) || n.get(p, "a").Withheld != toolkeep.Erased {
+			p.Errorf("an erased call that expired is %s", raw)
+		}
+		if v := n.get(p, "b"); v.OnBehalf != "other person" || v.Message != "not fetched" || v.Output != nil || v.Attachments != nil || v.Withheld != "" {
+			p.Errorf("a call that expired is %+v", v)
+		}
+		if list, _, err := n.Documents(p.Context(), audit.PersonKind); err != nil || len(list) != 1 {
+			p.Errorf("%d keys, %v", len(list), err)
+		}
+	})
+}
+
 // TestNotSealed: records of before and of a server that does not seal are read, and sealed ones are by one that seals no more.
 func TestNotSealed(t *testing.T) {
 	eachStore(t, func(p *place) {

@@ -112,7 +112,7 @@ const (
 )
 
 func (s *Sealed) sealCall(ctx context.Context, v *toolkeep.Invocation) (*toolkeep.Invocation, bool, error) {
-	if v == nil || !v.State.Ended() || v.Withheld != "" || v.Person() == "" {
+	if v == nil || !v.State.Ended() || v.Withheld != "" || len(v.Sealed) > 0 || v.Person() == "" { // sealed: see Unfetched
 		return v, false, nil
 	}
 	w, of := *v, who{v.Tenant, v.Person()}
@@ -155,6 +155,12 @@ func (s *Sealed) openCall(ctx context.Context, v *toolkeep.Invocation) (*toolkee
 	block, err := s.keys.open(ctx, v.Tenant, v.Sealed, aboutCall+v.ID)
 	if err == nil && record.DecodePersonal(&w, block) != nil {
 		err = errDamaged
+	}
+	if v.Message != "" { // of the state that came after: see Unfetched
+		w.Message = v.Message
+	}
+	if v.State == toolkeep.CallExpired {
+		w.Attachments = nil
 	}
 	if err == nil && len(v.Output) > 0 {
 		w.Output, err = s.keys.open(ctx, v.Tenant, v.Output, aboutOutput+v.ID)
@@ -331,7 +337,8 @@ func (r invocations) List(ctx context.Context, f toolkeep.InvocationFilter) ([]*
 	return list, total, err
 }
 
+// Unfetched returns calls as they are stored: a MoveCall carries what is sealed through. Opened, it would be sealed with
+// another key after an erasure in between.
 func (r invocations) Unfetched(ctx context.Context, now time.Time, limit int) ([]*toolkeep.Invocation, error) {
-	list, err := r.Invocations.Unfetched(ctx, now, limit)
-	return r.all(ctx, list, err)
+	return r.Invocations.Unfetched(ctx, now, limit)
 }
