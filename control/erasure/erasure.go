@@ -79,6 +79,9 @@ func (x *Erasure) Erase(ctx context.Context, p *toolkeep.Principal, person strin
 	if err := x.c.Forget(ctx, p, person); err != nil {
 		return Done{}, unavailable(err)
 	}
+	if err := x.held(ctx, p.Tenant); err != nil { // one that was made since
+		return Done{}, err
+	}
 	event, err := x.event(p, done.Digest)
 	if err != nil {
 		return Done{}, unavailable(err)

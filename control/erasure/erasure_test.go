@@ -14,6 +14,7 @@ import (
 type part struct {
 	done   []string
 	failed error // of Destroy
+	forgot func()
 	holds  []toolkeep.Document
 }
 
@@ -37,6 +38,9 @@ func TestErase(t *testing.T) {
 	x := erasure.New(erasure.Config{Records: r,
 		Forget: func(_ context.Context, _ *toolkeep.Principal, person string) error {
 			r.done = append(r.done, "forgot "+person)
+			if r.forgot != nil {
+				r.forgot()
+			}
 			return nil
 		},
 		Documents: func(context.Context, string) ([]toolkeep.Document, int64, error) { return r.holds, 0, nil }})
@@ -56,6 +60,12 @@ func TestErase(t *testing.T) {
 		t.Errorf("what was refused did %q", r.done)
 	}
 	r.holds = r.holds[:1]
+	r.forgot = func() { r.holds = append(r.holds, toolkeep.Document{Kind: toolkeep.LegalHoldKind, Tenant: "t", ID: "h2"}) }
+	refused(root, "ann", toolkeep.StateConflict) // a hold that is made meanwhile
+	if !slices.Equal(r.done, []string{"forgot ann"}) {
+		t.Errorf("under a hold that was made meanwhile it did %q", r.done)
+	}
+	r.forgot, r.done, r.holds = nil, nil, r.holds[:1]
 	r.failed = errors.New("away")
 	refused(root, "ann", toolkeep.RecordUnavailable)
 	r.failed = nil
