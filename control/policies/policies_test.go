@@ -339,6 +339,36 @@ func TestReplay(t *testing.T) {
 	}
 }
 
+// TestReplayOfErased: a call whose person was erased is not decided again by a policy that reads what went with the person.
+func TestReplayOfErased(t *testing.T) {
+	for _, why := range []toolkeep.Withheld{toolkeep.Erased, toolkeep.Unreadable} {
+		s := newSystem(t, "", recorded("gone", func(v *toolkeep.Invocation) {
+			v.Withheld, v.OnBehalf, v.Chain, v.Addr, v.Input, v.ArgsHash = why, "", nil, "", nil, [32]byte{}
+		}))
+		for rules, want := range map[string]string{
+			`deny contains "n" if input.caller.on_behalf_of == "x"`:                   "caller.on_behalf_of",
+			`deny contains "n" if "x" in input.caller.chain`:                          "caller.chain",
+			`deny contains "n" if input.caller.address == "192.0.2.1"`:                "caller.address",
+			`deny contains "n" if input.arguments.n > 1`:                              "arguments",
+			`deny contains "n" if input.caller.on_behalf_of == input.caller.chain[0]`: "caller.on_behalf_of caller.chain",
+			`deny contains "n" if input.caller.subject == "x"`:                        "",
+			`deny contains "n" if count(input) > 100`:                                 "caller.on_behalf_of caller.chain caller.address arguments",
+		} {
+			r, err := s.Replay(t.Context(), admin, map[string]string{"p.rego": "package toolkeep\n\nallow := true\n" + rules}, 100)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := ""
+			for _, one := range r.Unknown {
+				got += strings.Join(one.Missing, " ")
+			}
+			if got != want {
+				t.Errorf("%s: %s lacks %q, want %q", why, rules, got, want)
+			}
+		}
+	}
+}
+
 // TestReplayRefuses: who may not replay, what cannot be tried, and more than there is room for.
 func TestReplayRefuses(t *testing.T) {
 	s := newSystem(t, "", recorded("a"), recorded("b"), recorded("c"))

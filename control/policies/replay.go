@@ -222,10 +222,13 @@ func (r *replay) question(v *toolkeep.Invocation) (*access.Question, []string) {
 	var missing []string
 	reads := func(names ...string) {
 		for _, name := range names {
-			if slices.Contains(r.out.Reads, name) {
+			if slices.Contains(r.out.Reads, name) && !slices.Contains(missing, name) {
 				missing = append(missing, name)
 			}
 		}
+	}
+	if v.Withheld != "" { // the address and the arguments are looked at below
+		reads("caller.on_behalf_of", "caller.chain")
 	}
 	p := &toolkeep.Principal{Subject: v.Subject, Tenant: v.Tenant}
 	if k := r.keys[v.KeyID]; k != nil {
