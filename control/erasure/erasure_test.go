@@ -60,7 +60,9 @@ func TestErase(t *testing.T) {
 		t.Errorf("what was refused did %q", r.done)
 	}
 	r.holds = r.holds[:1]
-	r.forgot = func() { r.holds = append(r.holds, toolkeep.Document{Kind: toolkeep.LegalHoldKind, Tenant: "t", ID: "h2"}) }
+	r.forgot = func() {
+		r.holds = append(r.holds, toolkeep.Document{Kind: toolkeep.LegalHoldKind, Tenant: "t", ID: "h2"})
+	}
 	refused(root, "ann", toolkeep.StateConflict) // a hold that is made meanwhile
 	if !slices.Equal(r.done, []string{"forgot ann"}) {
 		t.Errorf("under a hold that was made meanwhile it did %q", r.done)
