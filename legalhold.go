@@ -11,6 +11,9 @@ const LegalHoldKind = "audit_hold"
 // MaxLegalHolds is the most legal holds of an installation: retention compares with each.
 const MaxLegalHolds = 100
 
+// MaxTenantHolds is the most of them of one tenant.
+const MaxTenantHolds = 20
+
 // LegalHoldReach is how long a call may take, at most, from when it was made until it ended, for retention: a hold covers
 // entries by when they were recorded, and retention removes calls by when they were made.
 const LegalHoldReach = 31 * 24 * time.Hour

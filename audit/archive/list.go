@@ -18,8 +18,9 @@ import (
 const (
 	// listTime is how long one page of segments may take to read.
 	listTime = 10 * time.Second
-	// newestOpens is how many segments one Newest opens.
-	newestOpens = 8
+	// newestOpens is how many segments one Newest opens, and newestHeaders how many headers it reads.
+	newestOpens   = 8
+	newestHeaders = 200
 )
 
 // later sorts segments of entries by day, writer and number, those that Newest reads first at the start.
@@ -48,8 +49,18 @@ func (r *Reader) Newest(ctx context.Context, q toolkeep.NewestQuery) (list []too
 	if !ok {
 		return nil, nil, "", toolkeep.ErrNotFound
 	}
-	opens := 0
+	lastDay := "" // an entry can be earlier than its segment's day
+	if !q.Until.IsZero() {
+		lastDay = q.Until.UTC().Add(heldAround).Format(dayForm)
+	}
+	opens, headers := 0, 0
 	for _, n := range names {
+		if lastDay != "" && n.Day > lastDay {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, nil, "", err
+		}
 		end := n.Last + 1
 		if q.Before != "" {
 			from.Folder = n.Folder
@@ -60,9 +71,10 @@ func (r *Reader) Newest(ctx context.Context, q toolkeep.NewestQuery) (list []too
 				end = before
 			}
 		}
-		if opens == newestOpens {
+		if opens == newestOpens || headers == newestHeaders {
 			return list, cursors, cursorOf(n, end), nil
 		}
+		headers++
 		h, err := r.a.folder.header(n)
 		if err == nil && (!q.Since.IsZero() && h.To.Before(q.Since) || !q.Until.IsZero() && !h.From.Before(q.Until)) {
 			continue // where the header was changed, reading tells

@@ -15,7 +15,7 @@ func (a *app) auditHoldCmd() *cobra.Command {
 		Use:   "hold add|list|remove",
 		Short: "Hold what was recorded, so that retention does not remove it",
 		Long: `While a legal hold stands, retention removes nothing that was recorded of your tenant in its time, neither from the
-store nor from the archive. Making and removing one needs the permission audit:hold, and each is recorded.`,
+store nor from the archive. Full results in the blob folder are not held. Making and removing one needs the permission audit:hold, and each is recorded.`,
 		Example: "  toolkeep audit hold add --from 2026-03-01T00:00:00Z --until 2026-04-01T00:00:00Z --reason 'case 4711'\n  toolkeep audit hold list",
 	})
 	c.AddCommand(a.holdAddCmd(), a.holdListCmd(), a.holdRemoveCmd())
@@ -41,7 +41,8 @@ func (a *app) holdAddCmd() *cobra.Command {
 		Short: "Make a legal hold",
 		Long: `Make a legal hold on what was recorded from --from on, until --until, or on what is still to come too. Retention goes by
 tenant and time: --agent and --tool say who and what is meant, and what others recorded in that time is kept too. The
-hold is observed within a minute. What retention removed before is gone.`,
+hold is observed within a minute. What retention removed before is gone, and full results in the blob folder go after
+store.keep_calls all the same.`,
 		Example: "  toolkeep audit hold add --from 720h --reason 'case 4711'\n  toolkeep audit hold add --from 2026-03-01T00:00:00Z --until 2026-04-01T00:00:00Z --agent billing --reason 'case 4711'",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {

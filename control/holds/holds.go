@@ -46,7 +46,8 @@ func need(p *toolkeep.Principal, permission, what string) error {
 // Add makes a legal hold of the principal's tenant; of h it takes From, Until, Agent, Tool and Reason. It holds from the next
 // retention pass on, within a minute. It needs audit:hold.
 //
-// Errors: E3201, E3301 without a reason, with a time that is none, or beyond toolkeep.MaxLegalHolds; E3965.
+// Errors: E3201, E3301 without a reason, with a time that is none, or beyond toolkeep.MaxLegalHolds or
+// toolkeep.MaxTenantHolds; E3965.
 func (s *Holds) Add(ctx context.Context, p *toolkeep.Principal, h toolkeep.LegalHold) (toolkeep.LegalHold, error) {
 	if err := need(p, toolkeep.PermHold, "a legal hold"); err != nil {
 		return h, err
@@ -67,6 +68,15 @@ func (s *Holds) Add(ctx context.Context, p *toolkeep.Principal, h toolkeep.Legal
 	}
 	if len(all) >= toolkeep.MaxLegalHolds {
 		return h, toolkeep.NewError(toolkeep.InvalidParameters, "this installation has %d legal holds, which is the most; remove one that is over, or make one that covers several", len(all))
+	}
+	own := 0
+	for _, d := range all {
+		if d.Tenant == p.Tenant {
+			own++
+		}
+	}
+	if own >= toolkeep.MaxTenantHolds {
+		return h, toolkeep.NewError(toolkeep.InvalidParameters, "your tenant has %d legal holds, which is the most; remove one that is over, or make one that covers several", own)
 	}
 	h.ID, h.Tenant, h.By, h.At, h.From, h.Until = newID(), p.Tenant, p.Subject, s.now(), h.From.UTC(), h.Until.UTC()
 	body, err := json.Marshal(h)

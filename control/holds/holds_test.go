@@ -75,9 +75,14 @@ func TestHolds(t *testing.T) {
 	if fmt.Sprint(kinds) != "[ai.agent.audit.hold_added ai.agent.audit.hold_removed]" {
 		t.Errorf("the events are %v", kinds)
 	}
-	for range toolkeep.MaxLegalHolds {
-		if _, err := s.Add(ctx, boss, good); err != nil {
-			t.Fatal(err)
+	for i := range toolkeep.MaxLegalHolds {
+		p := &toolkeep.Principal{Tenant: fmt.Sprint("t", i/toolkeep.MaxTenantHolds), Subject: "boss", Permissions: []string{"*"}}
+		if _, err := s.Add(ctx, p, good); err != nil {
+			t.Fatal(i, err)
+		}
+		if i == toolkeep.MaxTenantHolds-1 {
+			_, err = s.Add(ctx, p, good)
+			is("too many of a tenant", err, toolkeep.InvalidParameters)
 		}
 	}
 	_, err = s.Add(ctx, boss, good)

@@ -67,7 +67,7 @@ func (s *Store) tend(ctx context.Context) error {
 		remove("call_keys", "created < $1", record.Nanos(now.Add(-s.cfg.KeyKeep))),
 		forgetNonces(now),
 	}
-	if len(holds) == 0 { // readers of the journal need those of what is held
+	if len(holds.list) == 0 { // readers of the journal need those of what is held
 		passes = append(passes, s.dropWriters)
 	}
 	for _, name := range eventParts {
@@ -82,6 +82,9 @@ func (s *Store) tend(ctx context.Context) error {
 	}
 	for _, pass := range passes {
 		for more := true; more; {
+			if same, err := s.standAs(ctx, holds); !same || err != nil {
+				return errors.Join(append(errs, err)...)
+			}
 			var err error
 			more, err = s.alone(ctx, pass)
 			if err != nil && code(err) != undefinedTable { // a partition that another node dropped

@@ -269,8 +269,11 @@ func (s *Store) dropCalls(ctx context.Context, cutoff time.Time, holds held) (re
 			continue
 		}
 		stays, err := s.isBusy(ctx, part.name, cutoff)
-		waits := false
+		waits, has := false, false
 		if err == nil {
+			has, err = s.hasHeld(ctx, part.name, holds)
+		}
+		if err == nil && !has {
 			waits, err = s.waits(ctx, part, cutoff)
 		}
 		switch {
@@ -278,20 +281,34 @@ func (s *Store) dropCalls(ctx context.Context, cutoff time.Time, holds held) (re
 			s.notDropped(part.name, err)
 		case stays:
 			rest = append(rest, part.name)
-		case waits:
+		case waits, has:
 		default:
-			s.drop(ctx, &partedCalls, part.name, func(ctx context.Context, tx pgx.Tx) (stays bool, err error) {
+			s.drop(ctx, &partedCalls, part.name, holds, func(ctx context.Context, tx pgx.Tx) (stays bool, err error) {
 				// Of what was written since, only a new call can be in the way. The BRIN index finds it without a scan, as
 				// isBusy had it summarised.
 				if _, err := tx.Exec(ctx, `SET LOCAL enable_seqscan = off; SET LOCAL enable_indexscan = off; SET LOCAL enable_indexonlyscan = off`); err != nil {
 					return true, err
 				}
 				err = tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM `+part.name+` WHERE created >= $1)`, record.Nanos(cutoff)).Scan(&stays)
-				return stays, err
+				if stays || err != nil {
+					return stays, err
+				}
+				return holds.row(ctx, tx, part.name)
 			})
 		}
 	}
 	return rest, nil
+}
+
+// hasHeld is held.row, before anything is locked.
+func (s *Store) hasHeld(ctx context.Context, name string, holds held) (has bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, scanTime)
+	defer cancel()
+	has, err = holds.row(ctx, s.pool, name)
+	if code(err) == undefinedTable { // another node dropped it
+		return true, nil
+	}
+	return has, err
 }
 
 // scanTime bounds the scan of a whole partition.
@@ -334,7 +351,7 @@ func (s *Store) dropEvents(ctx context.Context, cutoff time.Time, holds held) (r
 		case err != nil:
 			s.notDropped(part.name, err)
 		case !waits:
-			s.drop(ctx, &partedEvents, part.name, func(context.Context, pgx.Tx) (bool, error) { return false, nil })
+			s.drop(ctx, &partedEvents, part.name, holds, func(context.Context, pgx.Tx) (bool, error) { return false, nil })
 		}
 	}
 	return append([]string{"events_first", "events_other"}, current...), nil
@@ -358,9 +375,15 @@ func over(parts []partition, cutoff time.Time, keep time.Duration) (old []partit
 	return parts, nil
 }
 
-// drop drops a partition, unless stays says otherwise once nothing can be written any more, or
+// drop drops a partition, unless the holds are others than holds, stays says otherwise once nothing can be written any more, or
 // the locks are not free in time. A failure is logged, so that the others go on.
-func (s *Store) drop(ctx context.Context, p *parted, name string, stays func(context.Context, pgx.Tx) (bool, error)) {
+func (s *Store) drop(ctx context.Context, p *parted, name string, holds held, stays func(context.Context, pgx.Tx) (bool, error)) {
+	if same, err := s.standAs(ctx, holds); !same || err != nil {
+		if err != nil {
+			s.notDropped(name, err)
+		}
+		return
+	}
 	_, err := s.alone(ctx, func(ctx context.Context, tx pgx.Tx) (bool, error) {
 		for _, query := range []string{
 			lockWait,

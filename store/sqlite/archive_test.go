@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
@@ -11,6 +12,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/audit/archive"
 	"github.com/toolkeep/toolkeep/secret"
+	"github.com/toolkeep/toolkeep/store/record"
 	"github.com/toolkeep/toolkeep/store/storetest"
 )
 
@@ -125,4 +127,41 @@ func TestArchiveHasWhatRetentionRemoved(t *testing.T) {
 			t.Errorf("seed %d: archived are %q, want %q", seed, got, want)
 		}
 	}
+}
+
+// TestHoldDuringRetention: a hold that is made while retention is at it is observed at once.
+func TestHoldDuringRetention(t *testing.T) {
+	s := mustOpen(t, Config{Path: path(t), feedKeepRows: 1})
+	began := time.Now().Add(-200 * 24 * time.Hour)
+	v := call("c", toolkeep.CallSucceeded)
+	v.Tenant, v.CreatedAt, v.EndedAt = "t", began, began
+	mustApply(t, s, toolkeep.RecordCall{Invocation: v}, toolkeep.AppendEvent{Event: toolkeep.Event{ID: "e", Tenant: "t", Type: "x", Time: began, Data: []byte(`{}`)}},
+		toolkeep.AppendEvent{Event: toolkeep.Event{ID: "newest", Tenant: "t", Type: "x", Time: began, Data: []byte(`{}`)}})
+	if err := s.catchUp(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, now, before := t.Context(), time.Now(), held{}
+	pass := func() {
+		t.Helper()
+		if err := s.trimJournal(ctx, math.MaxInt64, "events", now, &before, remove("journal", record.KindEvent, record.KindEvent)); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.dropInvocations(ctx, now, before); err != nil {
+			t.Fatal(err)
+		}
+	}
+	left := func(what string, want int) {
+		t.Helper()
+		var n int
+		if err := s.read.QueryRowContext(ctx, `SELECT (SELECT count(*) FROM invocations) + (SELECT count(*) FROM journal WHERE ref = 'e')`).Scan(&n); err != nil || n != want {
+			t.Errorf("%s %d are there, want %d: %v", what, n, want, err)
+		}
+	}
+	mustApply(t, s, toolkeep.PutDocument{Expect: toolkeep.NoRevision, Document: toolkeep.Document{Kind: toolkeep.LegalHoldKind, Tenant: "t", ID: "h",
+		Body: []byte(`{"from":"2000-01-01T00:00:00Z","reason":"a case"}`), UpdatedBy: "x"}})
+	pass()
+	left("with the hold", 2)
+	mustApply(t, s, toolkeep.DeleteDocument{Kind: toolkeep.LegalHoldKind, Tenant: "t", ID: "h", Expect: toolkeep.AnyRevision, By: "x"})
+	pass()
+	left("without it", 0)
 }

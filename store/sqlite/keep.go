@@ -59,10 +59,10 @@ func (s *Store) tend(ctx context.Context) error {
 	calls, err := s.dropsCalls(ctx, now, archived)
 	return errors.Join(
 		err,
-		s.trimJournal(ctx, archived, "calls", now.Add(-s.cfg.FeedKeep), held{}, shortenCalls, removeUnchained),
-		s.trimJournal(ctx, archived, "short calls", now.Add(-max(s.cfg.FeedKeep, s.cfg.InvocationKeep)), holds, remove("journal", 0, record.LastCallKind)),
-		s.trimJournal(ctx, archived, "events", now.Add(-s.cfg.EventKeep), holds, remove("journal", record.KindEvent, record.KindEvent)),
-		s.trim(ctx, "feed", "items", now.Add(-s.cfg.EventKeep), math.MaxInt64, held{}, remove("feed", record.KindEvent, record.KindEvent)),
+		s.trimJournal(ctx, archived, "calls", now.Add(-s.cfg.FeedKeep), nil, shortenCalls, removeUnchained),
+		s.trimJournal(ctx, archived, "short calls", now.Add(-max(s.cfg.FeedKeep, s.cfg.InvocationKeep)), &holds, remove("journal", 0, record.LastCallKind)),
+		s.trimJournal(ctx, archived, "events", now.Add(-s.cfg.EventKeep), &holds, remove("journal", record.KindEvent, record.KindEvent)),
+		s.trim(ctx, "feed", "items", now.Add(-s.cfg.EventKeep), math.MaxInt64, nil, remove("feed", record.KindEvent, record.KindEvent)),
 		s.dropInvocations(ctx, calls, holds),
 		s.forgetDocument(ctx, now.Add(-s.cfg.EventKeep)),
 		s.forgetNonces(ctx, now),
@@ -120,7 +120,7 @@ func (s *Store) dropsCalls(ctx context.Context, now time.Time, archived int64) (
 }
 
 // trimJournal is trim for the journal: rows that are not archived stay ArchiveWait longer.
-func (s *Store) trimJournal(ctx context.Context, archived int64, name string, cutoff time.Time, holds held, texts ...string) error {
+func (s *Store) trimJournal(ctx context.Context, archived int64, name string, cutoff time.Time, holds *held, texts ...string) error {
 	err := s.trim(ctx, "journal", name, cutoff, archived, holds, texts...)
 	if err == nil && s.cfg.ArchiveWait > 0 {
 		err = s.trim(ctx, "journal", name, cutoff.Add(-s.cfg.ArchiveWait), math.MaxInt64, holds, texts...)
@@ -129,8 +129,8 @@ func (s *Store) trimJournal(ctx context.Context, archived int64, name string, cu
 }
 
 // trim runs statements on rows older than cutoff of the feed or the journal that are not held, up to the number upTo, from where
-// the last pass stopped. The newest feedKeepRows and rows not indexed yet stay.
-func (s *Store) trim(ctx context.Context, table, name string, cutoff time.Time, upTo int64, holds held, texts ...string) error {
+// the last pass stopped. holds is nil where none matters. The newest feedKeepRows and rows not indexed yet stay.
+func (s *Store) trim(ctx context.Context, table, name string, cutoff time.Time, upTo int64, holds *held, texts ...string) error {
 	name = "trimmed " + name
 	var from int64
 	err := s.read.QueryRowContext(ctx, `SELECT coalesce(max(seq), 0) FROM marks WHERE name = ?`, name).Scan(&from)
@@ -159,10 +159,15 @@ func (s *Store) trim(ctx context.Context, table, name string, cutoff time.Time, 
 		if err != nil || last == 0 {
 			return err
 		}
+		if holds != nil {
+			if same, err := s.standAs(ctx, *holds); !same || err != nil {
+				return err
+			}
+		}
 		var list []statement
 		for _, text := range texts {
 			args := []any{from, last}
-			if holds.any {
+			if holds != nil && holds.any {
 				text, args = text+notHeldEntry, append(args, holds.micros)
 			}
 			list = append(list, statement{text, args})
@@ -186,6 +191,9 @@ func (s *Store) dropInvocations(ctx context.Context, cutoff time.Time, holds hel
 			SELECT rowid, created FROM invocations WHERE rowid > ? ORDER BY rowid LIMIT ?)`,
 			record.Nanos(cutoff), from, tendRows).Scan(&last, &old)
 		if err != nil || old == 0 {
+			return err
+		}
+		if same, err := s.standAs(ctx, holds); !same || err != nil {
 			return err
 		}
 		text, args := `DELETE FROM invocations WHERE rowid > ? AND rowid <= ? AND created < ? AND`+ended, []any{from, last, record.Nanos(cutoff)}
