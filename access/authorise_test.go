@@ -125,6 +125,8 @@ roles:
   writer: {inherits: [reader], permissions: [act-as], allow: [{tools: ["b.*"]}]}
   lead: {inherits: [writer, agents-of-acme], allow: [{tools: ["a.secret"]}]}
   agents-of-acme: {tenants: [acme], allow: [{tools: ["c.*"]}]}
+  head: {inherits: [boss-of-acme, reader]}
+  boss-of-acme: {tenants: [acme], inherits: [admin]}
 `))
 	if err != nil {
 		t.Fatal(err)
@@ -139,6 +141,8 @@ roles:
 		{"acme", "reader lead", "reader lead writer agents-of-acme", "act-as reports", "a.x b.x c.x"},
 		{"other", "lead", "lead writer reader", "act-as reports", "a.x b.x"},
 		{"other", "agents-of-acme", "", "", ""},
+		{"other", "head", "head reader", "reports", "a.x"},
+		{"acme", "head", "head boss-of-acme reader admin", "* reports", "a.x b.x c.x"},
 		{"other", "unknown reader", "unknown reader", "reports", "a.x"},
 	} {
 		p := a.PrincipalOf(&toolkeep.APIKey{ID: "k", Tenant: c.tenant, Subject: "s", Roles: strings.Fields(c.given)})

@@ -89,7 +89,7 @@ type ruleset map[string]*compiled
 
 type compiled struct {
 	name        string
-	inherited   []string // all of them, transitively
+	inherits    []string // those that it names
 	tenants     []string
 	permissions []string
 	allow, deny []rule
@@ -141,7 +141,7 @@ func compile(own []Role) (ruleset, []toolkeep.Fault) {
 		rules[r.Name] = c
 	}
 	for _, r := range own {
-		faults = append(faults, rules.inherit(r)...)
+		faults = append(faults, rules.checkInherited(r)...)
 	}
 	if len(faults) > 0 {
 		return nil, faults
@@ -168,7 +168,7 @@ func compileRole(r Role) (*compiled, []toolkeep.Fault) {
 				Message: fmt.Sprintf("a tenant has 1 to %d bytes without control characters", maxSubject)})
 		}
 	}
-	c := &compiled{name: r.Name, permissions: slices.Clone(r.Permissions), inherited: slices.Clone(r.Inherits), tenants: slices.Clone(r.Tenants)}
+	c := &compiled{name: r.Name, permissions: slices.Clone(r.Permissions), inherits: slices.Clone(r.Inherits), tenants: slices.Clone(r.Tenants)}
 	for _, side := range []struct {
 		name string
 		from []Rule
@@ -245,40 +245,35 @@ func compileRule(r Rule, at string, deny bool) (rule, []toolkeep.Fault) {
 // fits reports whether the rule selects the tool for the action.
 func (r *rule) fits(t *toolkeep.Tool, do action) bool { return r.actions&do != 0 && r.Fits(t) }
 
-// inherit checks what a role inherits, and completes it with what those inherit.
-func (rs ruleset) inherit(r Role) (faults []toolkeep.Fault) {
-	c := rs[r.Name]
+// checkInherited checks what a role inherits, with what those inherit.
+func (rs ruleset) checkInherited(r Role) (faults []toolkeep.Fault) {
 	for i, name := range r.Inherits {
 		if rs[name] == nil {
 			faults = append(faults, toolkeep.Fault{Pointer: fmt.Sprintf("/roles/%s/inherits/%d", escape(r.Name), i), Rule: "enum", Message: noRole(name, rs.names())})
 		}
 	}
-	for i := 0; i < len(c.inherited); i++ { // what is appended is looked at too
-		name := c.inherited[i]
+	all := slices.Clone(r.Inherits)
+	for i := 0; i < len(all); i++ { // what is appended is looked at too
+		name := all[i]
 		if name == r.Name {
 			return append(faults, toolkeep.Fault{Pointer: "/roles/" + escape(r.Name) + "/inherits", Rule: "cycle", Message: "the role inherits itself"})
 		}
-		if len(c.inherited) > maxInherits {
+		if len(all) > maxInherits {
 			return append(faults, toolkeep.Fault{Pointer: "/roles/" + escape(r.Name) + "/inherits", Rule: "maxItems", Message: fmt.Sprintf("the role inherits more than %d roles", maxInherits)})
 		}
-		for _, further := range rs.inheritedBy(name) {
-			if !slices.Contains(c.inherited, further) {
-				c.inherited = append(c.inherited, further)
+		if c := rs[name]; c != nil {
+			for _, further := range c.inherits {
+				if !slices.Contains(all, further) {
+					all = append(all, further)
+				}
 			}
 		}
 	}
 	return faults
 }
 
-func (rs ruleset) inheritedBy(name string) []string {
-	if c := rs[name]; c != nil {
-		return c.inherited
-	}
-	return nil
-}
-
 // of returns the roles that count for a caller of the tenant to whom some were given: without those of
-// other tenants, and with what is inherited.
+// other tenants and what only those inherit, and with what the others inherit.
 func (rs ruleset) of(tenant string, given []string) []string {
 	all := given
 	for i := 0; i < len(all); i++ {
@@ -289,7 +284,7 @@ func (rs ruleset) of(tenant string, given []string) []string {
 			all = slices.Delete(slices.Clone(all), i, i+1)
 			i--
 		default:
-			for _, name := range c.inherited {
+			for _, name := range c.inherits {
 				if !slices.Contains(all, name) {
 					all = append(slices.Clip(all), name)
 				}
