@@ -44,7 +44,7 @@ func (set Personal) Clean(text string) string {
 	var out strings.Builder
 	done := 0 // of text, written to out
 	for i := 0; i < len(text); {
-		if !noticed[text[i]] || i > 0 && text[i] != '@' && word(text[i-1]) {
+		if !noticed[text[i]] || text[i] != '@' && within(text, i) {
 			i++
 			continue
 		}
@@ -164,6 +164,12 @@ func letter(c byte) bool   { return upper(c) || c >= 'a' && c <= 'z' }
 func hexDigit(c byte) bool { return digit(c) || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F' }
 func word(c byte) bool     { return digit(c) || letter(c) || c == '_' || c >= 0x80 }
 
+// within reports whether a place is in a word or number. The letter of an escape, as in JSON that is cleaned as a
+// text, is not of a word.
+func within(text string, i int) bool {
+	return i > 0 && word(text[i-1]) && !(i > 1 && text[i-2] == '\\' && strings.IndexByte("nrtbf", text[i-1]) >= 0)
+}
+
 // ends reports whether a finding of n bytes is not the beginning of a longer word or number.
 func ends(text string, n int) bool { return n == len(text) || !word(text[n]) }
 
@@ -204,31 +210,43 @@ func mailAt(text string, at, done int) (from, to int) {
 
 func local(c byte) bool { return word(c) || strings.IndexByte(".!#$%&'*+-/=?^`{|}~", c) >= 0 }
 
-// digits reads up to most digits with separators between them, gap of them at most in a row.
-func digits(text, separators string, gap, most int) (list [20]byte, n, end int) {
-	for i := 0; i < len(text) && n < most; i++ {
+// maxDigits is the most digits of a finding, and one more.
+const maxDigits = 20
+
+// digits reads up to maxDigits digits with separators between them, gap of them at most in a row. end has where
+// each ends.
+func digits(text, separators string, gap int) (list [maxDigits]byte, end [maxDigits]int, n int) {
+	last := 0
+	for i := 0; i < len(text) && n < maxDigits; i++ {
 		switch {
 		case digit(text[i]):
-			list[n] = text[i]
+			last = i + 1
+			list[n], end[n] = text[i], last
 			n++
-			end = i + 1
-		case end > 0 && i < end+gap && strings.IndexByte(separators, text[i]) >= 0:
+		case last > 0 && i < last+gap && strings.IndexByte(separators, text[i]) >= 0:
 		default:
-			return list, n, end
+			return list, end, n
 		}
 	}
-	return list, n, end
+	return list, end, n
 }
 
 func cardEnd(text string) int {
-	list, n, end := digits(text, " -", 1, 20)
-	if n < 13 || n > 19 || !ends(text, end) {
-		return 0
+	list, end, n := digits(text, " -", 1)
+	for n = min(n, 19); n >= 13; n-- { // a date or a check number may follow
+		if ends(text, end[n-1]) && luhn(list[:n]) {
+			return end[n-1]
+		}
 	}
+	return 0
+}
+
+// luhn reports whether the last digit is right for the others, which are not all the same.
+func luhn(list []byte) bool {
 	sum, same := 0, true
-	for i, c := range list[:n] {
+	for i, c := range list {
 		d := int(c - '0')
-		if (n-i)%2 == 0 {
+		if (len(list)-i)%2 == 0 {
 			if d *= 2; d > 9 {
 				d -= 9
 			}
@@ -236,10 +254,7 @@ func cardEnd(text string) int {
 		sum += d
 		same = same && c == list[0]
 	}
-	if sum%10 != 0 || same {
-		return 0
-	}
-	return end
+	return sum%10 == 0 && !same
 }
 
 func ssnEnd(text string) int {
@@ -322,6 +337,9 @@ func ipEnd(text string) int {
 	for n > 0 && text[n-1] == '.' { // the end of a sentence
 		n--
 	}
+	if n > 1 && text[n-1] == ':' && text[n-2] != ':' { // before what is said of it
+		n--
+	}
 	if colons < 2 && dots < 3 || !ends(text, n) {
 		return 0
 	}
@@ -338,13 +356,13 @@ func ipEnd(text string) int {
 
 func phoneEnd(text string) int {
 	if text[0] == '+' {
-		_, n, end := digits(text[1:], " -().", 2, 16)
-		if n < 8 || n > 15 || !ends(text[1:], end) {
+		_, end, n := digits(text[1:], " -().", 2)
+		if n < 8 || n > 15 || !ends(text[1:], end[n-1]) {
 			return 0
 		}
-		return 1 + end
+		return 1 + end[n-1]
 	}
-	for _, form := range []string{"(ddd) ddd-dddd", "ddd-ddd-dddd", "ddd.ddd.dddd"} {
+	for _, form := range []string{"(ddd) ddd-dddd", "ddd-ddd-dddd", "ddd.ddd.dddd", "d-ddd-ddd-dddd", "d.ddd.ddd.dddd", "d (ddd) ddd-dddd"} {
 		if n := formEnd(text, form); n > 0 {
 			return n
 		}
