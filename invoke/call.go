@@ -138,8 +138,11 @@ func (p *Pipeline) prepare(a *activeCall) *prepared {
 	a.cleaner = p.withSensitive(p.clean(a).From(upstream), a.tool, a.args)
 	return &prepared{upstream: upstream, id: a.row.ID, call: a.call, principal: a.principal, from: a.from, tool: a.tool, args: a.args, overlay: a.overlay,
 		cleaner: a.cleaner, composition: a.composition, ancestors: a.ancestors, slots: a.slots,
-		forCaller: p.mayActForCaller(a), kept: a.row.Key != "" || a.call.Async || a.mode == modeWorker}
+		forCaller: p.mayActForCaller(a), kept: a.keeps()}
 }
+
+// keeps reports whether the answer is kept for who asks again.
+func (a *activeCall) keeps() bool { return a.row.Key != "" || a.call.Async || a.mode == modeWorker }
 
 // personal reports whether the result is only for its caller although the tool declares
 // its results public: one person's secret was redacted from it.

@@ -43,7 +43,7 @@ func (p *Pipeline) inspect(ctx context.Context, w *prepared, out *toolkeep.Outpu
 
 // bounded is the tool of the call, with an output of at most KeptBytes where the answer is kept.
 func (p *Pipeline) bounded(w *prepared) *toolkeep.Tool {
-	if !w.kept || p.KeptBytes <= 0 || w.tool.Manifest.MaxOutputBytes() <= p.KeptBytes {
+	if !p.cuts(w.tool.Manifest, w.kept) {
 		return w.tool
 	}
 	t, m, r := *w.tool, *w.tool.Manifest, toolkeep.ResultSpec{}
@@ -53,6 +53,11 @@ func (p *Pipeline) bounded(w *prepared) *toolkeep.Tool {
 	r.MaxOutputBytes = p.KeptBytes
 	t.Manifest, m.Result = &m, &r
 	return &t
+}
+
+// cuts reports whether an answer can be cut because it is kept.
+func (p *Pipeline) cuts(m *toolkeep.Manifest, kept bool) bool {
+	return kept && p.KeptBytes > 0 && m.MaxOutputBytes() > p.KeptBytes
 }
 
 // unkeep removes a text from the blob store that went there while it arrived and is whole in the result: without its

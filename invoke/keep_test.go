@@ -333,6 +333,7 @@ func TestKeptAnswersAreBounded(t *testing.T) {
 	own := func(m *toolkeep.Manifest) { m.Result = &toolkeep.ResultSpec{MaxOutputBytes: 1_000} }
 	h.tool("long")
 	h.tool("short", own)
+	h.tool("cached", func(m *toolkeep.Manifest) { m.Cache = &toolkeep.CacheSpec{Policy: "ttl", TTLSeconds: 3600} })
 	for _, keeps := range []bool{false, true} {
 		h.answer("text/plain", func() io.Reader { return strings.NewReader(text) }, keeps)
 		for _, c := range []struct {
@@ -341,6 +342,9 @@ func TestKeptAnswersAreBounded(t *testing.T) {
 		}{
 			{toolkeep.Call{Tool: "std.long"}, 0},
 			{toolkeep.Call{Tool: "std.long", Key: fmt.Sprint("k", keeps)}, 100_000},
+			{toolkeep.Call{Tool: "std.cached", Key: fmt.Sprint("c", keeps)}, 100_000},
+			{toolkeep.Call{Tool: "std.cached"}, 0},
+			{toolkeep.Call{Tool: "std.cached", Key: fmt.Sprint("d", keeps)}, 100_000},
 			{toolkeep.Call{Tool: "std.short", Key: fmt.Sprint("s", keeps)}, 1_000},
 		} {
 			for range 2 { // the second of a key is a repeat

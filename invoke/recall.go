@@ -23,6 +23,9 @@ func (p *Pipeline) recall(ctx context.Context, a *activeCall) (*toolkeep.Result,
 	if a.call.Grant.Permissions() { // what a call reached that was not narrowed is not known here
 		return nil, nil
 	}
+	if p.cuts(t.Manifest, a.keeps()) {
+		return nil, nil // others get the whole
+	}
 	// An overlay that changes results changes the cache key.
 	hash := a.row.ArgsHash
 	if a.overlay.Changes() {

@@ -107,7 +107,7 @@ func (p *Pipeline) quoteArguments(a *activeCall) {
 	if !p.QuoteArguments || a.tool == nil || len(args) == 0 || a.row.ArgsSize > maxQuoted {
 		return
 	}
-	a.row.Input = canon.Append(nil, p.Personal.CleanValue(p.withSensitive(p.clean(a), a.tool, args).CleanValue(args)))
+	a.row.Input = canon.Append(nil, p.Personal.CleanValue(p.withSensitive(p.clean(a).From(p.upstreamOf(a.principal, a.tool)), a.tool, args).CleanValue(args)))
 }
 
 // hidesFields reports whether a tool's results have sensitive fields: then nothing is quoted from them.
