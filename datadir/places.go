@@ -19,7 +19,7 @@ const (
 	VaultNonce   = "vault.nonce"
 	SealLost     = "seal.lost"
 	Spool        = "spool.jsonl"
-	PolicyBundle = "policy.tar.gz"
+	PolicyBundle = "policy-*.tar.gz"
 	NodeFile     = "node.name"
 	Server       = "server.json"
 	ServerLog    = "server.log"

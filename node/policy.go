@@ -3,11 +3,9 @@ package node
 import (
 	"context"
 	"net/http"
-	"path/filepath"
 
 	"github.com/toolkeep/toolkeep/access/policy"
 	"github.com/toolkeep/toolkeep/control/policies"
-	"github.com/toolkeep/toolkeep/datadir"
 	"github.com/toolkeep/toolkeep/egress"
 )
 
@@ -31,7 +29,7 @@ func (n *Node) buildPolicy(ctx context.Context) (err error) {
 		c.Remote.Client, c.Remote.Bearer = client(c.Remote.Address()), credential
 	case c.Bundle != nil:
 		c.Bundle.Client, c.Bundle.Credential = client(c.Bundle.Address()), credential
-		c.Bundle.Client.CheckRedirect, c.Bundle.Keep = policy.Redirects, filepath.Join(n.config.Data, datadir.PolicyBundle)
+		c.Bundle.Client.CheckRedirect, c.Bundle.Keep = policy.Redirects, n.config.Data
 	}
 	n.policy, err = policy.New(ctx, c)
 	return err

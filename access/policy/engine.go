@@ -90,9 +90,10 @@ type Engine struct {
 	mu    sync.Mutex
 	state State
 
-	wake chan struct{} // to look at the bundle
-	stop context.CancelFunc
-	done sync.WaitGroup
+	refusedFiles string        // digest of those that were refused last; of what follows alone
+	wake         chan struct{} // to look at the bundle
+	stop         context.CancelFunc
+	done         sync.WaitGroup
 }
 
 // New returns an Engine with its policy, which for a Bundle comes with Start. E3008 for a policy that cannot be read or compiled, or

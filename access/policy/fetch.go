@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -52,10 +53,13 @@ type Bundle struct {
 	// Credential is sent: as bearer token, or as user:password to a registry where it has a
 	// colon. nil sends none.
 	Credential func(ctx context.Context) (string, error)
-	// Keep is the file in which the archive in use is kept for a start without the service;
-	// "" keeps none.
+	// Keep is the folder in which the archive in use is kept for a start without the service, by
+	// the address that it came from; "" keeps none.
 	Keep string
 
+	// refusedLooks counts looks since an archive was refused, which is read again from time to time:
+	// a busy node may not have had the time for its tests.
+	refusedLooks int
 	// seen is the ETag or digest of the archive that was read last, and refusal why it was not
 	// taken, "" if it was.
 	seen, refusal string
@@ -72,8 +76,8 @@ func CheckURL(address string) error {
 	}
 	u, err := url.Parse(address)
 	switch {
-	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.User != nil || u.Fragment != "":
-		return errors.New("it must be an https or oci address without user, such as https://policies.example/bundle.tar.gz or oci://registry.example/policies:stable")
+	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.User != nil || u.RawQuery != "" || u.Fragment != "":
+		return errors.New("it must be an https or oci address without user, query and fragment, which logs and events would have, such as https://policies.example/bundle.tar.gz or oci://registry.example/policies:stable")
 	case u.Scheme == "http" && !onThisMachine(u.Host):
 		return errors.New("it must be https where the service is not on this machine")
 	}
@@ -123,9 +127,25 @@ func (b *Bundle) fetch(ctx context.Context) (archive []byte, mark string, err er
 		}
 	}
 	if ref, ok := strings.CutPrefix(b.URL, ociScheme); ok {
-		return b.pull(ctx, ref, credential)
+		archive, mark, err = b.pull(ctx, ref, credential)
+	} else {
+		archive, mark, err = b.get(ctx, credential)
 	}
-	return b.get(ctx, credential)
+	// The address may be one of a redirect, with a signature in its query.
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		at := "the address"
+		if to, bad := url.Parse(u.URL); bad == nil {
+			at = to.Host
+		}
+		err = fmt.Errorf("%s cannot be asked: %w", at, u.Err)
+	}
+	return archive, mark, err
+}
+
+// keptAt is the file in which the archive of this address is kept.
+func (b *Bundle) keptAt() string {
+	sum := sha256.Sum256([]byte(b.URL))
+	return filepath.Join(b.Keep, fmt.Sprintf("policy-%x.tar.gz", sum[:8]))
 }
 
 // get asks an HTTP address.
@@ -227,7 +247,7 @@ func (e *Engine) startBundle(ctx context.Context) error {
 			return nil
 		}
 	}
-	kept, absent := os.ReadFile(b.Keep)
+	kept, absent := os.ReadFile(b.keptAt())
 	if absent == nil {
 		absent = e.takeArchive(ctx, kept)
 	}
@@ -260,8 +280,15 @@ func (e *Engine) keep(raw []byte) {
 	if b.Keep == "" {
 		return
 	}
-	if err := datadir.WriteFile(b.Keep, string(raw)); err != nil {
-		e.c.Log.Error("the policy's bundle could not be kept for a start without its address", "file", b.Keep, "error", err)
+	err := datadir.WriteFile(b.keptAt(), string(raw))
+	others, _ := filepath.Glob(filepath.Join(b.Keep, datadir.PolicyBundle))
+	for _, name := range others {
+		if name != b.keptAt() { // of an address of before
+			err = errors.Join(err, os.Remove(name))
+		}
+	}
+	if err != nil {
+		e.c.Log.Error("the policy's bundle could not be kept for a start without its address", "file", b.keptAt(), "error", err)
 	}
 }
 
@@ -289,6 +316,9 @@ func (e *Engine) followBundle(ctx context.Context) {
 // is told by State, and is no change.
 func (e *Engine) lookAtBundle(ctx context.Context) {
 	b := e.c.Bundle
+	if b.refusedLooks++; b.refusal != "" && b.refusedLooks%rereadEvery == 0 {
+		b.seen = ""
+	}
 	raw, mark, err := b.fetch(ctx)
 	switch {
 	case ctx.Err() != nil:

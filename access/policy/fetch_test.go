@@ -24,14 +24,15 @@ import (
 // shelf serves one archive at /bundle.tar.gz and, as an OCI registry does, as policies/p:stable.
 type shelf struct {
 	*httptest.Server
-	mu       sync.Mutex
-	archive  []byte
-	layer    string // its media type
-	stored   []byte // the blob, "" is archive
-	down     bool
-	fetched  int // archives sent
-	etags    bool
-	password string
+	mu        sync.Mutex
+	archive   []byte
+	layer     string // its media type
+	stored    []byte // the blob, "" is archive
+	down      bool
+	fetched   int // archives sent
+	etags     bool
+	password  string
+	elsewhere string // where /bundle.tar.gz redirects to, "" nowhere
 }
 
 func newShelf(t *testing.T) *shelf {
@@ -102,6 +103,8 @@ func (s *shelf) serve(w http.ResponseWriter, r *http.Request) {
 			raw = s.stored
 		}
 		_, _ = w.Write(raw)
+	case r.URL.Path == "/bundle.tar.gz" && s.elsewhere != "":
+		http.Redirect(w, r, s.elsewhere, http.StatusTemporaryRedirect)
 	case r.URL.Path == "/bundle.tar.gz":
 		if r.Header.Get("Authorization") != "Bearer "+s.password {
 			w.WriteHeader(http.StatusUnauthorized)
@@ -141,7 +144,7 @@ func TestBundle(t *testing.T) {
 			s := newShelf(t)
 			s.etags = kind == "http"
 			s.set(t, packed("p.rego", yes), packed("p_test.rego", "package t\nimport data.toolkeep\ntest_defined if is_boolean(toolkeep.allow)"))
-			keep := filepath.Join(t.TempDir(), "kept")
+			keep := t.TempDir()
 			told := make(chan State, 100)
 			begin := func() (*Engine, error) {
 				e, err := New(t.Context(), Config{Bundle: s.bundle(kind, keep), Timeout: 20 * time.Second, OnChange: func(s State) { told <- s }})
@@ -205,7 +208,8 @@ func TestBundle(t *testing.T) {
 				}
 				e.Stop()
 			}
-			if err := os.Remove(keep); err != nil {
+			kept := s.bundle(kind, keep).keptAt()
+			if err := os.Rename(kept, strings.Replace(kept, "policy-", "policy-0", 1)); err != nil { // as if of another address
 				t.Fatal(err)
 			}
 			if _, err := begin(); toolkeep.AsError(err).Code != toolkeep.InvalidManifest || !strings.Contains(err.Error(), "test_closed failed") {
@@ -226,12 +230,13 @@ func TestBundleRefused(t *testing.T) {
 		"cannot be read: no secret": {"http", func(_ *shelf, b *Bundle) {
 			b.Credential = func(context.Context) (string, error) { return "", errors.New("no secret") }
 		}},
-		"more than 32 MiB":          {"http", func(s *shelf, _ *Bundle) { s.archive = make([]byte, maxArchive+1) }},
-		"not a gzipped tar archive": {"oci", func(s *shelf, _ *Bundle) { s.archive = []byte("x") }},
-		"mismatch":                  {"oci", func(s *shelf, _ *Bundle) { s.stored = []byte(strings.Repeat("x", len(s.archive))) }},
-		"one layer of type":         {"oci", func(s *shelf, _ *Bundle) { s.layer = "application/vnd.example" }},
-		"401":                       {"oci", func(s *shelf, _ *Bundle) { s.password = "other" }},
-		"not found":                 {"oci", func(_ *shelf, b *Bundle) { b.URL = strings.Replace(b.URL, "stable", "none", 1) }},
+		"more than 32 MiB":            {"http", func(s *shelf, _ *Bundle) { s.archive = make([]byte, maxArchive+1) }},
+		"not a gzipped tar archive":   {"oci", func(s *shelf, _ *Bundle) { s.archive = []byte("x") }},
+		"mismatch":                    {"oci", func(s *shelf, _ *Bundle) { s.stored = []byte(strings.Repeat("x", len(s.archive))) }},
+		"one layer of type":           {"oci", func(s *shelf, _ *Bundle) { s.layer = "application/vnd.example" }},
+		"401":                         {"oci", func(s *shelf, _ *Bundle) { s.password = "other" }},
+		"127.0.0.1:1 cannot be asked": {"http", func(s *shelf, _ *Bundle) { s.elsewhere = "http://127.0.0.1:1/x?sig=s3cret" }},
+		"not found":                   {"oci", func(_ *shelf, b *Bundle) { b.URL = strings.Replace(b.URL, "stable", "none", 1) }},
 	} {
 		t.Run(says, func(t *testing.T) {
 			s := newShelf(t)
@@ -265,7 +270,7 @@ func TestRedirects(t *testing.T) {
 // TestCheckURL tests addresses of bundles.
 func TestCheckURL(t *testing.T) {
 	for url, good := range map[string]bool{
-		"https://policies.example/bundle.tar.gz?v=2": true, "http://127.0.0.1:8080/b": true, "http://[::1]/b": true, "oci://registry.example/policies:stable": true,
+		"https://policies.example/bundle.tar.gz": true, "https://policies.example/bundle.tar.gz?sig=2": false, "http://127.0.0.1:8080/b": true, "http://[::1]/b": true, "oci://registry.example/policies:stable": true,
 		"oci://localhost:5000/a/b@sha256:" + strings.Repeat("0", 64): true,
 		"http://policies.example/b":                                  false, "oci://registry.example/policies": false, "oci://": false, "ftp://x/y": false, "https://me@x.example/b": false, "bundle.tar.gz": false,
 	} {

@@ -48,7 +48,8 @@ func (e *Engine) follow(ctx context.Context) {
 	taken, last := "", ""
 	for looks := 1; toolkeep.Sleep(ctx, e.c.Poll); looks++ {
 		now := look(e.c.Path)
-		if looks%rereadEvery == 0 && e.State().Refused == "" { // the times of some file systems are coarse
+		// The times of some file systems are coarse, and a busy node may not have had the time for the tests.
+		if every := rereadEvery; looks%every == 0 && (e.State().Refused == "" || looks%(every*rereadEvery) == 0) {
 			taken = ""
 		}
 		if now != last { // it may be written just now
@@ -80,10 +81,13 @@ func (e *Engine) reload(ctx context.Context, files Files, err error) State {
 		return e.State()
 	}
 	if err != nil {
+		why := toolkeep.ClipBytes(err.Error(), 4000)
+		was, now := e.refusedFiles, files.Digest()
+		if e.refusedFiles = now; was == now && e.State().Refused == why { // told already
+			return e.State()
+		}
 		e.refusals.Add(1)
-		s = e.setState(func(s *State) {
-			s.Refused, s.RefusedAt = toolkeep.ClipBytes(err.Error(), 4000), e.c.Clock()
-		})
+		s = e.setState(func(s *State) { s.Refused, s.RefusedAt = why, e.c.Clock() })
 		e.c.Log.Error("the changed policy is not taken; the one in use goes on", "source", e.c.source(), "digest", s.Digest, "error", err)
 	} else {
 		e.changes.Add(1)
