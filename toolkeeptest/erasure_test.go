@@ -72,6 +72,14 @@ func TestErasure(t *testing.T) {
 	if err := json.Unmarshal([]byte(do(a, admin, http.MethodPost, "/api/v1/audit/erasures", `{"person":"margarethe"}`, 200)), &done); err != nil || !done.HadKey || len(done.Digest) != 32 {
 		t.Fatal(done, err)
 	}
+	if got := do(b, admin, http.MethodPost, "/api/v1/audit/erasures", `{"person":"margarete"}`, 200); !strings.Contains(got, `"had_key":false`) {
+		t.Errorf("the erasure of a person without records is %s", got)
+	}
+	for _, k := range nodes {
+		if got := do(k, admin, http.MethodGet, "/api/v1/audit/events?type=ai.agent.tool.usage.forgotten", "", 200); strings.Count(got, `"erased":true`) != 2 || strings.Contains(got, "user_id") {
+			t.Errorf("the events of what search forgot are %s", got)
+		}
+	}
 	within(t, time.Second, "the other node has dropped the key", func() bool {
 		_, got := b.Do(http.MethodGet, "/api/v1/invocations/"+ids[0], "", "Authorization", "Bearer "+person)
 		return strings.Contains(got, `"erased":true`) && !strings.Contains(got, marker)

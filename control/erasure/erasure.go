@@ -19,6 +19,8 @@ const eventErased = "ai.agent.audit.erased"
 type Records interface {
 	// Digest returns the keyed digest of a person, in hex.
 	Digest(ctx context.Context, tenant, person string) (string, error)
+	// Has reports whether a person has a key.
+	Has(ctx context.Context, tenant, person string) (bool, error)
 	// Destroy destroys the key of a person and commits further changes with that. It reports whether there was a key.
 	Destroy(ctx context.Context, tenant, person, by string, with ...toolkeep.Change) (found bool, err error)
 }
@@ -76,6 +78,9 @@ func (x *Erasure) Erase(ctx context.Context, p *toolkeep.Principal, person strin
 	if done.Digest, err = x.c.Records.Digest(ctx, p.Tenant, person); err != nil {
 		return Done{}, unavailable(err)
 	}
+	if done.HadKey, err = x.c.Records.Has(ctx, p.Tenant, person); err != nil { // Forget's event makes one
+		return Done{}, unavailable(err)
+	}
 	if err := x.c.Forget(ctx, p, person); err != nil {
 		return Done{}, unavailable(err)
 	}
@@ -86,7 +91,7 @@ func (x *Erasure) Erase(ctx context.Context, p *toolkeep.Principal, person strin
 	if err != nil {
 		return Done{}, unavailable(err)
 	}
-	if done.HadKey, err = x.c.Records.Destroy(ctx, p.Tenant, person, p.Subject, event); err != nil {
+	if _, err = x.c.Records.Destroy(ctx, p.Tenant, person, p.Subject, event); err != nil {
 		return Done{}, unavailable(err)
 	}
 	x.c.Log.Info("what was recorded of a person was erased", "tenant", p.Tenant, "person_digest", done.Digest, "had_key", done.HadKey, "by", p.Subject)

@@ -20,6 +20,11 @@ type part struct {
 
 func (r *part) Digest(context.Context, string, string) (string, error) { return "digest", nil }
 
+// Has: a person has a key from the start, or since search forgot the person, whose event is sealed.
+func (r *part) Has(_ context.Context, _, person string) (bool, error) {
+	return person != "a stranger" || slices.Contains(r.done, "forgot "+person), nil
+}
+
 func (r *part) Destroy(_ context.Context, tenant, person, by string, with ...toolkeep.Change) (bool, error) {
 	if r.failed != nil {
 		return false, r.failed
@@ -75,6 +80,10 @@ func TestErase(t *testing.T) {
 	if err != nil || !done.HadKey || done.Digest != "digest" {
 		t.Error(done, err)
 	}
+	if done, err := x.Erase(t.Context(), root, "a stranger"); err != nil || done.HadKey {
+		t.Error("a person who has no key: ", done, err)
+	}
+	r.done = r.done[:4]
 	want := []string{"forgot ann", "forgot ann", `ai.agent.audit.erased {"agent_did":"root","person_digest":"digest","tenant_id":"t"}`, "destroyed ann"}
 	if !slices.Equal(r.done, want) {
 		t.Errorf("it did %q", r.done)

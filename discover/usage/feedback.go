@@ -198,6 +198,7 @@ func (u *Usage) Forget(ctx context.Context, p *toolkeep.Principal, user string) 
 	if err != nil {
 		return err
 	}
+	e.Person = user        // an erasure of the user takes the mark out of the journal too; the checkpoint has it for Keep
 	u.writer.write(ctx, 1) // events of this node's calls by the user go first
 	if err := u.c.Store.Apply(ctx, toolkeep.AppendEvent{Event: e}); err != nil {
 		return err

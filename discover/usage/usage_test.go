@@ -580,7 +580,7 @@ func TestForgetOnAllNodes(t *testing.T) {
 	}
 	if n := store.count(func(c toolkeep.Change) bool {
 		e, ok := c.(toolkeep.AppendEvent)
-		return ok && e.Event.Type == EventForgotten && !strings.Contains(string(e.Event.Data), "ann")
+		return ok && e.Event.Type == EventForgotten && e.Event.Person == "ann" && !strings.Contains(string(e.Event.Data), "ann")
 	}); n != 1 {
 		t.Errorf("%d events that do not name the user", n)
 	}

@@ -421,6 +421,19 @@ func (k *Keys) note(r goneRef) error {
 	return errErased
 }
 
+// Has reports whether a person has a key, also one that cannot be opened.
+func (k *Keys) Has(ctx context.Context, tenant, person string) (bool, error) {
+	name, err := k.Digest(ctx, tenant, person)
+	if err != nil {
+		return false, err
+	}
+	_, err = k.store.Document(ctx, audit.PersonKind, tenant, name)
+	if errors.Is(err, toolkeep.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
 // Destroy destroys the key of a person, and commits other changes with that. It reports whether there was
 // a key. Other nodes use it no more when the feed has told them.
 func (k *Keys) Destroy(ctx context.Context, tenant, person, by string, with ...toolkeep.Change) (found bool, err error) {

@@ -249,6 +249,11 @@ func TestErase(t *testing.T) {
 			p.Error("what is recorded of a person is at rest in the clear")
 		}
 
+		for person, want := range map[string]bool{marker: true, "a stranger": false} {
+			if has, err := n.Has(p.Context(), "t", person); err != nil || has != want {
+				p.Errorf("%s has a key: %v, %v", person, has, err)
+			}
+		}
 		found, err := n.keys.Destroy(p.Context(), "t", marker, "admin", toolkeep.AppendEvent{Event: toolkeep.Event{ID: "erased", Type: "ai.agent.audit.erased", Tenant: "t",
 			Time: time.Now(), Data: []byte(`{"erased_by":"admin"}`)}})
 		if err != nil || !found {

@@ -40,6 +40,11 @@ func (s *Sealed) Digest(ctx context.Context, tenant, person string) (string, err
 	return s.keys.Digest(ctx, tenant, person)
 }
 
+// Has is Keys.Has.
+func (s *Sealed) Has(ctx context.Context, tenant, person string) (bool, error) {
+	return s.keys.Has(ctx, tenant, person)
+}
+
 // Destroy is Keys.Destroy; the further changes are sealed.
 func (s *Sealed) Destroy(ctx context.Context, tenant, person, by string, with ...toolkeep.Change) (found bool, err error) {
 	if with, err = s.sealed(ctx, with); err != nil {
