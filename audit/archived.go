@@ -59,8 +59,9 @@ type ArchiveReader interface {
 	Newest(ctx context.Context, q toolkeep.NewestQuery) (list []toolkeep.Link, cursors []string, next string, err error)
 	// Checkpoint returns the document of a checkpoint; ErrNotFound.
 	Checkpoint(ctx context.Context, tenant string, number int64) (toolkeep.Document, error)
-	// Checkpoints returns the numbers of the oldest and the newest checkpoint; 0 without any.
-	Checkpoints() (first, newest int64)
+	// Checkpoints returns the numbers of the oldest checkpoint of days from since on, and of the newest; 0 without any.
+	// Those of older days are there because a legal hold kept their day, and others between them are gone.
+	Checkpoints(since time.Time) (first, newest int64)
 }
 
 // Segment is a file of the archive.
@@ -180,7 +181,7 @@ func (v *verifier) runArchive(ctx context.Context, q Query) error {
 	}
 	v.src, v.late, v.r.Newest = archived{reader, v.a.c.Store, from}, signedLate, nil
 	h := head{}
-	h.First, h.Number = reader.Checkpoints()
+	h.First, h.Number = reader.Checkpoints(from)
 	if had.First > 0 && (h.First == 0 || had.First < h.First && !had.FirstAt.Before(from)) {
 		h.First = had.First
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -324,8 +325,11 @@ func (a *Archive) write(ctx context.Context, parts []*Segment) error {
 		return err
 	}
 	for _, s := range parts {
-		name := s.name()
-		if there, err := a.open(ctx, name); err == nil && there.same(s) {
+		name, written, err := a.place(ctx, s)
+		if err != nil {
+			return err
+		}
+		if written {
 			continue
 		}
 		content, err := encode(s, key, a.c.Clock())
@@ -346,6 +350,33 @@ func (a *Archive) write(ctx context.Context, parts []*Segment) error {
 	return nil
 }
 
+// place returns where a segment goes, and whether it is there already. A file of the name with other entries is that of another
+// history, of before a database was restored, and one with a fault is evidence: neither is replaced, and the segment goes beside it.
+func (a *Archive) place(ctx context.Context, s *Segment) (name Name, written bool, err error) {
+	list, err := a.folder.segments(s.name().Folder, s.Day)
+	if err != nil {
+		return name, false, err
+	}
+	name = s.name()
+	for _, n := range list {
+		if n.alone() != s.name() {
+			continue
+		}
+		there, err := a.open(ctx, n)
+		switch {
+		case err == nil && there.same(s):
+			return n, true, nil
+		case err != nil && !faulty(err):
+			return n, false, unreadable(n, err)
+		}
+		name.Beside = fmt.Sprintf("%08x", rand.Uint32())
+	}
+	if name.Beside != "" {
+		a.c.Log.Error("the audit's archive has another segment of this name, as after a restore of an older database; it stays, and the new one is written beside it", "segment", name.String())
+	}
+	return name, false, nil
+}
+
 // same reports whether two segments have the same entries.
 func (s *Segment) same(o *Segment) bool {
 	return s.name() == o.name() && s.Tenant == o.Tenant && string(appendLinks(nil, s.Links)) == string(appendLinks(nil, o.Links))
@@ -358,7 +389,7 @@ func (a *Archive) open(ctx context.Context, n Name) (*Segment, error) {
 		return nil, err
 	}
 	s, err := decode(file, func(id string) (dataSecret, bool, error) { return a.keys.find(ctx, id) })
-	if err == nil && s.name() != n {
+	if err == nil && s.name() != n.alone() {
 		return nil, errPlace
 	}
 	return s, err

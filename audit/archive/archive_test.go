@@ -443,7 +443,7 @@ func TestCheckpointsAreArchived(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if first, newest := r.Checkpoints(); first != 1 || newest != 3 {
+	if first, newest := r.Checkpoints(time.Time{}); first != 1 || newest != 3 {
 		t.Errorf("the archive has %d to %d", first, newest)
 	}
 	for n := int64(1); n <= 3; n++ {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/audit"
 	"github.com/toolkeep/toolkeep/audit/archive"
 	"github.com/toolkeep/toolkeep/store/sqlite"
 )
@@ -176,5 +177,58 @@ func TestCheckpointAfterItsEntries(t *testing.T) {
 		if n, err := a.Archived(t.Context(), "t"); n.Newest != want || err != nil {
 			t.Errorf("checkpoint %d is archived, want %d: %v", n.Newest, want, err)
 		}
+	}
+}
+
+// TestRestored: a database that was put back uses the numbers of its entries again, and what the archive has of them stays.
+func TestRestored(t *testing.T) {
+	p := newPlace(t)
+	p.event("t", "old")
+	p.sign()
+	p.write(true)
+	was := p.files()
+	content := map[string]string{}
+	for _, f := range was {
+		raw, err := os.ReadFile(filepath.Join(p.dir, f))
+		if err != nil {
+			t.Fatal(err)
+		}
+		content[f] = string(raw)
+	}
+	keys, _, err := p.store.Documents(t.Context(), archive.KeyKind)
+	if err != nil || len(keys) != 1 {
+		t.Fatalf("%d keys: %v", len(keys), err)
+	}
+	if err := p.store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if p.store, err = sqlite.Open(t.Context(), sqlite.Config{Path: filepath.Join(t.TempDir(), "restored"), Clock: p.clock}); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.store.Apply(t.Context(), toolkeep.PutDocument{Document: keys[0], Expect: toolkeep.NoRevision}); err != nil {
+		t.Fatal(err)
+	}
+	p.begin(p.sealer)
+	p.event("t", "new")
+	p.sign()
+	p.write(true)
+	p.write(true)
+	for f, want := range content {
+		if raw, err := os.ReadFile(filepath.Join(p.dir, f)); err != nil || string(raw) != want {
+			t.Errorf("the segment %s was replaced: %v", f, err)
+		}
+	}
+	list, _, err := p.audit.Segments(t.Context(), "t", "", 10)
+	if err != nil || len(list) != 4 || len(p.files()) != 4 {
+		t.Errorf("listed are %+v: %v", list, err)
+	}
+	for _, s := range list {
+		if !s.Whole {
+			t.Errorf("%+v", s)
+		}
+	}
+	found, _, err := p.audit.Find(t.Context(), audit.Filter{Tenant: "t", Limit: 10, Archive: true})
+	if err != nil || len(found) != 2 {
+		t.Errorf("found are %d entries: %v", len(found), err)
 	}
 }

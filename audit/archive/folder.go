@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -32,23 +33,35 @@ type Name struct {
 	Writer int64
 	First  int64
 	Last   int64
+	// Beside is random hex, where there was another file of the name; "" without.
+	Beside string
 }
 
 // String returns the path, with slashes.
 func (n Name) String() string { return n.Folder + "/" + n.Day + "/" + n.base() }
 
 func (n Name) base() string {
-	if n.Kind == Checkpoints {
-		return fmt.Sprintf("c-%d-%d%s", n.First, n.Last, suffix)
+	end := suffix
+	if n.Beside != "" {
+		end = "-" + n.Beside + suffix
 	}
-	return fmt.Sprintf("j-%d-%d-%d%s", n.Writer, n.First, n.Last, suffix)
+	if n.Kind == Checkpoints {
+		return fmt.Sprintf("c-%d-%d%s", n.First, n.Last, end)
+	}
+	return fmt.Sprintf("j-%d-%d-%d%s", n.Writer, n.First, n.Last, end)
 }
 
 func (h *Header) name() Name {
-	return Name{datadir.TenantFolder(h.Tenant), h.Day, h.Kind, h.Writer, h.First, h.Last}
+	return Name{Folder: datadir.TenantFolder(h.Tenant), Day: h.Day, Kind: h.Kind, Writer: h.Writer, First: h.First, Last: h.Last}
 }
 
-var baseForm = regexp.MustCompile(`^(?:j-([0-9]{1,18})|c)-([0-9]{1,18})-([0-9]{1,18})\.seg$`)
+// alone is the name as the header has it.
+func (n Name) alone() Name {
+	n.Beside = ""
+	return n
+}
+
+var baseForm = regexp.MustCompile(`^(?:j-([0-9]{1,18})|c)-([0-9]{1,18})-([0-9]{1,18})(?:-([0-9a-f]{8}))?\.seg$`)
 
 func parseName(folder, day, base string) (n Name, ok bool) {
 	m := baseForm.FindStringSubmatch(base)
@@ -62,6 +75,7 @@ func parseName(folder, day, base string) (n Name, ok bool) {
 	n.Writer, _ = strconv.ParseInt("0"+m[1], 10, 64)
 	n.First, _ = strconv.ParseInt(m[2], 10, 64)
 	n.Last, _ = strconv.ParseInt(m[3], 10, 64)
+	n.Beside = m[4]
 	return n, n.First <= n.Last
 }
 
@@ -108,7 +122,7 @@ func (f folder) segments(tenant, day string) (list []Name, err error) {
 	return list, nil
 }
 
-// write makes the file of a segment, whole or not at all. A file of the same name has the same entries and is replaced.
+// write makes the file of a segment, whole or not at all. There is none of the name: see Archive.place.
 func (f folder) write(n Name, content []byte, hook func(step string)) error {
 	path := f.path(n)
 	dir := filepath.Dir(path)
@@ -183,7 +197,7 @@ func (f folder) header(n Name) (Header, error) {
 		return Header{}, err
 	}
 	h, _, err := readHeader(start)
-	if err == nil && h.name() != n {
+	if err == nil && h.name() != n.alone() {
 		err = errPlace
 	}
 	return h, err
@@ -213,5 +227,5 @@ func compareNames(a, b Name) int {
 			return c
 		}
 	}
-	return strings.Compare(a.Day, b.Day)
+	return cmp.Or(strings.Compare(a.Day, b.Day), strings.Compare(a.Beside, b.Beside))
 }

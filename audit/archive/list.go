@@ -39,6 +39,9 @@ func (r *Reader) Newest(ctx context.Context, q toolkeep.NewestQuery) (list []too
 	for _, each := range r.journal {
 		last := int64(0)
 		for _, n := range each {
+			if n.Beside != "" { // other entries of the same numbers
+				continue
+			}
 			after[n] = last
 			last = max(last, n.Last)
 		}

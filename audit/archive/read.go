@@ -178,10 +178,14 @@ func (r *Reader) Checkpoint(ctx context.Context, tenant string, number int64) (t
 	return toolkeep.Document{}, toolkeep.ErrNotFound
 }
 
-// Checkpoints returns the numbers of the oldest and the newest checkpoint; 0 without any.
-func (r *Reader) Checkpoints() (first, newest int64) {
+// Checkpoints returns the numbers of the oldest checkpoint of days from since on, and of the newest; 0 without any.
+func (r *Reader) Checkpoints(since time.Time) (first, newest int64) {
+	day := ""
+	if !since.IsZero() {
+		day = since.UTC().Format(dayForm)
+	}
 	for _, n := range r.signed {
-		if first == 0 || n.First < first {
+		if n.Day >= day && (first == 0 || n.First < first) {
 			first = n.First
 		}
 		newest = max(newest, n.Last)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/audit"
+	"github.com/toolkeep/toolkeep/audit/archive"
 )
 
 // verify goes through all parts of the archive.
@@ -261,5 +262,35 @@ func TestSegments(t *testing.T) {
 		if _, _, err := p.audit.Segments(t.Context(), "t", bad, 2); !toolkeep.IsCode(err, toolkeep.InvalidParameters) {
 			t.Errorf("the cursor %q: %v", bad, err)
 		}
+	}
+}
+
+// TestVerifyAfterHold: days that a hold kept between removed ones do not make those missing.
+func TestVerifyAfterHold(t *testing.T) {
+	p := newPlace(t)
+	for i := range 10 {
+		p.event("t", fmt.Sprint("e", i))
+		p.sign()
+		p.write(true)
+		p.pass(24 * time.Hour)
+	}
+	body := fmt.Sprintf(`{"from":%q,"until":%q,"reason":"a case"}`, p.began.Add(24*time.Hour).Format(time.RFC3339), p.began.Add(25*time.Hour).Format(time.RFC3339))
+	err := p.store.Apply(t.Context(), toolkeep.PutDocument{Expect: toolkeep.NoRevision,
+		Document: toolkeep.Document{Kind: toolkeep.LegalHoldKind, Tenant: "t", ID: "h", Body: []byte(body), UpdatedBy: "x"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.pass((2557 - 3) * 24 * time.Hour)
+	p.begin(p.sealer)
+	p.write(true)
+	if r, err := p.archive.Reader("t", time.Time{}, func(archive.Name, error) {}); err != nil {
+		t.Error(err)
+	} else if d, err := r.Checkpoint(t.Context(), "t", 2); err != nil || d.Body == nil {
+		t.Errorf("the held checkpoint: %v", err)
+	} else if _, err := r.Checkpoint(t.Context(), "t", 5); err == nil {
+		t.Error("one that is past its time is there")
+	}
+	if r := p.verify(time.Time{}); !r.Intact || r.Checkpoints < 2 {
+		t.Errorf("%+v", r)
 	}
 }
