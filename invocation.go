@@ -84,6 +84,9 @@ type Invocation struct {
 	// Replayed means that the caller got a stored result; never stored.
 	Replayed bool
 
+	// Actor is who sent the call as Subject, "" if that is the same.
+	Actor string
+
 	// Only for waiting calls:
 	SealedArgs  []byte // sealed with the data directory's key, erased when the call ends
 	Roles       []string
@@ -103,8 +106,6 @@ type Invocation struct {
 	// Grant is what the capability token that admitted the call allows, nil without one. It
 	// narrows the call whenever it goes on.
 	Grant *Grant
-	// Actor is who sent the call as Subject, "" if that is the same.
-	Actor string
 	// Approved is the digest of the version and the arguments that were approved, "" for none:
 	// nothing else runs under the approval.
 	Approved string

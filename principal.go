@@ -1,6 +1,9 @@
 package toolkeep
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Principal is the authenticated caller. It is always passed as a parameter, never in a
 // context.
@@ -17,7 +20,7 @@ type Principal struct {
 	Permissions []string
 	OnBehalf    string // the person an agent acts for, "" if none
 	// Chain is on whose behalf the subject acts, from the first to the nearest, at most MaxChain, as a
-	// trusted proxy or the act claim of an access token says; nil if neither does.
+	// trusted proxy or the act claim of an access token says, and as As goes on; nil if none does.
 	Chain []string
 	// Narrowed means that the request is no call and carries a capability token, which is for calls
 	// alone: the principal sees what its roles show and decides nothing.
@@ -50,6 +53,39 @@ func (p *Principal) Person() string {
 		return p.OnBehalf
 	}
 	return p.Subject
+}
+
+// As returns the principal that acts as another subject, for another person, or both; "" is its own. Its rights stay,
+// and its token does not: those rights are of another. The chain goes on to say who acts for whom: the new person comes
+// first, and who acts as another subject is the nearest that this one acts for. There is none where p acts for no
+// one. E3201 if the chain would have more than MaxChain names.
+func (p *Principal) As(subject, person string) (*Principal, error) {
+	q := *p
+	q.Token = nil
+	chain := p.Chain
+	if len(chain) == 0 && p.OnBehalf != "" {
+		chain = []string{p.OnBehalf}
+	}
+	behind := len(chain) > 0
+	if person != "" {
+		q.OnBehalf = person
+		if behind {
+			chain = append([]string{person}, chain...)
+		}
+	}
+	if subject != "" {
+		q.Subject = subject
+		if behind {
+			chain = append(slices.Clip(chain), p.Subject)
+		}
+	}
+	if len(chain) > MaxChain {
+		return nil, NewError(PermissionDenied, "the credential acts for a chain of persons and agents that is too long to act for another as well: at most %d are allowed", MaxChain).With("reason", "RBAC_DENIED")
+	}
+	if behind {
+		q.Chain = chain
+	}
+	return &q, nil
 }
 
 // WithoutToken returns the principal for what outlives its call.

@@ -210,15 +210,14 @@ func (a *Access) ActingAs(p *toolkeep.Principal, c *toolkeep.Call) (*toolkeep.Pr
 		return nil, refused("the call names another %s than the caller's own; leave it out, or use a key whose role has the permission %s",
 			what, toolkeep.PermActAs).With("field", field)
 	}
-	acting := *p
-	acting.Token = nil // its rights are those of another
+	subject, user := "", ""
 	if otherSubject {
-		acting.Subject = c.Subject
+		subject = c.Subject
 	}
 	if otherUser {
-		acting.OnBehalf = c.User
+		user = c.User
 	}
-	return &acting, nil
+	return p.As(subject, user)
 }
 
 // refused is the error for a missing permission.

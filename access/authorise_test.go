@@ -2,6 +2,7 @@ package access
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -444,6 +445,12 @@ func TestActingAs(t *testing.T) {
 				t.Error("the principal was modified")
 			}
 		})
+	}
+	chained := *standIn
+	chained.OnBehalf, chained.Chain = "carol", []string{"carol", "planner"}
+	p, err := a.ActingAs(&chained, &toolkeep.Call{Subject: "alice", User: "dave"})
+	if err != nil || !slices.Equal(p.Chain, []string{"dave", "carol", "planner", "bot"}) {
+		t.Errorf("%+v %v", p, err)
 	}
 }
 

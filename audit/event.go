@@ -50,6 +50,7 @@ type callData struct {
 	InvocationID string          `json:"invocation_id"`
 	Agent        string          `json:"agent_did"`
 	User         string          `json:"user_did,omitempty"`
+	Actor        string          `json:"actor_did,omitempty"`
 	Chain        []string        `json:"caller_chain,omitempty"`
 	Tenant       string          `json:"tenant_id"`
 	Session      string          `json:"session_id,omitempty"`
@@ -117,7 +118,7 @@ func NewEntry(l *toolkeep.Link, e *toolkeep.Entry) (*Entry, error) {
 		return out, nil
 	}
 	v := e.Call
-	d := callData{InvocationID: v.ID, Agent: v.Subject, User: v.OnBehalf, Chain: v.Chain, Tenant: v.Tenant, Session: v.Session, Parent: v.Parent,
+	d := callData{InvocationID: v.ID, Agent: v.Subject, User: v.OnBehalf, Actor: v.Actor, Chain: v.Chain, Tenant: v.Tenant, Session: v.Session, Parent: v.Parent,
 		ToolID: v.ToolID, ToolVersion: v.Version, Digest: v.Digest, State: string(v.State), Decision: decision(v), Code: string(v.Code),
 		Message: v.Message, Details: v.Details, Face: v.Face, KeyID: v.KeyID, Address: v.Addr, UserAgent: v.UserAgent, CallID: v.CallID, Writes: v.Writes, Sent: v.Sent, Cached: v.Cached,
 		Attempts: v.Attempts, CreatedAt: v.CreatedAt.UTC(), DurationMS: float64(v.TotalUS) / 1000, OutputBytes: v.OutputSize, Parameters: v.Input, Summary: v.ResultSummary, PriorTools: v.PriorTools,

@@ -54,7 +54,7 @@ func (p *Pipeline) admit(ctx context.Context, a *activeCall) (*toolkeep.Result, 
 		a.row.Actor = a.principal.Subject
 	}
 	a.principal = acting
-	a.row.Subject, a.row.OnBehalf = acting.Subject, acting.OnBehalf
+	a.row.Subject, a.row.OnBehalf, a.row.Chain = acting.Subject, acting.OnBehalf, acting.Chain
 	if err := p.takeRequest(ctx, a); err != nil {
 		return nil, err
 	}

@@ -211,9 +211,7 @@ func (a *fakeAccess) SignedCall(context.Context, *toolkeep.Principal, *toolkeep.
 }
 func (a *fakeAccess) ActingAs(p *toolkeep.Principal, c *toolkeep.Call) (*toolkeep.Principal, error) {
 	if c.Subject != "" && c.Subject != p.Subject && a.actAs {
-		acting := *p
-		acting.Subject = c.Subject
-		return &acting, nil
+		return p.As(c.Subject, c.User)
 	}
 	if c.Subject != "" && c.Subject != p.Subject {
 		return nil, toolkeep.NewError(toolkeep.PermissionDenied, "not you")

@@ -328,7 +328,7 @@ func accesses(row *toolkeep.Invocation) []toolkeep.Change {
 		// The same event twice, as after a commit in doubt, has the same id.
 		id := uuid.NewSHA1(uuid.NameSpaceOID, []byte(row.Tenant+"\x00"+row.ID+"\x00"+strconv.Itoa(i)))
 		data := map[string]any{"agent_id": row.Subject, "tool_id": row.ToolID, "invocation_id": row.ID, "secret_hash": u.Hash, "status": "success"}
-		for name, v := range map[string]string{"on_behalf_of": row.OnBehalf, "scope": u.Scope, "store": u.Store, "version": u.Version, "error_code": string(u.Code)} {
+		for name, v := range map[string]string{"on_behalf_of": row.OnBehalf, "actor_did": row.Actor, "scope": u.Scope, "store": u.Store, "version": u.Version, "error_code": string(u.Code)} {
 			if v != "" {
 				data[name] = v
 			}

@@ -312,6 +312,49 @@ func TestActingAsAnother(t *testing.T) {
 	id := p.boss.call("std.echo", `{"a":1}`, bob, `"request_id":"acting"`).success(t).id(t)
 	p.bob.do("GET", "/api/v1/invocations/"+id, "").want(t, 200)
 	p.ann.do("GET", "/api/v1/invocations/"+id, "").want(t, 404)
+
+	// Who really called is in the record, in the list and in the audit: after a call that ended at once, one that waited,
+	// and one that was refused; and nowhere where that is the agent itself.
+	waited := p.boss.call("std.echo", `{"a":2}`, bob, async).want(t, 202).id(t)
+	p.boss.ended(waited)
+	refused := p.boss.call("std.echo", `{"a":3}`, bob, `"tool_version":"99"`)
+	if refused.status < 400 {
+		t.Fatal(refused)
+	}
+	own := p.boss.call("std.echo", `{"a":4}`).success(t).id(t)
+	for name, x := range map[string]struct{ id, actor string }{
+		"at once": {id, "admin"}, "it waited": {waited, "admin"}, "refused": {refused.id(t), "admin"}, "its own": {own, "<nil>"},
+	} {
+		var list []any
+		for _, path := range []string{"/api/v1/invocations/" + x.id, "/api/v1/invocations?page_size=100", "/api/v1/audit/events?page_size=100"} {
+			got := p.boss.do("GET", path, "").want(t, 200)
+			switch {
+			case strings.Contains(path, "audit"):
+				list, _ = got.at(t, "events").([]any)
+			case strings.Contains(path, "?"):
+				list, _ = got.at(t, "invocations").([]any)
+			default:
+				list = []any{got.object(t)}
+			}
+			found := false
+			for _, one := range list {
+				v, _ := one.(map[string]any)
+				member := "actor_id"
+				if data, ok := v["data"].(map[string]any); ok {
+					v, member = data, "actor_did"
+				}
+				if v["invocation_id"] == x.id {
+					found = true
+					if fmt.Sprint(v[member]) != x.actor {
+						t.Errorf("%s: %s has %s %v, want %s", name, path, member, v[member], x.actor)
+					}
+				}
+			}
+			if !found {
+				t.Errorf("%s: %s has no such call", name, path)
+			}
+		}
+	}
 }
 
 // TestScopedKey: a narrowed key sees and calls only the tools in its scope.

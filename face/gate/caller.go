@@ -187,9 +187,7 @@ func (g *Gate) Acting(h Headers, p *toolkeep.Principal) (*toolkeep.Principal, er
 	case !utf8.ValidString(user):
 		return nil, toolkeep.NewError(toolkeep.InvalidEncoding, "the user is not UTF-8 text")
 	}
-	acting := *p
-	acting.OnBehalf, acting.Token = user, nil
-	return &acting, nil
+	return p.As("", user)
 }
 
 // Trail is what an Auth can do beside: tell of a refused authorisation of what is no

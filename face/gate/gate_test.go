@@ -522,6 +522,10 @@ func TestActing(t *testing.T) {
 			t.Errorf("%q: %+v %v", x.user, acting, err)
 		}
 	}
+	p := &toolkeep.Principal{Subject: "agent", Tenant: "t", OnBehalf: "ann", Chain: []string{"ann", "planner"}, Permissions: []string{toolkeep.PermActAs}}
+	if acting, err := g.Acting(HTTP(http.Header{"X-User-Id": {"bob"}}), p); err != nil || !slices.Equal(acting.Chain, []string{"bob", "ann", "planner"}) {
+		t.Errorf("for another than the token says: %+v %v", acting, err)
+	}
 }
 
 // reversing seals by a prefix, which clients do not know.

@@ -487,6 +487,7 @@ func appendInvocation(b []byte, v *toolkeep.Invocation, r *toolkeep.Result) []by
 	b = appendText(b, `,"tool_version":`, v.Version)
 	b = canon.AppendString(append(b, `,"agent_id":`...), v.Subject)
 	b = appendText(b, `,"user_id":`, v.OnBehalf)
+	b = appendText(b, `,"actor_id":`, v.Actor)
 	if v.Progress != (toolkeep.Progress{}) && !v.State.Ended() {
 		b = appendInt(b, `,"progress_percent":`, int64(v.Progress.Percent))
 		b = appendText(b, `,"current_phase":`, v.Progress.Phase)

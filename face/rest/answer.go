@@ -86,6 +86,8 @@ type InvocationAnswer struct {
 	ToolID             string             `json:"tool_id"`
 	ToolVersion        string             `json:"tool_version,omitempty"`
 	AgentID            string             `json:"agent_id"`
+	UserID             string             `json:"user_id,omitempty" doc:"the person that the agent acts for"`
+	ActorID            string             `json:"actor_id,omitempty" doc:"who sent the call in the agent's name, where that is another"`
 	SessionID          string             `json:"session_id,omitempty"`
 	ParentInvocationID string             `json:"parent_invocation_id,omitempty"`
 	CreatedAt          *time.Time         `json:"created_at,omitempty"`
@@ -221,6 +223,7 @@ func appendInvocation(b []byte, v *toolkeep.Invocation, r *toolkeep.Result, whol
 	b = append(b, `,"agent_id":`...)
 	b = appendString(b, v.Subject)
 	b = appendOptional(b, `,"user_id":`, v.OnBehalf)
+	b = appendOptional(b, `,"actor_id":`, v.Actor)
 	b = appendOptional(b, `,"session_id":`, v.Session)
 	b = appendOptional(b, `,"parent_invocation_id":`, v.Parent)
 	b = appendTime(b, `,"created_at":`, v.CreatedAt)

@@ -67,6 +67,7 @@ type InvocationSummary struct {
 	ToolVersion  string     `json:"tool_version,omitempty"`
 	AgentID      string     `json:"agent_id"`
 	UserID       string     `json:"user_id,omitempty" doc:"the person that the agent acted for"`
+	ActorID      string     `json:"actor_id,omitempty" doc:"who sent the call in the agent's name, where that is another"`
 	Chain        []string   `json:"caller_chain,omitempty" doc:"on whose behalf the agent acted, from the first to the nearest"`
 	SessionID    string     `json:"session_id,omitempty"`
 	Parent       string     `json:"parent_invocation_id,omitempty"`
@@ -126,7 +127,7 @@ func (a *API) listInvocations(ctx context.Context, p *toolkeep.Principal, in *li
 func summarise(v *toolkeep.Invocation) InvocationSummary {
 	s := InvocationSummary{
 		InvocationID: v.ID, Status: v.State.BC2(v.Code), State: string(v.State), ToolID: v.ToolID, ToolVersion: v.Version,
-		AgentID: v.Subject, UserID: v.OnBehalf, Chain: v.Chain, SessionID: v.Session, Parent: v.Parent, Face: v.Face, Message: v.Message,
+		AgentID: v.Subject, UserID: v.OnBehalf, ActorID: v.Actor, Chain: v.Chain, SessionID: v.Session, Parent: v.Parent, Face: v.Face, Message: v.Message,
 		CreatedAt: given(v.CreatedAt), StartedAt: given(v.StartedAt), CompletedAt: given(v.EndedAt),
 		DurationMS: float64(v.TotalUS) / 1000, ToolMS: float64(v.ToolUS) / 1000,
 		CacheHit: v.Cached, Attempts: v.Attempts, Async: v.Async, CallID: v.CallID,

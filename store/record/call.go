@@ -101,7 +101,11 @@ func AppendCall(b []byte, v *toolkeep.Invocation, parts Parts) ([]byte, error) {
 	b = appendStrings(b, v.PriorTools)
 	b = appendBytes(b, v.Sealed)
 	b = appendString(b, string(v.Withheld))
-	return appendBytes(b, v.Input), nil
+	b = appendBytes(b, v.Input)
+	if parts.Waiting { // it is in that part
+		return appendString(b, ""), nil
+	}
+	return appendString(b, v.Actor), nil
 }
 
 func appendExtras(b []byte, v *toolkeep.Invocation) ([]byte, error) {
@@ -234,6 +238,7 @@ func DecodeCall(tenant, id string, data []byte) (*toolkeep.Invocation, error) {
 	v.ResultSummary, v.PriorTools = d.string(), d.strings()
 	v.Sealed, v.Withheld = d.bytes(), toolkeep.Withheld(d.string())
 	v.Input = d.bytes()
+	v.Actor = d.string()
 	if d.err == nil && len(waiting) != 0 {
 		d = &decoder{b: waiting}
 		decodeWaiting(d, v)

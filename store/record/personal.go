@@ -26,7 +26,8 @@ func AppendPersonal(b []byte, v *toolkeep.Invocation) ([]byte, error) {
 	b = appendString(b, v.UserAgent)
 	b = appendStrings(b, v.Chain)
 	b = appendString(b, v.ResultSummary)
-	return appendBytes(b, v.Input), nil
+	b = appendBytes(b, v.Input)
+	return appendString(b, v.Actor), nil
 }
 
 // ClearPersonal empties the fields that AppendPersonal encodes.
@@ -35,7 +36,7 @@ func ClearPersonal(v *toolkeep.Invocation) {
 	v.AskHash, v.ArgsHash = [32]byte{}, [32]byte{}
 	v.Warnings, v.Attachments = nil, nil
 	v.CancelBy, v.CancelWhy, v.Progress = "", "", toolkeep.Progress{}
-	v.Addr, v.UserAgent, v.Chain, v.ResultSummary, v.Input = "", "", nil, "", nil
+	v.Addr, v.UserAgent, v.Chain, v.ResultSummary, v.Input, v.Actor = "", "", nil, "", nil, ""
 }
 
 // DecodePersonal fills the fields from what AppendPersonal wrote. What a store has in columns beside
@@ -60,5 +61,8 @@ func DecodePersonal(v *toolkeep.Invocation, data []byte) error {
 	v.Addr, v.UserAgent = d.string(), d.string()
 	v.Chain, v.ResultSummary = d.strings(), d.string()
 	v.Input = d.bytes()
+	if actor := d.string(); actor != "" { // a row that waited has it, whose part older programs did not clear
+		v.Actor = actor
+	}
 	return d.err
 }

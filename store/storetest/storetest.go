@@ -312,7 +312,7 @@ func fill(v reflect.Value, name string, n *int) {
 func WaitingOnly() []string {
 	return []string{
 		"SealedArgs", "Roles", "Scope", "Timeout", "SkipCache", "CacheTTL", "Traceparent",
-		"LeaseOwner", "LeaseUntil", "Requeued", "CancelBy", "CancelWhy", "Progress", "Workspace", "Method", "Approved", "Actor", "Grant",
+		"LeaseOwner", "LeaseUntil", "Requeued", "CancelBy", "CancelWhy", "Progress", "Workspace", "Method", "Approved", "Grant",
 	}
 }
 
