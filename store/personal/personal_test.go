@@ -702,3 +702,31 @@ func TestAway(t *testing.T) {
 		}
 	})
 }
+
+// slow is a store whose ApplyWithin leaves a commit of documents under way until its caller leaves.
+type slow struct{ raw }
+
+func (s slow) ApplyWithin(ctx context.Context, changes ...toolkeep.Change) error {
+	if _, ok := changes[0].(toolkeep.PutDocument); !ok {
+		return s.raw.ApplyWithin(ctx, changes...)
+	}
+	<-ctx.Done()
+	return &toolkeep.PendingError{End: make(chan error)}
+}
+
+// TestKeyWithin: the making of a person's first key ends with the caller's context, and what it was to seal is not
+// taken for under way.
+func TestKeyWithin(t *testing.T) {
+	eachStore(t, func(p *place) {
+		s := slow{p.open()}
+		defer s.Close()
+		keys := personal.NewKeys(s, quiet())
+		keys.Use(p.sealer)
+		ctx, cancel := context.WithTimeout(p.Context(), 20*time.Millisecond)
+		defer cancel()
+		err := personal.NewSealed(s, keys, true).ApplyWithin(ctx, toolkeep.RecordCall{Invocation: ended("a", marker)})
+		if left := (*toolkeep.PendingError)(nil); !errors.Is(err, context.DeadlineExceeded) || errors.As(err, &left) {
+			p.Errorf("it is %v", err)
+		}
+	})
+}
