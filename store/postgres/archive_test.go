@@ -76,7 +76,7 @@ func TestHeldByTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustApply(t, s, holdOf(t, "late", began.Add(-time.Hour), began.Add(time.Hour)))
-	if _, err := s.dropCalls(t.Context(), clock.now().Add(-storetest.ArchiveKeepFor), holds); err != nil {
+	if _, err := s.dropCalls(t.Context(), clock.now().Add(-storetest.ArchiveKeepFor), holds, ""); err != nil {
 		t.Fatal(err)
 	}
 	tend(t, s)
@@ -93,5 +93,53 @@ func TestHeldByTime(t *testing.T) {
 		if p := where(t, dsn, id); p != "" {
 			t.Errorf("after the holds the call %s is in %s", id, p)
 		}
+	}
+}
+
+// TestWaitsSinceItEnded: a call that took long waits for the archive from when it ended, and not from when it was made.
+func TestWaitsSinceItEnded(t *testing.T) {
+	server := pgtest.Start(t)
+	for name, begin := range map[string]time.Duration{"rows": 0, "partitions": 3 * day} {
+		t.Run(name, func(t *testing.T) {
+			var clock later
+			dsn := server.NewDatabase(t)
+			s := mustOpen(t, Config{DSN: dsn, Clock: clock.now, feedKeepRows: 1, EventKeep: storetest.ArchiveKeepFor,
+				InvocationKeep: storetest.ArchiveKeepFor, ArchiveWait: storetest.ArchiveWait, Tends: func() bool { return false }})
+			clock.pass(begin)
+			tend(t, s)
+			made := clock.now()
+			soon := callAt(made, 0, toolkeep.CallSucceeded)
+			soon.EndedAt = made
+			mustApply(t, s, toolkeep.RecordCall{Invocation: soon})
+			clock.pass(storetest.ArchiveKeepFor + storetest.ArchiveWait + 4*day)
+			var ids []string
+			for i := range 20 {
+				v := callAt(made, i+1, toolkeep.CallSucceeded)
+				v.EndedAt = clock.now()
+				mustApply(t, s, toolkeep.RecordCall{Invocation: v})
+				ids = append(ids, v.ID)
+			}
+			there := func() (n int) {
+				t.Helper()
+				for _, id := range ids {
+					if where(t, dsn, id) != "" {
+						n++
+					}
+				}
+				return n
+			}
+			tend(t, s)
+			if n := there(); n != len(ids) {
+				t.Errorf("before they are archived %d of %d are there", n, len(ids))
+			}
+			if name == "rows" && where(t, dsn, soon.ID) != "" {
+				t.Error("the one that ended long ago is there")
+			}
+			clock.pass(storetest.ArchiveKeepFor + storetest.ArchiveWait + 4*day)
+			tend(t, s)
+			if n := there(); n != 0 {
+				t.Errorf("after the wait %d are there", n)
+			}
+		})
 	}
 }

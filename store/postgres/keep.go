@@ -57,7 +57,12 @@ func (s *Store) tend(ctx context.Context) error {
 	if err != nil {
 		return err // nothing goes while it is not known what is held
 	}
-	callParts, err := s.dropCalls(ctx, calls, holds)
+	past := calls.Add(-s.cfg.ArchiveWait)
+	floors, err := s.floors(ctx, past)
+	if err != nil {
+		return err // nothing goes while it is not known what waits
+	}
+	callParts, err := s.dropCalls(ctx, calls, holds, floors)
 	eventParts, err1 := s.dropEvents(ctx, events, holds)
 	errs := []error{err, err1}
 	passes := []pass{
@@ -71,10 +76,10 @@ func (s *Store) tend(ctx context.Context) error {
 		passes = append(passes, s.dropWriters)
 	}
 	for _, name := range eventParts {
-		passes = append(passes, remove(name, "at < $1"+s.orArchived(name, "at", record.Micros(events.Add(-s.cfg.ArchiveWait)))+holds.not("at", record.Micros, 0), record.Micros(events)))
+		passes = append(passes, remove(name, "at < $1"+s.orArchived(name, record.Micros(events.Add(-s.cfg.ArchiveWait)))+holds.not("at", record.Micros, 0), record.Micros(events)))
 	}
 	for _, name := range callParts {
-		passes = append(passes, remove(name, "created < $1 AND"+ended+s.orArchived(name, "created", record.Nanos(calls.Add(-s.cfg.ArchiveWait)))+holds.not("created", record.Nanos, toolkeep.LegalHoldReach), record.Nanos(calls)))
+		passes = append(passes, remove(name, "created < $1 AND"+ended+s.orFloor(name, floors, past)+holds.not("created", record.Nanos, toolkeep.LegalHoldReach), record.Nanos(calls)))
 	}
 	if s.cfg.InvocationKeep < s.cfg.KeyKeep {
 		passes = append(passes, remove("call_keys AS k",

@@ -257,7 +257,7 @@ func (p *parted) making(part partition) []string {
 // dropCalls drops the partitions of calls of before cutoff, without those that are held or not archived, and those in which a
 // call has not ended, or is younger than its id. It returns the names of the partitions from which rows must
 // be deleted.
-func (s *Store) dropCalls(ctx context.Context, cutoff time.Time, holds held) (rest []string, err error) {
+func (s *Store) dropCalls(ctx context.Context, cutoff time.Time, holds held, floors string) (rest []string, err error) {
 	parts, _, err := partedCalls.list(ctx, s.pool)
 	if err != nil {
 		return nil, err
@@ -274,7 +274,7 @@ func (s *Store) dropCalls(ctx context.Context, cutoff time.Time, holds held) (re
 			has, err = s.hasHeld(ctx, part.name, holds)
 		}
 		if err == nil && !has {
-			waits, err = s.waits(ctx, part, cutoff)
+			waits, err = s.callsWait(ctx, part, floors, cutoff.Add(-s.cfg.ArchiveWait))
 		}
 		switch {
 		case err != nil:
