@@ -17,6 +17,7 @@ import (
 	"github.com/toolkeep/toolkeep/access/capability"
 	"github.com/toolkeep/toolkeep/access/policy"
 	"github.com/toolkeep/toolkeep/approval"
+	"github.com/toolkeep/toolkeep/audit/archive"
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/control/approvals"
 	"github.com/toolkeep/toolkeep/datadir"
@@ -319,6 +320,12 @@ func (a Audit) Wait() time.Duration {
 func (a Audit) PersonalData() redact.Personal {
 	set, _ := redact.PersonalOf(a.Personal) // Validate has checked it
 	return set
+}
+
+// AuditArchive is what the settings say of the archive, with an empty Dir for none.
+func (c *Config) AuditArchive() archive.Config {
+	return archive.Config{Dir: c.Audit.Archive, Keep: c.Audit.ArchiveKeep, Wait: c.Audit.ArchiveWait,
+		After: min(time.Hour, min(c.Store.KeepCalls, c.Store.KeepEvents)/4)}
 }
 
 // DeadLetters is the folder of the events that sinks refused.

@@ -31,11 +31,3 @@ func (n *Node) buildDecisions(context.Context) error {
 		Clean: func(p *toolkeep.Principal, text string) string { return n.redact.For(p).Clean(text) }})
 	return nil
 }
-
-// sweepApprovals looks after them on the node that leads it.
-func (n *Node) sweepApprovals(ctx context.Context) error {
-	if !n.members.Leads(workApprovals) {
-		return nil
-	}
-	return n.approving.Sweep(ctx)
-}

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"net"
 	"net/http"
 	"os"
 	"sync/atomic"
@@ -10,6 +11,7 @@ import (
 	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/config"
+	"github.com/toolkeep/toolkeep/control/erasure"
 	"github.com/toolkeep/toolkeep/control/holds"
 	"github.com/toolkeep/toolkeep/control/imports"
 	"github.com/toolkeep/toolkeep/control/policies"
@@ -17,6 +19,7 @@ import (
 	"github.com/toolkeep/toolkeep/control/tokens"
 	"github.com/toolkeep/toolkeep/datadir"
 	"github.com/toolkeep/toolkeep/egress"
+	"github.com/toolkeep/toolkeep/examples/bookshop"
 	"github.com/toolkeep/toolkeep/face/gate"
 	"github.com/toolkeep/toolkeep/face/listen"
 	"github.com/toolkeep/toolkeep/face/mcpserver"
@@ -106,7 +109,8 @@ func (n *Node) buildFaces(context.Context) error {
 		Policies: policies.New(policies.Config{Engine: n.policy, Access: n.access, Catalog: n.catalog, Approvals: n.approvals,
 			Calls: n.store.Invocations(), Timeout: c.Policy.Timeout, Clock: n.options.Clock}),
 		Tokens:  tokens.New(tokens.Config{Tokens: n.tokens, Store: n.store, Clock: n.options.Clock}),
-		Servers: n.servers, Nodes: n.members, Audit: n.audit, Erasure: n.erasure(), Holds: &holds.Holds{Store: n.store, Clock: n.options.Clock}, Sinks: n.sinks, Contexts: n.contexts, Secrets: keeping, Approvals: n.approving,
+		Servers: n.servers, Nodes: n.members, Audit: n.audit, Erasure: erasure.New(erasure.Config{Records: n.persons, Forget: n.usage.Forget, Documents: n.store.Documents, Clock: n.options.Clock, Log: n.logger("audit")}),
+		Holds: &holds.Holds{Store: n.store, Clock: n.options.Clock}, Sinks: n.sinks, Contexts: n.contexts, Secrets: keeping, Approvals: n.approving,
 		Mounts: mounts, Gate: n.faces.gate, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Imports: n.faces.imports, Visible: n.access.Visible,
 		Reads: n.reads, Retrievals: n.usage, Learning: n.usage,
 		Guide: c.Search.Guide(n.search, n.usage), Analytics: n.usage.Analytics, Indexing: n.index,
@@ -194,3 +198,12 @@ var (
 	_ rest.Catalog   = (*catalog.Catalog)(nil)
 	_ gate.Refresher = (*access.Access)(nil)
 )
+
+// startExamples runs the bookshop and imports its document.
+func (n *Node) startExamples(ctx context.Context) error {
+	if !n.config.Examples.Enabled {
+		return nil
+	}
+	return bookshop.Serve(ctx, bookshop.Serving{Secrets: n.config.SecretDirs()[0], By: access.System(), Imports: n.faces.imports,
+		Listen: func(s *http.Server) (net.Addr, error) { return n.faces.listeners.HTTP(s, n.config.Examples.Addr, nil) }})
+}

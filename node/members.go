@@ -3,7 +3,6 @@ package node
 import (
 	"cmp"
 	"context"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -11,7 +10,6 @@ import (
 	"github.com/toolkeep/toolkeep/audit"
 	"github.com/toolkeep/toolkeep/audit/archive"
 	"github.com/toolkeep/toolkeep/audit/outbox"
-	"github.com/toolkeep/toolkeep/control/erasure"
 	"github.com/toolkeep/toolkeep/control/nodes"
 	"github.com/toolkeep/toolkeep/control/servers"
 	"github.com/toolkeep/toolkeep/datadir"
@@ -47,6 +45,16 @@ func (n *Node) leads(work string) func() bool {
 	return func() bool { return n.members.Leads(work) }
 }
 
+// leading does a work where this node leads it.
+func (n *Node) leading(work string, do func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if !n.members.Leads(work) {
+			return nil
+		}
+		return do(ctx)
+	}
+}
+
 // startLeading asks for these works. River elects a leader for the queue's own upkeep itself.
 func (n *Node) startLeading(context.Context) error {
 	works := []string{workSweep, workApprovals, workRetention, n.workBlobs()}
@@ -60,7 +68,9 @@ func (n *Node) startLeading(context.Context) error {
 	if n.archive != nil {
 		n.members.Lead(archive.Work, n.archive.Run)
 	}
-	n.leadSinks()
+	if n.sinks.Any() {
+		n.members.Lead(outbox.Work, n.sinks.Run)
+	}
 	return nil
 }
 
@@ -72,29 +82,18 @@ func (n *Node) buildReads(context.Context) error {
 }
 
 // buildAudit makes what signs and verifies the journal. Its stop comes after that of all that records.
-func (n *Node) buildAudit(context.Context) error {
+func (n *Node) buildAudit(context.Context) (err error) {
 	c := audit.Config{Store: n.store, Sealer: n.sealer, Clock: n.options.Clock, Log: n.logger("audit")}
-	if set := n.config.Audit; set.Archive != "" {
-		var err error
-		n.archive, err = archive.New(archive.Config{Dir: set.Archive, Store: n.store, Sealer: n.sealer, Keep: set.ArchiveKeep, Wait: set.ArchiveWait,
-			After: min(time.Hour, min(n.config.Store.KeepCalls, n.config.Store.KeepEvents)/4), Clock: c.Clock, Log: c.Log,
-			Hook: func(step string) {
-				if n.options.Hook != nil {
-					n.options.Hook("archive", step)
-				}
-			}})
-		if err != nil {
+	ac := n.config.AuditArchive()
+	if ac.Dir != "" {
+		ac.Store, ac.Sealer, ac.Clock, ac.Log, ac.Hook = n.store, n.sealer, c.Clock, c.Log, n.hooked("archive")
+		if n.archive, err = archive.New(ac); err != nil {
 			return err
 		}
-		c.Archive, c.ArchiveWait = n.archive, set.ArchiveWait
+		c.Archive, c.ArchiveWait = n.archive, ac.Wait
 	}
 	n.audit = audit.New(c)
 	return nil
-}
-
-// erasure is what people ask of the records of a person.
-func (n *Node) erasure() *erasure.Erasure {
-	return erasure.New(erasure.Config{Records: n.persons, Forget: n.usage.Forget, Documents: n.store.Documents, Clock: n.options.Clock, Log: n.logger("audit")})
 }
 
 // buildAgreement compares this node with the others, and divides the limits among them, now and

@@ -199,7 +199,7 @@ func (n *Node) parts(opening context.Context) []part {
 		{"audit", n.buildAudit, func() { n.audit.Stop() }},
 		{"limits", n.buildLimits, nil},
 		{"connections", n.buildPool, func() { n.pool.Close() }},
-		{"policy", n.buildPolicy, n.stopPolicy},
+		{"policy", n.buildPolicy, func() { n.policy.Stop() }},
 		{"access", n.buildAccess, func() { n.access.Stop() }},
 		{"keys", func(ctx context.Context) error { return n.access.Start(ctx) }, nil},
 		{"admin key", n.makeAdminKey, nil},
@@ -298,8 +298,8 @@ func (n *Node) openStore(ctx context.Context) (err error) {
 	o, err := stores.Open(ctx, stores.Config{Settings: n.config, Node: n.name, Tends: n.leads(workRetention), Clock: n.options.Clock, Log: n.logger("store"),
 		Queue: job.Config{Runner: runner{n}, Log: n.logger("queue"), NodeID: n.members.Owner(), Earlier: n.members.Earlier, Periodic: []job.Periodic{
 			{Name: "sweep", Every: time.Second, Run: func(ctx context.Context) error { return n.pipeline.Sweep(ctx) }},
-			{Name: "approvals", Every: 5 * time.Second, Run: n.sweepApprovals},
-			{Name: "blobs", Every: time.Hour, Run: n.sweepBlobs},
+			{Name: "approvals", Every: 5 * time.Second, Run: n.leading(workApprovals, func(ctx context.Context) error { return n.approving.Sweep(ctx) })},
+			{Name: "blobs", Every: time.Hour, Run: n.leading(n.workBlobs(), n.sweepBlobs)},
 		}}})
 	if err == nil {
 		n.store, n.queue, n.stats, n.pooled, n.persons = o.Store, o.Queue, o.Stats, o.Pooled, o.Persons
@@ -314,9 +314,6 @@ func (n *Node) closeStore() {
 }
 
 func (n *Node) sweepBlobs(ctx context.Context) error {
-	if !n.members.Leads(n.workBlobs()) {
-		return nil
-	}
 	_, err := n.blobs.Sweep(ctx, n.options.Clock().Add(-n.config.Store.KeepCalls))
 	return err
 }
@@ -353,9 +350,14 @@ func (n *Node) keyFile() access.KeyFile {
 	return access.KeyFile{Path: filepath.Join(n.config.Data, datadir.AdminKey), Written: func() { n.hook("admin_key") }}
 }
 
-func (n *Node) hook(point string) {
-	if n.options.Hook != nil {
-		n.options.Hook(point, "")
+func (n *Node) hook(point string) { n.hooked(point)("") }
+
+// hooked tells crash tests what a part is about to do with what.
+func (n *Node) hooked(point string) func(what string) {
+	return func(what string) {
+		if n.options.Hook != nil {
+			n.options.Hook(point, what)
+		}
 	}
 }
 
@@ -432,35 +434,26 @@ func (n *Node) buildTelemetry(context.Context) (err error) {
 		version = n.options.Version
 	}
 	n.health = telemetry.NewHealth(telemetry.HealthConfig{Version: version, Log: n.logger("health"), Clock: n.options.Clock})
+	add := func(there bool, c telemetry.Component) {
+		if there {
+			n.health.Add(c)
+		}
+	}
 	n.health.Add(telemetry.Component{Name: "store", Required: true, Grace: n.config.Catalog.StaleFor, Check: n.storeHealth, Details: n.store.Details})
 	n.health.Add(telemetry.Component{Name: "nodes", Required: true, Check: n.members.Health, Details: func() any { return nodes.CountOf(n.members) }})
 	n.health.Add(telemetry.Component{Name: "agreement", Required: true, Check: n.agreement.Ready, Details: func() any { return n.agreement.Differences() }})
 	n.health.Add(telemetry.Component{Name: "differences", Check: n.agreement.Health})
 	n.health.Add(telemetry.Component{Name: "record_spool", Check: func(context.Context) error { return n.pipeline.RecordHealth() }})
 	n.health.Add(telemetry.Component{Name: "file_descriptors", Check: func(ctx context.Context) error { return n.faces.listeners.Health(ctx) }})
-	if n.config.TLS.Enabled() {
-		n.health.Add(telemetry.Component{Name: "certificates", Check: n.faces.certificatesHealth(n.access)})
-	}
-	if n.access.TakesTokens() {
-		n.health.Add(telemetry.Component{Name: "oauth_issuer", Check: n.access.OAuthHealth})
-	}
-	if n.policy != nil {
-		n.health.Add(telemetry.Component{Name: "policy", Check: n.policy.Health})
-	}
-	if n.sinks.Any() {
-		n.health.Add(telemetry.Component{Name: "sinks", Check: n.sinks.Health})
-	}
-	if n.archive != nil {
-		n.health.Add(telemetry.Component{Name: "audit_archive", Check: n.archive.Health})
-	}
+	add(n.config.TLS.Enabled(), telemetry.Component{Name: "certificates", Check: n.faces.certificatesHealth(n.access)})
+	add(n.access.TakesTokens(), telemetry.Component{Name: "oauth_issuer", Check: n.access.OAuthHealth})
+	add(n.policy != nil, telemetry.Component{Name: "policy", Check: n.policy.Health})
+	add(n.sinks.Any(), telemetry.Component{Name: "sinks", Check: n.sinks.Health})
+	add(n.archive != nil, telemetry.Component{Name: "audit_archive", Check: n.archive.Health})
 	n.health.Add(telemetry.Component{Name: "search", Check: n.index.Health})
 	n.health.Add(telemetry.Component{Name: "usage", Check: n.usage.Health})
-	if n.redis != nil {
-		n.health.Add(telemetry.Component{Name: "redis", Check: func(ctx context.Context) error { return n.redis.Health(ctx, settings.RedisUses(n.config)...) }})
-	}
-	if v := n.keeping.vault; v != nil { // tools without secrets of it go on without it
-		n.health.Add(telemetry.Component{Name: "secret_store", Check: v.Health})
-	}
+	add(n.redis != nil, telemetry.Component{Name: "redis", Check: func(ctx context.Context) error { return n.redis.Health(ctx, settings.RedisUses(n.config)...) }})
+	add(n.keeping.vault != nil, telemetry.Component{Name: "secret_store", Check: n.keeping.vault.Health}) // tools without secrets of it go on without it
 	n.metrics, err = telemetry.NewMetrics(telemetry.MetricsConfig{Service: n.config.Service.Name, Version: version, MaxTools: n.config.Metrics.MaxTools,
 		QueueDepth: func(ctx context.Context) (map[toolkeep.Priority]int, error) {
 			return n.store.Invocations().QueueDepth(ctx)
@@ -484,17 +477,20 @@ func (n *Node) storeHealth(ctx context.Context) error {
 // samples are those of parts that count for themselves.
 func (n *Node) samples() []telemetry.Sample {
 	all := slices.Concat(telemetry.SpoolSamples(n.pipeline.Spooled()), telemetry.ResultSamples(n.pipeline.HeldByResults()), telemetry.IndexSamples(n.index.Len(), n.index.Embedding()), telemetry.UsageSamples(n.usage.Stats()), telemetry.ReadSamples(n.reads.Stats()))
-	if n.policy != nil {
-		all = append(all, telemetry.PolicySamples(n.policy.Stats())...)
-	}
-	if n.sinks.Any() {
-		all = append(all, telemetry.SinkSamples(n.sinks.Stats())...)
-	}
-	if n.archive != nil {
-		all = append(all, telemetry.ArchiveSamples(n.archive.State(), n.options.Clock(), n.store.KeepsFrom())...)
-	}
-	if n.searchCache != nil {
-		all = append(all, telemetry.SearchCacheSamples(n.searchCache.Stats())...)
+	for _, part := range []struct {
+		there bool
+		of    func() []telemetry.Sample
+	}{
+		{n.policy != nil, func() []telemetry.Sample { return telemetry.PolicySamples(n.policy.Stats()) }},
+		{n.sinks.Any(), func() []telemetry.Sample { return telemetry.SinkSamples(n.sinks.Stats()) }},
+		{n.archive != nil, func() []telemetry.Sample {
+			return telemetry.ArchiveSamples(n.archive.State(), n.options.Clock(), n.store.KeepsFrom())
+		}},
+		{n.searchCache != nil, func() []telemetry.Sample { return telemetry.SearchCacheSamples(n.searchCache.Stats()) }},
+	} {
+		if part.there {
+			all = append(all, part.of()...)
+		}
 	}
 	return all
 }

@@ -22,15 +22,7 @@ func (n *Node) buildPolicy(ctx context.Context) (err error) {
 	c.OnChange, c.Clock, c.Log = record.Changed, n.options.Clock, record.Log
 	// The operator names the service, so it may stand on an inner address; nothing else is
 	// reached with this client.
-	client := func(address string) *http.Client { return n.client("", egress.Destination(address)) }
-	credential := n.credential(s.Token)
-	switch {
-	case c.Remote != nil:
-		c.Remote.Client, c.Remote.Bearer = client(c.Remote.Address()), credential
-	case c.Bundle != nil:
-		c.Bundle.Client, c.Bundle.Credential = client(c.Bundle.Address()), credential
-		c.Bundle.Client.CheckRedirect, c.Bundle.Keep = policy.Redirects, n.config.Data
-	}
+	c.Connect(func(address string) *http.Client { return n.client("", egress.Destination(address)) }, n.credential(s.Token), n.config.Data)
 	n.policy, err = policy.New(ctx, c)
 	return err
 }
@@ -44,10 +36,4 @@ func (n *Node) followPolicy(ctx context.Context) error {
 	}
 	n.redis.Subscribe(policyUpdates, n.policy.Look)
 	return n.policy.Start(ctx)
-}
-
-func (n *Node) stopPolicy() {
-	if n.policy != nil {
-		n.policy.Stop()
-	}
 }

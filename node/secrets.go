@@ -116,12 +116,9 @@ func (n *Node) buildContexts(context.Context) (err error) {
 	s := n.config.Context
 	c := overlay.Config{Store: n.store, Sealer: n.sealer, Share: n.limits.Share, URL: s.URL, Required: s.Required, Timeout: s.Timeout, Life: s.TTL,
 		Clock: n.options.Clock, Log: n.logger("context")}
-	if s.URL != "" {
-		// The operator names the service, so it may stand on an inner address; nothing else
-		// is reached with this client.
-		c.Client = n.client("", egress.Destination(s.URL))
-	}
-	c.Bearer = n.credential(s.Token)
+	// The operator names the service, so it may stand on an inner address; nothing else is
+	// reached with this client.
+	c.Client, c.Bearer = n.client("", egress.Destination(s.URL)), n.credential(s.Token)
 	n.contexts, err = overlay.New(c)
 	return err
 }

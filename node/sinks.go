@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 
-	"github.com/toolkeep/toolkeep/audit/outbox"
 	"github.com/toolkeep/toolkeep/control/sinks"
 )
 
@@ -15,17 +14,6 @@ func (n *Node) buildSinks(context.Context) error {
 	}
 	n.sinks, err = sinks.New(sinks.Config{File: n.config.Outbox.SinksFile, Dir: n.config.DeadLetters(), Store: n.store, Members: n.members,
 		Client: n.client, Egress: connections, Credential: n.credential, Clock: n.options.Clock, Log: n.logger("outbox"),
-		Hook: func(sink string) {
-			if n.options.Hook != nil {
-				n.options.Hook("deliver", sink)
-			}
-		}})
+		Hook: n.hooked("deliver")})
 	return err
-}
-
-// leadSinks delivers on the node that leads it.
-func (n *Node) leadSinks() {
-	if n.sinks.Any() {
-		n.members.Lead(outbox.Work, n.sinks.Run)
-	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,6 +35,18 @@ type Config struct {
 	OnChange func(State)
 	Clock    func() time.Time // default time.Now
 	Log      *slog.Logger     // default discards
+}
+
+// Connect gives a Remote or Bundle what it asks with: client makes one for its address alone, credential may be nil,
+// and keep is the folder of kept bundles.
+func (c *Config) Connect(client func(address string) *http.Client, credential func(context.Context) (string, error), keep string) {
+	if r := c.Remote; r != nil {
+		r.Client, r.Bearer = client(r.Address()), credential
+	}
+	if b := c.Bundle; b != nil {
+		b.Client, b.Credential, b.Keep = client(b.Address()), credential, keep
+		b.Client.CheckRedirect = Redirects
+	}
 }
 
 func (c *Config) source() string {

@@ -31,8 +31,11 @@ func (e *Engine) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends the following.
+// Stop ends the following. A nil Engine has none.
 func (e *Engine) Stop() {
+	if e == nil {
+		return
+	}
 	if e.stop != nil {
 		e.stop()
 	}
