@@ -373,9 +373,9 @@ func TestNotSealed(t *testing.T) {
 }
 
 // giveUp does what a start with the file seal.lost does (package control/secrets).
-func (n *node) giveUp(t testing.TB, s *secret.Sealer) {
+func (n *node) giveUp(t testing.TB, s *secret.Sealer, kinds ...string) {
 	t.Helper()
-	for _, kind := range []string{audit.PersonKind, audit.PersonDigestKind} {
+	for _, kind := range kinds {
 		list, _, err := n.Documents(t.Context(), kind)
 		if err != nil || len(list) == 0 {
 			t.Fatal(len(list), err)
@@ -432,7 +432,7 @@ func TestLostSealingKey(t *testing.T) {
 
 		p.sealer = lost
 		n = p.node(true)
-		n.giveUp(p, lost)
+		n.giveUp(p, lost, audit.PersonKind, audit.PersonDigestKind)
 		is("a", toolkeep.Unreadable)
 		n.apply(p, toolkeep.RecordCall{Invocation: ended("b", marker)})
 		is("a", toolkeep.Unreadable)
@@ -452,6 +452,32 @@ func TestLostSealingKey(t *testing.T) {
 	})
 }
 
+// TestGivenUpAlone: where the key of digests opens, a new key stands in the place of the one that was given up. What that
+// one sealed is unreadable still, and erased after an erasure.
+func TestGivenUpAlone(t *testing.T) {
+	eachStore(t, func(p *place) {
+		n := p.node(true)
+		n.apply(p, toolkeep.RecordCall{Invocation: ended("a", marker)})
+		other, err := secret.NewSealer()
+		if err != nil {
+			p.Fatal(err)
+		}
+		n.giveUp(p, other, audit.PersonKind)
+		n.stop()
+		n = p.node(true)
+		n.apply(p, toolkeep.RecordCall{Invocation: ended("b", marker)})
+		if a, b := n.get(p, "a"), n.get(p, "b"); a.Withheld != toolkeep.Unreadable || b.OnBehalf != marker {
+			p.Errorf("they are %+v and %+v", a, b)
+		}
+		if found, err := n.keys.Destroy(p.Context(), "t", marker, "admin"); err != nil || !found {
+			p.Error(found, err)
+		}
+		if a, b := n.get(p, "a"), n.get(p, "b"); a.Withheld != toolkeep.Erased || b.Withheld != toolkeep.Erased {
+			p.Errorf("after an erasure they are %+v and %+v", a, b)
+		}
+	})
+}
+
 // TestFollowsReplacedKeys: a node drops the keys in memory that another one replaced.
 func TestFollowsReplacedKeys(t *testing.T) {
 	eachStore(t, func(p *place) {
@@ -465,7 +491,7 @@ func TestFollowsReplacedKeys(t *testing.T) {
 		if err != nil {
 			p.Fatal(err)
 		}
-		n.giveUp(p, other)
+		n.giveUp(p, other, audit.PersonKind, audit.PersonDigestKind)
 		deadline := time.Now().Add(10 * time.Second)
 		for {
 			after, err := n.keys.Digest(p.Context(), "t", marker)
