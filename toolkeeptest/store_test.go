@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/node/stores"
 	"github.com/toolkeep/toolkeep/store/sqlite"
 	"github.com/toolkeep/toolkeep/toolkeeptest"
 )
@@ -17,7 +18,7 @@ import (
 // onWriter runs a statement on the write connection.
 func onWriter(t *testing.T, k *toolkeeptest.Toolkeep, statement string) {
 	t.Helper()
-	if _, err := k.Store().(*sqlite.Store).WriteDB().ExecContext(context.Background(), statement); err != nil {
+	if _, err := k.Store().(interface{ Beneath() stores.Store }).Beneath().(*sqlite.Store).WriteDB().ExecContext(context.Background(), statement); err != nil {
 		t.Fatalf("%s: %v", statement, err)
 	}
 }

@@ -70,6 +70,9 @@ type sealing struct {
 
 type beneath struct{ Store }
 
+// Beneath returns the store itself, for tests that break it.
+func (b beneath) Beneath() Store { return b.Store }
+
 // QueueAge implements toolkeep.QueueAger.
 func (s sealing) QueueAge() time.Duration { return s.Store.(toolkeep.QueueAger).QueueAge() }
 
