@@ -293,7 +293,7 @@ func (a *attempt) tooLarge() *toolkeep.Error {
 }
 
 // stream runs the three kinds of streaming method.
-func (a *attempt) stream(ctx context.Context, messages [][]byte) (*toolkeep.Output, *toolkeep.Error) {
+func (a *attempt) stream(ctx context.Context, messages [][]byte) (out *toolkeep.Output, _ *toolkeep.Error) {
 	m := a.binding.method
 	desc := &grpc.StreamDesc{StreamName: string(m.Name()), ClientStreams: m.IsStreamingClient(), ServerStreams: m.IsStreamingServer()}
 	s, err := a.link.conn.NewStream(ctx, desc, a.binding.path, a.options()...)
@@ -312,8 +312,13 @@ func (a *attempt) stream(ctx context.Context, messages [][]byte) (*toolkeep.Outp
 		}
 		s.CloseSend()
 	})
-	defer sender.Wait()
-	defer a.stop()
+	defer func() {
+		a.stop()
+		sender.Wait()
+		if out != nil { // the last message may have been answered before it was counted
+			out.BytesSent = a.progress.sentBytes.Load()
+		}
+	}()
 	if m.IsStreamingServer() {
 		return a.collect(s)
 	}
