@@ -6,7 +6,9 @@ import (
 	"errors"
 	"iter"
 	"maps"
+	"regexp"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -353,6 +355,9 @@ func (f *folder) said(id, user, tool string, relevance float64) {
 // success is the success rate of a tool, -1 if it was not called.
 func (f *folder) success(tool string) float64 { return f.SuccessRates("t", []string{tool})[0] }
 
+// longNumber is a number that fading has multiplied, whose last digits depend on in how many steps that was.
+var longNumber = regexp.MustCompile(`\d+\.\d{9,}(e-?\d+)?`)
+
 // dump is all that is known, as text.
 func (u *Usage) dump(t testing.TB) string {
 	t.Helper()
@@ -362,5 +367,11 @@ func (u *Usage) dump(t testing.TB) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(raw)
+	return longNumber.ReplaceAllStringFunc(string(raw), func(n string) string {
+		v, err := strconv.ParseFloat(n, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strconv.FormatFloat(v, 'g', 9, 64)
+	})
 }
