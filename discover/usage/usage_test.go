@@ -624,9 +624,9 @@ func TestTogether(t *testing.T) {
 			}
 		}
 	}
-	settle(t, store, u)
 	stop()
 	wg.Wait()
+	settle(t, store, u) // not before: searches would go on coming
 }
 
 // TestHistorySwitchedOff: earlier queries are removed too, counts stay.
