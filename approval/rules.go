@@ -110,7 +110,7 @@ func ReadRules(file string, d Defaults) (*Rules, error) {
 //	      - roles: [finance]
 //	        after: 1h
 //	    expires_after: 8h
-//	  - subjects: [deployer]   # trusted with what is of high risk
+//	  - subjects: [deployer]   # for these callers a high risk alone needs no approval
 //	    tools: ["deploy.*"]
 //	    waive_risk: true
 //	  - tools: ["notes.*"]

@@ -673,7 +673,7 @@ func TestNoSignatureCostsNothing(t *testing.T) {
 	}
 	for _, name := range []string{"X-Caller-Subject", "X-Caller-Tenant", "X-Caller-Roles", "X-Caller-Chain"} {
 		if !HTTP(http.Header{name: {"a"}}).named() || !Metadata(map[string][]string{strings.ToLower(name): {"a"}}).named() {
-			t.Errorf("%s names nobody", name)
+			t.Errorf("%s names no caller", name)
 		}
 	}
 }

@@ -33,7 +33,7 @@ func TestDigestOnDemand(t *testing.T) {
 		data   []byte
 		hashed bool
 	}{
-		{"nobody signs", 0, plain, false},
+		{"no part signs", 0, plain, false},
 		{"a signed request", 1, plain, true},
 		{"a field like a digest", 0, forged, true},
 		{"the same in a signed request", 1, forged, true},
