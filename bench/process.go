@@ -99,7 +99,7 @@ func launch(cmd *exec.Cmd, url, path string) (*process, error) {
 }
 
 func (p *process) waitReady(path string) error {
-	deadline := time.Now().Add(60 * time.Second)
+	deadline := time.Now().Add(3 * time.Minute)
 	for time.Now().Before(deadline) {
 		resp, err := http.Get(p.url + path)
 		if err == nil {

@@ -24,7 +24,8 @@ type Checker = func(*toolkeep.Manifest) []toolkeep.Fault
 // Config configures a Catalog. Store is required for Start and for every change.
 type Config struct {
 	Store Store
-	// Load returns all versions and the feed position that they reflect; nil reads the feed from its beginning.
+	// Load returns all versions, each once and for the catalogue alone, and the feed position that they reflect; nil reads
+	// the feed from its beginning.
 	Load func(ctx context.Context) ([]toolkeep.Version, int64, error)
 	// Checkers by execution.kind. A manifest of a kind without one is refused.
 	Checkers    map[string]Checker
@@ -155,12 +156,8 @@ func (c *Catalog) first(ctx context.Context) (*Snapshot, error) {
 	if err != nil {
 		return nil, unreadable(err)
 	}
-	changes := make([]toolkeep.Committed, 0, len(versions))
-	for _, v := range versions {
-		changes = append(changes, toolkeep.Committed{Seq: 1, Change: toolkeep.PublishVersion{Version: v}})
-	}
-	s = s.next(changes, c.unreadable)
-	s.seq, s.edited = seq, nil
+	s.load(versions, c.unreadable)
+	s.seq = seq
 	return s, nil
 }
 

@@ -94,6 +94,24 @@ func (r *reader) version(v toolkeep.Version) (*version, error) {
 	return &version{Version: v, sem: sem}, nil
 }
 
+// loaded is version for a record that the reader alone has: a stored outline becomes the version's.
+func (r *reader) loaded(v toolkeep.Version) (version, error) {
+	body, stored := v.Tool.Packed.(*pack.Manifest)
+	if !stored || v.Tool.Manifest == nil {
+		made, err := r.version(v)
+		if err != nil {
+			return version{}, err
+		}
+		return *made, nil
+	}
+	sem, err := r.sem(v.Tool.Version)
+	if err != nil {
+		return version{}, err
+	}
+	r.complete(v.Tool, body)
+	return version{Version: v, sem: sem}, nil
+}
+
 // fresh makes the version of a manifest that is published, without a lifecycle.
 func (r *reader) fresh(s submitted) (*version, error) {
 	sem, err := r.sem(s.whole.Version)
@@ -110,9 +128,28 @@ func (r *reader) fresh(s submitted) (*version, error) {
 // outlined returns t with the outline of m, its manifest without defaults.
 func (r *reader) outlined(t *toolkeep.Tool, m *toolkeep.Manifest, body *pack.Manifest) *toolkeep.Tool {
 	o := *t
-	o.Raw, o.Manifest, o.Packed = nil, r.outline(m), &packed{body, r}
-	o.Manifest.ToolID, o.Manifest.Version = o.ID, o.Version // one text in memory
+	o.Raw, o.Manifest = nil, pack.Outline(m)
+	r.complete(&o, body)
 	return &o
+}
+
+// complete gives an outline its defaults and what it lacks.
+func (r *reader) complete(t *toolkeep.Tool, body *pack.Manifest) {
+	m := t.Manifest
+	m.ToolID, m.Version, t.Packed = t.ID, t.Version, &packed{body, r} // one text in memory
+	retry, cache, result := m.Retry == nil, m.Cache == nil, m.Result == nil
+	r.defaults.fill(m)
+	if retry {
+		m.Retry = r.retry
+	}
+	if cache {
+		m.Cache = r.cache
+	}
+	if result && m.Execution.Kind == "mcp" {
+		m.Result = r.resultOfMCP
+	} else if result {
+		m.Result = r.result
+	}
 }
 
 // maxSems bounds the version numbers that tools share: most have one of few.
@@ -129,22 +166,4 @@ func (r *reader) sem(text string) (*semver.Version, error) {
 		r.sems[text] = sem
 	}
 	return sem, err
-}
-
-// outline returns the outline of a manifest without defaults, with them.
-func (r *reader) outline(m *toolkeep.Manifest) *toolkeep.Manifest {
-	o := pack.Outline(m)
-	r.defaults.fill(o)
-	if m.Retry == nil {
-		o.Retry = r.retry
-	}
-	if m.Cache == nil {
-		o.Cache = r.cache
-	}
-	if m.Result == nil && m.Execution.Kind == "mcp" {
-		o.Result = r.resultOfMCP
-	} else if m.Result == nil {
-		o.Result = r.result
-	}
-	return o
 }

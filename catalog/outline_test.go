@@ -1,6 +1,8 @@
 package catalog
 
 import (
+	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -134,4 +136,50 @@ func TestWholeTogether(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// TestLoadIsNext: the first snapshot, whose stored outlines become those of the catalogue, is the one that the same
+// publications would make.
+func TestLoadIsNext(t *testing.T) {
+	made := func() (list []toolkeep.Version) {
+		for i, of := range []struct{ tenant, id, version string }{
+			{"", "b.two", "1.0.0"}, {"", "b.two", "2.0.0-beta"}, {"acme", "a.one", "10.0.0"}, {"acme", "a.one", "9.0.0"}, {"acme", "b.two", "1.0.0"}, {"blue", "a.one", "1.0.0"},
+		} {
+			extra := `{"cache":{"policy":"ttl"}}`
+			if i%2 == 0 {
+				extra = `{"retry":{"max_attempts":7}}`
+			}
+			v := fromStore(t, manifest(of.id, of.version, extra))
+			v.Tool.Tenant = of.tenant
+			list = append(list, v)
+		}
+		return append(list, toolkeep.Version{Tool: &toolkeep.Tool{ID: "a.broken", Version: "one"}})
+	}
+	var unread []string
+	report := func(id, _ string, _ error) { unread = append(unread, id) }
+	r := newReader(Defaults{CacheTTL: time.Minute})
+	loaded := emptySnapshot(r)
+	loaded.load(made(), report)
+	var changes []toolkeep.Committed
+	for _, v := range made() {
+		changes = append(changes, toolkeep.Committed{Seq: 1, Change: toolkeep.PublishVersion{Version: v}})
+	}
+	next := emptySnapshot(r).next(changes, report)
+	if !slices.Equal(unread, []string{"a.broken", "a.broken"}) {
+		t.Errorf("unreadable were %v", unread)
+	}
+	a, b := slices.Collect(loaded.All()), slices.Collect(next.All())
+	if len(a) != 6 || len(b) != 6 || loaded.Tools() != next.Tools() || loaded.Count() != next.Count() {
+		t.Fatalf("%d and %d versions, %d and %d counted", len(a), len(b), loaded.Count(), next.Count())
+	}
+	for i := range a {
+		x, y := a[i].Tool, b[i].Tool
+		if x.Ref() != y.Ref() || x.Tenant != y.Tenant || !reflect.DeepEqual(x.Manifest, y.Manifest) {
+			t.Errorf("%d: %s of %q\n%+v\n%+v", i, x.Ref(), x.Tenant, x.Manifest, y.Manifest)
+		}
+		latest := func(s *Snapshot) string { return s.entry(toolKey{x.ID, x.Tenant}).latest.Tool.Version }
+		if latest(loaded) != latest(next) {
+			t.Errorf("%s: latest is %s and %s", x.ID, latest(loaded), latest(next))
+		}
+	}
 }

@@ -4,7 +4,9 @@ import (
 	"hash/maphash"
 	"iter"
 	"maps"
+	"runtime"
 	"slices"
+	"sync"
 
 	"github.com/toolkeep/toolkeep"
 )
@@ -105,6 +107,47 @@ func (s *Snapshot) taken(tenant, id string) (owner string, yes bool) {
 		}
 	}
 	return "", false
+}
+
+// load fills an empty snapshot with all versions of a store. It skips and reports unreadable ones.
+func (s *Snapshot) load(all []toolkeep.Version, report func(id, version string, err error)) {
+	made, errs := make([]version, len(all)), make([]error, len(all))
+	var wg sync.WaitGroup
+	n := runtime.GOMAXPROCS(0)
+	for first := range n {
+		wg.Go(func() {
+			for i := first * len(all) / n; i < (first+1)*len(all)/n; i++ {
+				made[i], errs[i] = s.read.loaded(all[i])
+			}
+		})
+	}
+	wg.Wait()
+	list := make([]*version, 0, len(all))
+	for i := range made {
+		if errs[i] != nil {
+			report(all[i].Tool.ID, all[i].Tool.Version, errs[i])
+			continue
+		}
+		list = append(list, &made[i])
+	}
+	keyOf := func(v *version) toolKey { return toolKey{id: v.Tool.ID, tenant: v.Tool.Tenant} }
+	slices.SortStableFunc(list, func(a, b *version) int {
+		x, y := keyOf(a), keyOf(b)
+		return compareKeys(&x, &y)
+	})
+	for i := range s.shards {
+		s.shards[i] = make(shard, len(list)/shardCount)
+	}
+	s.order, s.count = make([]*toolKey, 0, len(list)), len(list)
+	for len(list) > 0 {
+		k, n := keyOf(list[0]), 1
+		for n < len(list) && keyOf(list[n]) == k {
+			n++
+		}
+		e := newEntry(&k, list[:n:n])
+		s.shards[s.shardOf(k.id)][k] = e
+		s.order, list = append(s.order, &k), list[n:]
+	}
 }
 
 // next builds the snapshot after changes. It skips and reports unreadable versions.

@@ -185,14 +185,22 @@ func New(cfg Config) *Index {
 func (x *Index) Len() int { return len(x.current.Load().sorted) }
 
 // Update makes the index show the latest active version of each tool among versions, the complete
-// set. Only tools with a changed digest are tokenised again.
+// set. The versions of a tool follow one another. Only tools with a changed digest are tokenised again.
 func (x *Index) Update(versions iter.Seq[toolkeep.Version]) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	latest := latestActive(versions)
-	for k := range x.docs {
-		if latest[k] == nil {
-			latest[k] = nil // the tool is examined
+	if len(x.docs) == 0 {
+		x.docs = make(map[docKey]*doc, len(latest))
+	} else {
+		named := make(map[docKey]bool, len(latest))
+		for _, l := range latest {
+			named[l.key] = true
+		}
+		for k := range x.docs {
+			if !named[k] {
+				latest = append(latest, showing{key: k})
+			}
 		}
 	}
 	x.show(latest)
@@ -206,25 +214,32 @@ func (x *Index) Change(versions iter.Seq[toolkeep.Version]) {
 	x.show(latestActive(versions))
 }
 
-// show replaces tools in the index; nil removes one. x.mu is held.
-func (x *Index) show(latest map[docKey]*toolkeep.Tool) {
+// showing is what the index is to show of a tool; nil removes it.
+type showing struct {
+	key  docKey
+	tool *toolkeep.Tool
+}
+
+// show replaces tools in the index. x.mu is held.
+func (x *Index) show(latest []showing) {
 	d := delta{rebuild: x.forget()}
 	var fresh []*toolkeep.Tool // not in the index with this digest
-	for k, t := range latest {
-		old := x.docs[k]
+	for _, l := range latest {
+		old := x.docs[l.key]
 		switch {
-		case old == nil && t == nil, old != nil && old.tool == t:
-		case t == nil:
-			d.remove(x, k, old)
-		case old != nil && old.tool.Digest != "" && old.tool.Digest == t.Digest:
+		case old == nil && l.tool == nil, old != nil && old.tool == l.tool:
+		case l.tool == nil:
+			d.remove(x, l.key, old)
+		case old != nil && old.tool.Digest != "" && old.tool.Digest == l.tool.Digest:
 			unchanged := *old
-			unchanged.tool = t
-			x.docs[k] = &unchanged
+			unchanged.tool = l.tool
+			x.docs[l.key] = &unchanged
 			d.unchanged = append(d.unchanged, &unchanged)
 		default:
-			fresh = append(fresh, t)
+			fresh = append(fresh, l.tool)
 		}
 	}
+	d.added = make([]*doc, 0, len(fresh))
 	x.takeAllApart(fresh, func(by *doc) { d.replace(x, by.key(), x.docs[by.key()], by) })
 	x.apply(d)
 }
@@ -274,7 +289,12 @@ func (x *Index) apply(d delta) {
 	average := x.long.average(p.average, now)
 	empty := len(p.docs) + len(d.added) - now
 	if d.rebuild || average != p.average || len(d.removed)+len(d.added) > now/manyChanges || empty > now/manyEmpty+fewTools {
-		p = build(slices.SortedFunc(maps.Values(x.docs), func(a, b *doc) int { return a.key().compare(b.key()) }), x.vocab, average)
+		all := d.added // in order, where a first catalogue came in order
+		if len(all) != now {
+			all = slices.Collect(maps.Values(x.docs))
+		}
+		slices.SortFunc(all, func(a, b *doc) int { return a.key().compare(b.key()) })
+		p = build(all, x.vocab, average)
 		if x.meaning != nil {
 			x.meaning.fill(p)
 		}
@@ -291,39 +311,31 @@ func (x *Index) apply(d delta) {
 	}
 }
 
-// latestActive chooses like the catalogue's "latest": stable before prerelease. A tool without an
-// active version maps to nil.
-func latestActive(versions iter.Seq[toolkeep.Version]) map[docKey]*toolkeep.Tool {
-	type best struct {
-		sem  *semver.Version
-		tool *toolkeep.Tool
-	}
-	found := map[docKey]best{}
+// latestActive chooses like the catalogue's "latest": stable before prerelease. It keeps the order of the tools.
+func latestActive(versions iter.Seq[toolkeep.Version]) (list []showing) {
+	var best *semver.Version // of the last tool; nil until it has two versions
 	for v := range versions {
 		k := docKey{v.Tool.ID, v.Tool.Tenant}
-		b := found[k]
+		if n := len(list); n == 0 || list[n-1].key != k {
+			list, best = append(list, showing{key: k}), nil
+		}
+		last := &list[len(list)-1]
 		if v.Life.State != toolkeep.Active || v.Tool.Manifest == nil {
-			found[k] = b
 			continue
 		}
-		if b.tool == nil {
+		if last.tool == nil {
 			// Most tools have one version, which needs no version comparison.
-			found[k] = best{nil, v.Tool}
+			last.tool = v.Tool
 			continue
 		}
-		if b.sem == nil {
-			b.sem = parseVersion(b.tool)
+		if best == nil {
+			best = parseVersion(last.tool)
 		}
-		if sem := parseVersion(v.Tool); newer(sem, b.sem) {
-			b = best{sem, v.Tool}
+		if sem := parseVersion(v.Tool); newer(sem, best) {
+			last.tool, best = v.Tool, sem
 		}
-		found[k] = b
 	}
-	out := make(map[docKey]*toolkeep.Tool, len(found))
-	for k, b := range found {
-		out[k] = b.tool
-	}
-	return out
+	return list
 }
 
 func parseVersion(t *toolkeep.Tool) *semver.Version {
@@ -344,72 +356,71 @@ func newer(a, b *semver.Version) bool {
 // togetherReads is how many tools are read at a time, on all processors.
 const togetherReads = 1024
 
-// takeAllApart is takeApart for many tools; it passes each to done.
+// takeAllApart is takeApart for many tools; it passes each to done, in order.
 func (x *Index) takeAllApart(tools []*toolkeep.Tool, done func(*doc)) {
-	said := make([]wordLists, min(len(tools), togetherReads))
+	said := make([]wordList, min(len(tools), togetherReads))
+	docs := make([]*doc, len(said))
 	for some := range slices.Chunk(tools, togetherReads) {
-		var wg sync.WaitGroup
 		n := min(runtime.GOMAXPROCS(0), len(some))
-		for first := range n {
-			wg.Go(func() {
-				for i := first; i < len(some); i += n {
-					said[i] = read(some[i], x.meaning != nil)
-				}
-			})
+		together := func(do func(i int)) {
+			var wg sync.WaitGroup
+			for first := range n {
+				wg.Go(func() {
+					for i := first; i < len(some); i += n {
+						do(i)
+					}
+				})
+			}
+			wg.Wait()
 		}
-		wg.Wait()
-		for i, t := range some {
-			done(x.count(t, &said[i]))
+		together(func(i int) { x.read(some[i], &said[i]) })
+		for i := range some {
+			x.learn(&said[i])
+		}
+		together(func(i int) { docs[i] = count(some[i], &said[i]) })
+		for _, d := range docs[:len(some)] {
+			done(d)
 		}
 	}
 }
 
 // takeApart counts the words of every field.
 func (x *Index) takeApart(t *toolkeep.Tool) *doc {
-	said := read(t, x.meaning != nil)
-	return x.count(t, &said)
+	var said wordList
+	x.read(t, &said)
+	x.learn(&said)
+	return count(t, &said)
 }
 
-// count numbers and counts the words of a tool.
-func (x *Index) count(t *toolkeep.Tool, said *wordLists) *doc {
-	_, name, _ := strings.Cut(t.ID, ".")
-	d := &doc{tool: t, action: actionOf(t), id: strings.ToLower(t.ID), name: strings.ToLower(name), owner: t.Tenant, means: said.means}
-	d.low, d.high = digestWords(t)
-	counts := map[uint32]*[fieldCount]uint8{}
-	for field, list := range said.byField {
-		for _, w := range list {
-			term := x.term(w)
-			c := counts[term]
-			if c == nil {
-				c = new([fieldCount]uint8)
-				counts[term] = c
-			}
-			if c[field] < math.MaxUint8 {
-				c[field]++
-			}
-		}
-		d.lengths[field] = float64(len(list))
-	}
-	d.terms = make([]docTerm, 0, len(counts))
-	for _, term := range slices.Sorted(maps.Keys(counts)) {
-		d.terms = append(d.terms, docTerm{term, *counts[term]})
-	}
-	return d
-}
-
-// wordLists are what a tool says, in words without those that say nothing.
-type wordLists struct {
-	byField [fieldCount][]string
+// wordList is what a tool says, without words that say nothing. It is used again for the next tool.
+type wordList struct {
+	terms   []uint64 // each term shifted by fieldBits, and its field
+	unknown []unknownWord
+	lengths lengths
 	means   Digest // of the text that is embedded, if it is
 }
 
-// read takes a tool's text into words.
-func read(t *toolkeep.Tool, embeds bool) (out wordLists) {
+type unknownWord struct {
+	field int
+	word  string
+}
+
+const fieldBits = 3
+
+// read takes a tool's text into words. It runs beside other reads, so that it leaves unknown words to learn.
+func (x *Index) read(t *toolkeep.Tool, said *wordList) {
+	*said = wordList{terms: said.terms[:0], unknown: said.unknown[:0]}
 	namespace, name, _ := strings.Cut(t.ID, ".")
 	add := func(field int, text string) {
 		words(text, func(w string) {
-			if field == fieldName || !isStop(w) {
-				out.byField[field] = append(out.byField[field], w)
+			if field != fieldName && isStop(w) {
+				return
+			}
+			said.lengths[field]++
+			if term, ok := x.stems[w]; ok {
+				said.terms = append(said.terms, uint64(term)<<fieldBits|uint64(field))
+			} else {
+				said.unknown = append(said.unknown, unknownWord{field, w})
 			}
 		})
 	}
@@ -418,17 +429,19 @@ func read(t *toolkeep.Tool, embeds bool) (out wordLists) {
 	add(fieldName, unsaid(m.ToolName, name))
 	add(fieldName, unsaid(m.Verb, name))
 	add(fieldDescription, m.Description)
-	said := pack.WordsOf(t)
-	add(fieldParameters, said.Parameters)
+	its := pack.WordsOf(t)
+	add(fieldParameters, its.Parameters)
 	add(fieldLabels, namespace)
 	add(fieldLabels, m.Category)
-	for _, s := range slices.Concat(m.Tags, m.Capabilities) {
-		add(fieldLabels, s)
+	for _, list := range [][]string{m.Tags, m.Capabilities} {
+		for _, s := range list {
+			add(fieldLabels, s)
+		}
 	}
 	for _, s := range []string{m.ShortDescription, m.Explanation, m.InputGuidance} {
 		add(fieldMore, s)
 	}
-	for _, e := range said.Examples {
+	for _, e := range its.Examples {
 		add(fieldExamples, e.Scenario)
 		add(fieldExamples, e.Explanation)
 	}
@@ -439,21 +452,54 @@ func read(t *toolkeep.Tool, embeds bool) (out wordLists) {
 		Error      string `json:"error"`
 		Resolution string `json:"resolution"`
 	}
-	if json.Unmarshal(m.CommonErrors, &errors) == nil { // absent, or checked when it was published
+	if len(m.CommonErrors) > 0 && json.Unmarshal(m.CommonErrors, &errors) == nil { // checked when it was published
 		for _, e := range errors {
 			add(fieldExamples, e.Error)
 			add(fieldExamples, e.Resolution)
 		}
 	}
-	if embeds {
-		out.means = sha256.Sum256([]byte(embeddingText(t)))
+	if x.meaning != nil {
+		said.means = sha256.Sum256([]byte(embeddingText(t)))
 	}
-	return out
+}
+
+// learn numbers the words that read did not know.
+func (x *Index) learn(said *wordList) {
+	for _, u := range said.unknown {
+		said.terms = append(said.terms, uint64(x.term(u.word))<<fieldBits|uint64(u.field))
+	}
+}
+
+// count counts the terms of a tool.
+func count(t *toolkeep.Tool, said *wordList) *doc {
+	_, name, _ := strings.Cut(t.ID, ".")
+	d := &doc{tool: t, action: actionOf(t), id: strings.ToLower(t.ID), name: strings.ToLower(name), owner: t.Tenant, lengths: said.lengths, means: said.means}
+	d.low, d.high = digestWords(t)
+	slices.Sort(said.terms)
+	different, last := 0, uint64(math.MaxUint64)
+	for _, term := range said.terms {
+		if term>>fieldBits != last {
+			different, last = different+1, term>>fieldBits
+		}
+	}
+	d.terms = make([]docTerm, 0, different)
+	for _, term := range said.terms {
+		if n := len(d.terms); n == 0 || d.terms[n-1].term != uint32(term>>fieldBits) {
+			d.terms = append(d.terms, docTerm{term: uint32(term >> fieldBits)})
+		}
+		if c := &d.terms[len(d.terms)-1].counts[term&(1<<fieldBits-1)]; *c < math.MaxUint8 {
+			*c++
+		}
+	}
+	return d
 }
 
 // unsaid returns the words of s that are not in name: a title that repeats the id must not count
 // twice.
 func unsaid(s, name string) string {
+	if s == "" {
+		return ""
+	}
 	have := map[string]bool{}
 	words(name, func(w string) { have[w] = true })
 	var rest []string

@@ -15,7 +15,7 @@ import (
 const (
 	gcMost  = 400 // percent
 	gcLeast = 40
-	gcStart = 100
+	gcStart = 60
 	gcRoom  = 48 << 20 // bytes
 	gcLook  = 250 * time.Millisecond
 )
@@ -52,7 +52,7 @@ func (i *idleness) look(allocated uint64, now time.Time) bool {
 	return true
 }
 
-// paceCollector adjusts GOGC until ctx ends. Until started is called, the heap may double: a catalogue that is read grows by
+// paceCollector adjusts GOGC until ctx ends. Until started is called, the heap may grow by gcStart: a catalogue that is read grows by
 // gcRoom every few moments, and each time the whole of it would be collected.
 func paceCollector(ctx context.Context) (started func()) {
 	var running atomic.Bool

@@ -132,6 +132,11 @@ func (s *Store) Versions(ctx context.Context) ([]toolkeep.Version, int64, error)
 			return err
 		}
 		all = record.Decoder{Part: parts.get}
+		var n int
+		if err := tx.QueryRow(ctx, `SELECT count(*) FROM versions`).Scan(&n); err != nil {
+			return err
+		}
+		all.Expect(n)
 		rows, err := tx.Query(ctx, `SELECT `+versionColumns+` FROM versions ORDER BY tenant, id, version`)
 		if err != nil {
 			return err

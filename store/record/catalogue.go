@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"regexp"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -166,20 +167,31 @@ type Decoder struct {
 	Part func(tenant string, d pack.Digest) ([]byte, error) // is called by several goroutines
 	List []toolkeep.Version
 	rows []Tool
+	text []byte // lives and outlines of rows
 }
 
-// Add takes a row. Flush decodes the last ones.
+// Expect makes room for n versions.
+func (d *Decoder) Expect(n int) { d.List = slices.Grow(d.List, n) }
+
+// Add takes a row, and copies its life and outline: both are read once. Flush decodes the last rows.
 func (d *Decoder) Add(r Tool) error {
+	r.Life, r.Outline = d.copied(r.Life), d.copied(r.Outline)
 	if d.rows = append(d.rows, r); len(d.rows) < decodeTogether {
 		return nil
 	}
 	return d.Flush()
 }
 
+func (d *Decoder) copied(b []byte) []byte {
+	from := len(d.text)
+	d.text = append(d.text, b...)
+	return d.text[from:]
+}
+
 // Flush decodes the rows that have not been decoded yet into List.
 func (d *Decoder) Flush() error {
 	from, errs := len(d.List), make([]error, len(d.rows))
-	d.List = append(d.List, make([]toolkeep.Version, len(d.rows))...)
+	d.List = slices.Grow(d.List, len(d.rows))[:from+len(d.rows)]
 	var wg sync.WaitGroup
 	n := min(runtime.GOMAXPROCS(0), len(d.rows))
 	for first := range n {
@@ -191,7 +203,8 @@ func (d *Decoder) Flush() error {
 		})
 	}
 	wg.Wait()
-	d.rows = d.rows[:0]
+	clear(d.rows)
+	d.rows, d.text = d.rows[:0], d.text[:0]
 	return errors.Join(errs...)
 }
 

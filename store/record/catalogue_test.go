@@ -1,6 +1,7 @@
 package record
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/toolkeep/toolkeep"
@@ -48,6 +49,34 @@ func TestCauseOfOldRecords(t *testing.T) {
 		ch, err := decodeCatalogue(feed, nil)
 		if got := ch.(toolkeep.SetLifecycle).Life.Cause; err != nil || got != c.cause {
 			t.Errorf("%s: the feed says %q, %v", c.stored, got, err)
+		}
+	}
+}
+
+// TestDecoderCopies: what was decoded stays as it was when the caller's bytes and the rows after it change.
+func TestDecoderCopies(t *testing.T) {
+	packed, err := pack.New(&toolkeep.Tool{Raw: []byte(`{}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const rows = 2*decodeTogether + 7
+	errorOf := func(i int) string { return fmt.Sprintf(`[{"error":"%d"}]`, i) }
+	var d Decoder
+	d.Expect(decodeTogether)
+	var life, outline []byte // as database/sql has them: the next row is in the same memory
+	for i := range rows {
+		life = fmt.Appendf(life[:0], `{"state":"active","reason":"%d"}`, i)
+		outline = fmt.Appendf(outline[:0], `{"common_errors":%s}`, errorOf(i))
+		if err := d.Add(Tool{ID: "a.b", Version: "1.0.0", Life: life, Outline: outline, Stored: packed.Stored()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := d.Flush(); err != nil || len(d.List) != rows {
+		t.Fatal(len(d.List), err)
+	}
+	for i, v := range d.List {
+		if string(v.Tool.Manifest.CommonErrors) != errorOf(i) || v.Life.Reason != fmt.Sprint(i) {
+			t.Fatalf("row %d became %s, %q", i, v.Tool.Manifest.CommonErrors, v.Life.Reason)
 		}
 	}
 }

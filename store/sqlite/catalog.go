@@ -143,11 +143,18 @@ func (s *Store) Versions(ctx context.Context) ([]toolkeep.Version, int64, error)
 			}
 			return nil, errNoPart
 		}
+		var n int
+		if err := tx.QueryRowContext(ctx, `SELECT count(*) FROM versions`).Scan(&n); err != nil {
+			return err
+		}
+		all.Expect(n)
 		return each(ctx, tx, `SELECT `+versionColumns+` FROM versions ORDER BY tenant, id, version`, func(rows *sql.Rows) error {
-			t, err := scanTool(rows)
-			if err != nil {
+			var t record.Tool
+			var life, outline sql.RawBytes
+			if err := rows.Scan(&t.Tenant, &t.ID, &t.Version, &t.Digest, &life, &outline, &t.Text, &t.Words); err != nil {
 				return err
 			}
+			t.Life, t.Outline = life, outline
 			return stored(all.Add(t))
 		})
 	})
