@@ -11,9 +11,13 @@ import (
 	"github.com/toolkeep/toolkeep/store/record"
 )
 
-// tendRows is how many rows one transaction removes: calls wait for it, some 20 ms. Fewer would write more in all, for
-// the rows of one page of an index lie far apart in time.
-const tendRows = 1000
+const (
+	// tendRows is how many rows one transaction removes: calls wait for it, some 20 ms. Fewer would write more in all, for
+	// the rows of one page of an index lie far apart in time.
+	tendRows = 1000
+	// tendPause is the part of the time that a transaction took for which none follows, so that most calls meet none.
+	tendPause = 3
+)
 
 // tendLoop removes rows past their retention.
 func (s *Store) tendLoop() {
@@ -228,9 +232,11 @@ type statement struct {
 	args []any
 }
 
-// maintain runs statements in one transaction of the writer, between groups.
+// maintain runs statements in one transaction of the writer, between groups, and leaves the writer to calls for a while.
 func (s *Store) maintain(ctx context.Context, list ...statement) error {
-	return s.do(ctx, func(ctx context.Context, w *writer) error {
+	var took time.Duration
+	err := s.do(ctx, func(ctx context.Context, w *writer) error {
+		defer func(began time.Time) { took = time.Since(began) }(time.Now())
 		tx, end, err := w.begin(ctx)
 		if err != nil {
 			return err
@@ -243,6 +249,10 @@ func (s *Store) maintain(ctx context.Context, list ...statement) error {
 		}
 		return tx.Commit()
 	})
+	if err == nil {
+		toolkeep.Sleep(ctx, took/tendPause)
+	}
+	return err
 }
 
 // Health reports whether the store can read and whether its last transaction was
