@@ -26,6 +26,10 @@ model: ## fetch the embedding model all-MiniLM-L6-v2 into models/
 RACE := . ./access/... ./approval ./audit/... ./catalog ./config ./control/nodes ./control/search ./control/servers ./discover ./discover/cache ./discover/minilm ./discover/pgvector \
 	./discover/remote ./discover/usage ./egress ./executor/... ./face/... ./inspect ./invoke ./job ./limit/... ./mcp/... ./membership ./node/... ./overlay \
 	./redact ./reload ./resultcache ./schema ./secret/... ./servertest ./store/... ./telemetry ./toolkeeptest ./upstream/...
+# Of these, the ones whose dearest tests only compute, in one goroutine, where the race detector finds nothing and takes ten times
+# the processor. Such tests stand in files with "//go:build !race", so their packages are tested in both ways. deps_test.go
+# compares the list with the files.
+BOTH := ./inspect ./redact ./schema
 # Whole-system tests, which make quick leaves out.
 SYSTEM := ./toolkeeptest/... ./cmd/... ./store/postgres ./secret/vault ./discover/pgvector
 # Those that take longest begin first, so that none of them is left alone at the end. Not
@@ -51,7 +55,7 @@ RACEFLAGS := -race $(foreach p,$(COMPUTES),'-gcflags=$(p)=-race=false -dwarf=fal
 
 test: ## install what the tests need, then run all tests
 	@scripts/test-deps.sh
-	TOOLKEEP_TEST_ALL=1 $(GOTEST) -timeout 20m $(LONG) $$($(GO) list ./... | grep -vxF "$$($(GO) list $(RACE) $(LONG))")
+	TOOLKEEP_TEST_ALL=1 $(GOTEST) -timeout 20m $(LONG) $(BOTH) $$($(GO) list ./... | grep -vxF "$$($(GO) list $(RACE) $(LONG))")
 	TOOLKEEP_TEST_ALL=1 CGO_ENABLED=1 $(GOTEST) $(RACEFLAGS) -timeout 20m $(LONGRACE) $(RACE)
 
 quick: TESTP = 6

@@ -1,6 +1,7 @@
 package toolkeep_test
 
 import (
+	"bytes"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -159,9 +160,7 @@ func TestRaceDetector(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, list, _ := strings.Cut(string(raw), "\nRACE := ")
-	list, _, _ = strings.Cut(strings.ReplaceAll(list, "\\\n", " "), "\n")
-	listed := strings.Fields(list)
+	listed := listOfMakefile(raw, "RACE")
 	if len(listed) < 10 {
 		t.Fatalf("the Makefile's RACE cannot be read: %q", listed)
 	}
@@ -196,6 +195,41 @@ func TestRaceDetector(t *testing.T) {
 			t.Errorf("%s starts a goroutine or has a mutex, and %s is not in the Makefile's RACE", path, dir)
 		}
 	}
+}
+
+// TestPlainTestsRun fails if the Makefile's BOTH is not the list of the packages of RACE that have tests which only stand in the
+// plain half: they would run nowhere.
+func TestPlainTestsRun(t *testing.T) {
+	raw, err := os.ReadFile("Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var have []string
+	err = filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if dir := "./" + filepath.ToSlash(filepath.Dir(path)); bytes.HasPrefix(text, []byte("//go:build !race\n")) && !slices.Contains(have, dir) {
+			have = append(have, dir)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	both := listOfMakefile(raw, "BOTH")
+	slices.Sort(both)
+	if !slices.Equal(both, have) {
+		t.Errorf("the Makefile's BOTH is %q, and tests with //go:build !race stand in %q", both, have)
+	}
+}
+
+// listOfMakefile returns the words of a variable of the Makefile, which may have several lines.
+func listOfMakefile(raw []byte, name string) []string {
+	_, list, _ := strings.Cut(string(raw), "\n"+name+" := ")
+	list, _, _ = strings.Cut(strings.ReplaceAll(list, "\\\n", " "), "\n")
+	return strings.Fields(list)
 }
 
 // concurrent reports whether a file starts goroutines or has something that is locked.
