@@ -22,9 +22,9 @@ type Principal struct {
 	// Chain is on whose behalf the subject acts, from the first to the nearest, at most MaxChain, as a
 	// trusted proxy or the act claim of an access token says, and as As goes on; nil if none does.
 	Chain []string
-	// Narrowed means that the request is no call and carries a capability token, which is for calls
-	// alone: the principal sees what its roles show and decides nothing.
-	Narrowed bool
+	// Narrowed is what the capability token of a request that is no call shows, nil without one: the
+	// principal sees no more, and decides nothing. The token of a call is in the Call.
+	Narrowed Narrowing `json:"-"`
 	// Workspace is the part of the tenant that the credential belongs to, "" if none.
 	// Its secrets take precedence over the tenant's (Agent 5.2).
 	Workspace string
@@ -38,6 +38,14 @@ type Principal struct {
 	// Until is when the credential ends; zero means never. Calls already admitted
 	// continue, but open streams end.
 	Until time.Time
+}
+
+// Narrowing is what a capability token shows of the tools that its holder's roles show. It is immutable.
+type Narrowing interface {
+	// Key names what Shows depends on besides the tool: narrowings of one key show the same.
+	Key() string
+	// Shows reports whether the token allows calls of the tool: by its id, version and side effects.
+	Shows(t *Tool) bool
 }
 
 // MaxUserAgent bounds Principal.UserAgent in bytes.

@@ -392,8 +392,23 @@ func (g *generation) rights(tenant string, given []string) *rights {
 // OnBehalf stay; if the subject is not the key's own, the key must still have the
 // permission act-as. A key that has expired since does not end the calls it admitted. A
 // principal without a key keeps only the roles that a scope of the issuer or a rule of certificates
-// still gives. E3214, E3201, and E3003 as Authenticate.
+// still gives. One that a capability token narrowed stays narrowed. E3214, E3201, E3208, and E3003 as
+// Authenticate.
 func (a *Access) Refresh(ctx context.Context, p *toolkeep.Principal) (*toolkeep.Principal, error) {
+	token, narrowed := p.Narrowed.(*capability.Token)
+	if narrowed && a.config.Tokens != nil {
+		if err := a.config.Tokens.Revoked(&token.Grant); err != nil {
+			return nil, err
+		}
+	}
+	now, err := a.refresh(ctx, p)
+	if narrowed && err == nil && now != p {
+		now.Permissions = nil
+	}
+	return now, err
+}
+
+func (a *Access) refresh(ctx context.Context, p *toolkeep.Principal) (*toolkeep.Principal, error) {
 	ring := a.keys.Load()
 	if ring == nil {
 		return nil, toolkeep.NewError(toolkeep.RegistryUnavailable, "the API keys are not loaded yet; try again shortly").After(time.Second)

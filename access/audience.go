@@ -11,8 +11,8 @@ import (
 )
 
 // Audience returns an opaque name for everything besides the tool that Visible depends
-// on: the principal's tenant, scope, roles with their current rules, permissions, and
-// whether it has a subject. Principals with equal names see the same tools, on every
+// on: the principal's tenant, scope, roles with their current rules, permissions, what its
+// capability token shows, and whether it has a subject. Principals with equal names see the same tools, on every
 // node with the same roles; a removed role, a narrowed scope or a changed rule changes
 // the name, and so does another policy that hides tools. more lists further filters of
 // the caller, such as a category. The name reveals nothing about its inputs. It is "" if
@@ -52,7 +52,7 @@ func (a *Access) Audience(p *toolkeep.Principal, more ...string) string {
 
 func (g *generation) audience(p *toolkeep.Principal) string {
 	h := sha256.New()
-	write(h, p.Tenant, fmt.Sprint(p.Subject != ""))
+	write(h, p.Tenant, fmt.Sprint(p.Subject != ""), narrowingOf(p))
 	write(h, p.Permissions...)
 	write(h, p.Scope...)
 	write(h, p.Roles...)

@@ -12,8 +12,8 @@ import (
 // of the policy (see Decision.Consult), even after one has failed. A refusal is E3201; a call
 // that needs approval is not refused, see NeedsApproval.
 //
-// The decision depends only on the principal's tenant, roles, scope and permissions and
-// on the tool version, and is remembered until the roles change.
+// The decision depends only on the principal's tenant, roles, scope, permissions and
+// narrowing and on the tool version, and is remembered until the roles change.
 //
 // A capability token of the call, which comes after that memory, only narrows: E3203 to E3205,
 // E3207 to E3211, E3215. A nil call asks whether the principal may call the tool at all.
@@ -23,8 +23,8 @@ func (a *Access) Authorise(p *toolkeep.Principal, t *toolkeep.Tool, c *toolkeep.
 }
 
 // Visible reports whether the principal can see the tool: the tool belongs to its
-// tenant or to all, is within its scope, a role allows seeing it, and the policy does
-// not hide it.
+// tenant or to all, is within its scope, a role allows seeing it, the capability token
+// of its request shows it, and the policy does not hide it.
 func (a *Access) Visible(p *toolkeep.Principal, t *toolkeep.Tool) bool {
 	g := a.generation()
 	return remember(g, &g.visible, p, t, (*generation).sees) && (a.config.Policy == nil || a.config.Policy.Sees(p, t))
@@ -44,7 +44,7 @@ func (a *Access) generation() *generation {
 }
 
 func (g *generation) sees(p *toolkeep.Principal, t *toolkeep.Tool) bool {
-	if !sameTenant(p, t) || !inScope(p, t) {
+	if !sameTenant(p, t) || !inScope(p, t) || p.Narrowed != nil && !p.Narrowed.Shows(t) {
 		return false
 	}
 	ok, _ := g.rules.evaluate(p.Roles, t, see)

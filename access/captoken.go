@@ -5,6 +5,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access/capability"
+	"github.com/toolkeep/toolkeep/access/jwt"
 )
 
 // narrow adds the check of the call's capability token to a decision, after tenant and scope.
@@ -75,8 +76,8 @@ func noTokens() *toolkeep.Error {
 }
 
 // WithToken returns the principal of a request that is no call and carries a capability token.
-// The token must be valid and the principal's own. It covers calls of tools, so the request has
-// none of the principal's permissions besides. E3207, E3208, E3209, E3210, E3215.
+// The token must be valid and the principal's own. The principal sees what both its roles and the
+// token allow, and has none of its permissions. E3207, E3208, E3209, E3210, E3215.
 func (a *Access) WithToken(p *toolkeep.Principal, text toolkeep.CapabilityToken) (*toolkeep.Principal, error) {
 	token, err := a.verify(text)
 	switch {
@@ -86,8 +87,31 @@ func (a *Access) WithToken(p *toolkeep.Principal, text toolkeep.CapabilityToken)
 		return nil, toolkeep.NewError(toolkeep.TokenScopeMismatch, "the capability token is for another agent or tenant than the caller's")
 	}
 	own := *p
-	own.Permissions, own.Narrowed = nil, true
+	own.Permissions, own.Narrowed = nil, token
+	if ends := token.Expires.Add(jwt.Skew); own.Until.IsZero() || ends.Before(own.Until) { // streams end with the token
+		own.Until = ends
+	}
 	return &own, nil
+}
+
+// Sees returns the principal as it sees tools for a call, which is p itself without a token. What
+// is wrong with a token is for Authorise to tell.
+func (a *Access) Sees(p *toolkeep.Principal, c *toolkeep.Call) *toolkeep.Principal {
+	var token *capability.Token
+	switch {
+	case c.Token != "":
+		var err *toolkeep.Error
+		if token, err = a.verify(c.Token); err != nil {
+			return p
+		}
+	case c.Grant != nil:
+		token = capability.OfGrant(c.Grant)
+	default:
+		return p
+	}
+	own := *p
+	own.Narrowed = token
+	return &own
 }
 
 // DenyToken returns the decision refused by what the call's token does not allow.

@@ -47,12 +47,21 @@ type identity struct {
 	roles       []string
 	scope       []string
 	permissions []string
+	narrowed    string // see narrowingOf
 	audience    atomic.Pointer[string] // see Audience; nil until asked
 }
 
 func (i *identity) is(p *toolkeep.Principal) bool {
 	return i.tenant == p.Tenant && i.named == (p.Subject != "") && slices.Equal(i.roles, p.Roles) &&
-		slices.Equal(i.scope, p.Scope) && slices.Equal(i.permissions, p.Permissions)
+		slices.Equal(i.scope, p.Scope) && slices.Equal(i.permissions, p.Permissions) && i.narrowed == narrowingOf(p)
+}
+
+// narrowingOf names what the principal's capability token shows, "" without one.
+func narrowingOf(p *toolkeep.Principal) string {
+	if p.Narrowed == nil {
+		return ""
+	}
+	return p.Narrowed.Key()
 }
 
 // hash returns the hash of a principal's identity. Equal hashes are compared in full,
@@ -67,6 +76,9 @@ func (g *generation) hash(p *toolkeep.Principal) uint64 {
 			h = bits.RotateLeft64(h, 17)*0x9e3779b97f4a7c15 ^ maphash.String(g.seed, s)
 		}
 		h = bits.RotateLeft64(h, 31) + uint64(len(list))
+	}
+	if p.Narrowed != nil {
+		h = bits.RotateLeft64(h, 17)*0x9e3779b97f4a7c15 ^ maphash.String(g.seed, p.Narrowed.Key())
 	}
 	return h
 }
@@ -93,7 +105,7 @@ func (g *generation) identity(p *toolkeep.Principal) *identity {
 		s.m = make(map[uint64]*identity)
 	}
 	i = &identity{hash: h, tenant: p.Tenant, named: p.Subject != "", roles: slices.Clone(p.Roles),
-		scope: slices.Clone(p.Scope), permissions: slices.Clone(p.Permissions)}
+		scope: slices.Clone(p.Scope), permissions: slices.Clone(p.Permissions), narrowed: narrowingOf(p)}
 	s.m[h] = i
 	g.known.Add(1)
 	return i

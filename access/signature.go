@@ -127,6 +127,12 @@ func (a *Access) Signed(ctx context.Context, p *toolkeep.Principal, face string,
 	return a.unsigned(p, err)
 }
 
+// MustSign reports whether a signature is demanded of the principal at a face: by its key, or by the face.
+func (a *Access) MustSign(p *toolkeep.Principal, face string) bool {
+	h := a.keyOf(p)
+	return h != nil && h.key.RequireSignature || slices.Contains(a.config.Signing.Faces, face)
+}
+
 // signsWith returns the secrets of a principal, whose key is h, nil for none; scope distinguishes
 // its nonces.
 func (a *Access) signsWith(p *toolkeep.Principal, h *held) (scope string, keys signing.Keys, err error) {

@@ -153,7 +153,7 @@ func (q *Request) Roles() []string {
 // Asks reports whether the principal is one whom the request asks: of the tenant, with the tool in
 // its scope, by one of the roles or the permission.
 func (q *Request) Asks(p *toolkeep.Principal) bool {
-	if p.Tenant != q.Tenant || p.Narrowed || len(p.Scope) > 0 && !toolkeep.MatchesAny(p.Scope, q.ToolID) {
+	if p.Tenant != q.Tenant || p.Narrowed != nil || len(p.Scope) > 0 && !toolkeep.MatchesAny(p.Scope, q.ToolID) {
 		return false
 	}
 	roles := q.Roles()

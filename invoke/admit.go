@@ -90,7 +90,7 @@ func (p *Pipeline) admitSignature(ctx context.Context, a *activeCall) error {
 	case toolkeep.IsCode(err, toolkeep.AuthFailuresLimited):
 		a.unrecorded = true
 	case err == nil || !toolkeep.IsCode(err, toolkeep.SignatureInvalid):
-	case c.Fault != nil:
+	case c.Fault != nil && c.Fault.Code != toolkeep.ToolNotFound: // which tools there are, only its caller is told
 		return c.Fault
 	case unread != nil:
 		return unread

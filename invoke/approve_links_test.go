@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/access/capability"
 	"github.com/toolkeep/toolkeep/approval"
 	"github.com/toolkeep/toolkeep/control/approvals"
 )
@@ -123,7 +124,7 @@ func TestLinksNeverWiden(t *testing.T) {
 	scoped := *boss
 	scoped.Scope = []string{"std.other"}
 	narrowed := *boss
-	narrowed.Narrowed = true
+	narrowed.Narrowed = capability.OfGrant(&toolkeep.Grant{Tools: []string{"*"}})
 	delegate := &toolkeep.Principal{Subject: "bot", OnBehalf: "alice", Tenant: "acme", Permissions: []string{toolkeep.PermApprove}, KeyID: "kb"}
 	clerk := &toolkeep.Principal{Subject: "clerk", Tenant: "acme", Permissions: []string{toolkeep.PermInvocations}, KeyID: "kc"}
 	callers["clerk"] = clerk

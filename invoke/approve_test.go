@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/access/capability"
 	"github.com/toolkeep/toolkeep/approval"
 	"github.com/toolkeep/toolkeep/control/approvals"
 	"github.com/toolkeep/toolkeep/invoke"
@@ -192,7 +193,7 @@ rules:
 	scoped := *lead
 	scoped.Scope = []string{"std.other"}
 	narrowed := *lead
-	narrowed.Narrowed = true // the request carries a capability token
+	narrowed.Narrowed = capability.OfGrant(&toolkeep.Grant{Tools: []string{"*"}}) // the request carries a capability token
 	portal := &toolkeep.Principal{Subject: "portal", OnBehalf: "lea", Tenant: "acme", Roles: []string{"lead"}, KeyID: "kp"}
 	delegate := &toolkeep.Principal{Subject: "bot", OnBehalf: "alice", Tenant: "acme", Roles: []string{"lead"}, KeyID: "kb"}
 

@@ -239,6 +239,8 @@ func (a *fakeAccess) Blocked(*toolkeep.Principal) error {
 
 func (a *fakeAccess) NoteDenied(*toolkeep.Principal, string) { a.denials.Add(1) }
 
+func (a *fakeAccess) Sees(p *toolkeep.Principal, _ *toolkeep.Call) *toolkeep.Principal { return p }
+
 func (a *fakeAccess) Visible(*toolkeep.Principal, *toolkeep.Tool) bool { return true }
 
 func (a *fakeAccess) Authorise(*toolkeep.Principal, *toolkeep.Tool, *toolkeep.Call) access.Decision {

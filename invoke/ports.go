@@ -33,6 +33,8 @@ type Access interface {
 	// Refresh looks a stored principal up again: its key may have been revoked or its
 	// roles changed. E3214.
 	Refresh(ctx context.Context, p *toolkeep.Principal) (*toolkeep.Principal, error)
+	// Sees returns the principal as it sees tools for a call: narrowed by the call's capability token.
+	Sees(p *toolkeep.Principal, c *toolkeep.Call) *toolkeep.Principal
 	// Visible reports whether the principal can see the tool.
 	Visible(p *toolkeep.Principal, t *toolkeep.Tool) bool
 	// NoteDenied counts a refusal: the calls of who acted are blocked for a while after

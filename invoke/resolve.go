@@ -8,11 +8,15 @@ import (
 	"github.com/toolkeep/toolkeep/catalog"
 )
 
-// resolve finds the version to call.
+// resolve finds the version to call, of those that the call's capability token allows.
 func (p *Pipeline) resolve(ctx context.Context, a *activeCall) (*toolkeep.Result, error) {
-	v, warnings, err := p.Catalog.Resolve(ctx, a.principal, a.call.Tool, a.call.Range, func(t *toolkeep.Tool) bool {
-		return p.Access.Visible(a.principal, t)
-	})
+	seen := p.Access.Sees(a.principal, a.call)
+	v, warnings, err := p.Catalog.Resolve(ctx, a.principal, a.call.Tool, a.call.Range, func(t *toolkeep.Tool) bool { return p.Access.Visible(seen, t) })
+	if err != nil && seen != a.principal { // what the token alone does not allow, the decision refuses and says so
+		if whole, more, e := p.Catalog.Resolve(ctx, a.principal, a.call.Tool, a.call.Range, func(t *toolkeep.Tool) bool { return p.Access.Visible(a.principal, t) }); e == nil {
+			v, warnings, err = whole, more, nil
+		}
+	}
 	if err != nil {
 		return nil, err
 	}

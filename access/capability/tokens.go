@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"slices"
@@ -90,7 +91,10 @@ type revokedID struct{ tenant, id string }
 type Token struct {
 	Claims
 	versions *semver.Constraints // nil: every version
+	key      string              // see Key
 }
+
+var _ toolkeep.Narrowing = (*Token)(nil)
 
 // New returns Tokens. E3008 if the file of keys cannot be read.
 func New(c Config) (*Tokens, error) {
@@ -228,7 +232,19 @@ func tokenOf(c *Claims) *Token {
 	if c.Grant.Version != "" {
 		v.versions, _ = semver.NewConstraint(c.Grant.Version) // it was read before
 	}
+	g := &c.Grant
+	shown, _ := json.Marshal([]any{slices.Sorted(slices.Values(g.Tools)), g.Version, g.AllowsOperation(true), g.AllowsOperation(false)}) // texts never fail
+	sum := sha256.Sum256(shown)
+	v.key = string(sum[:])
 	return v
+}
+
+// Key implements toolkeep.Narrowing: tokens for the same tools, versions and operations share it.
+func (v *Token) Key() string { return v.key }
+
+// Shows implements toolkeep.Narrowing.
+func (v *Token) Shows(t *toolkeep.Tool) bool {
+	return v.Grant.AllowsTool(t.ID) && v.allowsVersion(t.Version) && v.Grant.AllowsOperation(t.Writes())
 }
 
 // open returns the payload of a token with a valid signature. own says that the server made it.

@@ -51,6 +51,9 @@ type Request struct {
 	// Method, Target and Body are what a signature covers; see package signing.
 	Method, Target string
 	Body           func() ([sha256.Size]byte, error)
+	// InCall reports whether it is one call whose message has its own signature, which the pipeline
+	// verifies; nil where messages have none.
+	InCall func() bool
 }
 
 // certificate is the client's, which the handshake has verified; nil for none.
@@ -101,7 +104,11 @@ func (g *Gate) Authenticate(ctx context.Context, r *Request) (*toolkeep.Principa
 		}
 	}
 	if by, ok := g.auth.(Signatures); ok {
-		if err := by.Signed(ctx, p, r.Face, r.signed()); err != nil {
+		signed := r.signed()
+		if signed == nil && r.InCall != nil && by.MustSign(p, r.Face) && r.InCall() {
+			return g.named(p, r.Headers, p.Addr), nil
+		}
+		if err := by.Signed(ctx, p, r.Face, signed); err != nil {
 			return nil, err
 		}
 	}
@@ -136,6 +143,7 @@ func (g *Gate) AuthenticateHTTP(r *http.Request) (*toolkeep.Principal, error) {
 	}
 	q := &Request{Headers: HTTP(r.Header), Peer: Address(r.RemoteAddr), TLS: r.TLS, Face: face, Method: r.Method, Target: r.RequestURI, Body: g.digest(r)}
 	if face == MCP { // nodes hand over nothing else
+		q.InCall = func() bool { return g.signedInCall(r) }
 		switch h, err := g.handedOver(r); {
 		case err != nil:
 			return nil, err
@@ -152,14 +160,19 @@ func (g *Gate) AuthenticateHTTP(r *http.Request) (*toolkeep.Principal, error) {
 
 // check refuses proofs that cannot be checked and a user that the principal may not act
 // for, and returns the principal narrowed by its capability token.
-func (g *Gate) check(h Headers, p *toolkeep.Principal) (*toolkeep.Principal, error) {
+func (g *Gate) check(h Headers, p *toolkeep.Principal, more []func(*toolkeep.Call)) (*toolkeep.Principal, error) {
 	narrowed, err := p, error(nil)
-	if e := g.proofs(h); e != nil {
+	c := toolkeep.Call{Signature: h.callSignature()}
+	h.tokens(&c)
+	for _, take := range more {
+		take(&c)
+	}
+	if e := g.proofs(h, c.Signature); e != nil {
 		if by, ok := g.auth.(Signatures); ok {
 			return p, by.Unsigned(p, e)
 		}
 		err = e
-	} else if narrowed, err = g.withToken(h, p); err == nil {
+	} else if narrowed, err = g.withToken(&c, p); err == nil {
 		if user := h.first(h.names.user); user != "" && user != p.Subject && user != p.OnBehalf {
 			err = Need(narrowed, toolkeep.PermActAs)
 		}
@@ -170,11 +183,11 @@ func (g *Gate) check(h Headers, p *toolkeep.Principal) (*toolkeep.Principal, err
 
 // Acting is for requests that are no calls. It returns the principal with the person that the
 // headers name, which it must be allowed to act for. A capability token must be valid and the
-// principal's own; it covers calls of tools, so the request has none of the principal's
-// permissions besides. Errors: E3201, E3404; E3207 to E3210 and E3215; E3311 and E3330 for a
-// name that no record can hold.
-func (g *Gate) Acting(h Headers, p *toolkeep.Principal) (*toolkeep.Principal, error) {
-	p, err := g.check(h, p)
+// principal's own: the principal then sees what the token allows, and has none of its permissions.
+// more takes the proofs of a call that the message itself has, into the call that it gets. Errors:
+// E3201, E3404; E3207 to E3210, E3301 and E3215; E3311 and E3330 for a name that no record can hold.
+func (g *Gate) Acting(h Headers, p *toolkeep.Principal, more ...func(*toolkeep.Call)) (*toolkeep.Principal, error) {
+	p, err := g.check(h, p, more)
 	if err != nil {
 		return nil, err
 	}
@@ -251,7 +264,7 @@ func (g *Gate) Still(p *toolkeep.Principal) bool {
 	}
 	now, err := r.Refresh(context.Background(), p)
 	switch {
-	case toolkeep.IsCode(err, toolkeep.Unauthenticated), toolkeep.IsCode(err, toolkeep.PermissionDenied):
+	case toolkeep.IsCode(err, toolkeep.Unauthenticated), toolkeep.IsCode(err, toolkeep.PermissionDenied), toolkeep.IsCode(err, toolkeep.TokenRevoked):
 		return false
 	case err != nil || now == p:
 		return true // it cannot be looked up now

@@ -101,7 +101,7 @@ func (g *Gate) Call(h Headers, c *toolkeep.Call) {
 			return // the pipeline verifies it
 		}
 	}
-	if err := g.proofs(h); err != nil {
+	if err := g.proofs(h, c.Signature); err != nil {
 		fault(c, err)
 	}
 }

@@ -19,6 +19,8 @@ type Signatures interface {
 	// Signed checks the signature of a request of the principal at a face; r is nil if it has none,
 	// which is refused where one is demanded. E3404, E3405, E3406, E3408, E3810, E3403, E3965.
 	Signed(ctx context.Context, p *toolkeep.Principal, face string, r *signing.Request) error
+	// MustSign reports whether a signature is demanded of the principal at a face.
+	MustSign(p *toolkeep.Principal, face string) bool
 	// AuthenticateProxy returns the principal that a trusted proxy names in signed headers. trusted
 	// says whether the peer may be one. E3214 and those of Signed.
 	AuthenticateProxy(ctx context.Context, r *signing.Request, trusted bool, addr string) (*toolkeep.Principal, error)

@@ -25,7 +25,6 @@ const (
 	metaAsync    = "toolkeep/async"            // true: answer at once with an invocation id
 	metaVersion  = "toolkeep/version"          // exact version or range of the tool
 	metaTimeout  = "toolkeep/timeout-ms"       // of the whole call
-	metaToken    = "toolkeep/capability-token" // as the header X-Capability-Token
 	metaPriority = "toolkeep/priority"         // low, normal, high
 	metaApproval = "toolkeep/require-approval" // true: ask a person first
 	metaNoCache  = "toolkeep/skip-cache"
@@ -36,7 +35,7 @@ const (
 	metaPrefix   = "toolkeep/"
 )
 
-var callKeys = []string{metaKey, metaAsync, metaVersion, metaTimeout, metaPriority, metaToken, metaApproval, metaNoCache, metaAgent, metaPlan, metaTask, metaParent}
+var callKeys = []string{metaKey, metaAsync, metaVersion, metaTimeout, metaPriority, gate.MetaToken, gate.MetaSignature, gate.MetaTimestamp, gate.MetaRequestID, metaApproval, metaNoCache, metaAgent, metaPlan, metaTask, metaParent}
 
 const maxTimeout = 7 * 24 * time.Hour
 
@@ -61,7 +60,7 @@ func (x *exchange) callTool(ctx context.Context, m *mcp.Message, dst []byte) ([]
 	if x.v.kind != viewRelay {
 		if own := ownTools[name]; own != nil {
 			if name != "call_tool" { // the pipeline checks call_tool's arguments
-				acting, err := x.s.gate.Acting(gate.HTTP(x.header), x.p)
+				acting, err := x.acting(meta)
 				if err != nil {
 					return x.ownFailure(dst, toolkeep.AsError(err)), nil
 				}
@@ -81,15 +80,23 @@ func (x *exchange) callTool(ctx context.Context, m *mcp.Message, dst []byte) ([]
 	return x.invoke(ctx, m, call, e, meta, dst)
 }
 
-// unknownTool has the call recorded as refused.
+// acting names who asks for what is no call, narrowed by the capability tokens of the headers and the _meta.
+func (x *exchange) acting(meta []byte) (*toolkeep.Principal, error) {
+	return x.s.gate.Acting(gate.HTTP(x.header), x.p, func(c *toolkeep.Call) { gate.TakeMeta(c, meta) })
+}
+
+// unknownTool has the call recorded as refused. A near name would be one that the call's token may hide.
 func (x *exchange) unknownTool(ctx context.Context, call *toolkeep.Call, name string) *mcp.Error {
 	e := toolkeep.NewError(toolkeep.ToolNotFound, "there is no tool %q, or you may not see it; tools/list shows those that there are", toolkeep.ClipBytes(name, 100)).
 		With("name", toolkeep.ClipBytes(name, 100))
-	if meant := x.nearName(name); meant != "" {
+	if meant := x.nearName(name); meant != "" && call.Token == "" {
 		e.Message += "; did you mean " + meant + "?"
 		e.With("nearest", meant)
 	}
 	call.Tool = toolkeep.ClipBytes(name, 100)
+	if call.Signature != nil { // which has the id
+		call.Tool = strings.Replace(call.Tool, "__", ".", 1)
+	}
 	fault(call, e)
 	if _, err := x.s.c.Invoker.Invoke(ctx, x.p, call); err != nil {
 		e = gate.Shown(err)
@@ -146,6 +153,7 @@ func (x *exchange) newCall(arguments, meta []byte) *toolkeep.Call {
 		c.Session = x.ses.public
 	}
 	x.s.gate.Call(gate.HTTP(x.header), c)
+	gate.TakeMeta(c, meta)
 	for name, v := range mcp.Members(meta) {
 		if strings.HasPrefix(name, metaPrefix) {
 			readCallMeta(c, name, v)
@@ -191,11 +199,7 @@ func readCallMeta(c *toolkeep.Call, name string, v []byte) {
 		if header != "" && c.Key != header {
 			fault(c, toolkeep.NewError(toolkeep.InvalidParameters, "the header Idempotency-Key and _meta[%q] mean the same and have different values; send one of them", name))
 		}
-	case metaToken:
-		var token string
-		if text(&token); c.Fault == nil {
-			gate.TakeToken(c, `_meta["`+name+`"]`, token)
-		}
+	case gate.MetaToken, gate.MetaSignature, gate.MetaTimestamp, gate.MetaRequestID: // TakeMeta has taken them
 	case metaVersion:
 		text(&c.Range)
 	case metaAgent:
@@ -230,6 +234,10 @@ func readCallMeta(c *toolkeep.Call, name string, v []byte) {
 // caller may not see.
 func (x *exchange) invoke(ctx context.Context, m *mcp.Message, call *toolkeep.Call, e *entry, meta, dst []byte) ([]byte, error) {
 	token := mcp.Get(meta, mcp.MetaProgressToken)
+	if call.Signature != nil && mcp.Get(m.Params, "requestState") != nil { // it covers no answers, and Acting refuses it
+		_, err := x.acting(meta)
+		return nil, err
+	}
 	if !x.modern {
 		return x.carryOut(ctx, call, e, token, dst)
 	}

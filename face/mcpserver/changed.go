@@ -34,12 +34,13 @@ func (s *Server) announce() {
 	s.mu.Unlock()
 	for _, ses := range all {
 		ses.mu.Lock()
-		shown, listed, p, gone := ses.shown, ses.listed, ses.p, ses.gone
+		shown, listed, p, gone := ses.shown, ses.listed, *ses.p, ses.gone
+		p.Narrowed = ses.narrowed
 		ses.mu.Unlock()
 		if !listed || gone {
 			continue
 		}
-		x := &exchange{s: s, v: ses.view, p: p, ses: ses, version: ses.version}
+		x := &exchange{s: s, v: ses.view, p: &p, ses: ses, version: ses.version}
 		if now := x.listing().fingerprint(); now != shown {
 			ses.mu.Lock()
 			ses.shown = now

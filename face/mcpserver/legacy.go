@@ -53,8 +53,19 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, v *view, p *toolke
 		s.refuseMessage(w, http.StatusBadRequest, id, unreadable(body, s.rpcError(err)))
 		return
 	}
-	if slices.ContainsFunc(list, func(m *mcp.Message) bool { return m.Method != mcp.MethodCallTool }) {
-		if p, err = s.gate.Acting(gate.HTTP(r.Header), p); err != nil {
+	noCall := func(m *mcp.Message) bool { return m.Method != mcp.MethodCallTool }
+	if slices.ContainsFunc(list, noCall) {
+		p, err = s.gate.Acting(gate.HTTP(r.Header), p, func(c *toolkeep.Call) {
+			for _, m := range list {
+				if noCall(m) {
+					gate.TakeMeta(c, mcp.Get(m.Params, "_meta"))
+				}
+			}
+		})
+		if err == nil && p.Narrowed != nil {
+			v, err = s.viewAt(r.URL.Path, p)
+		}
+		if err != nil {
 			s.refuse(w, r, err, 0)
 			return
 		}

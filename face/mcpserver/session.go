@@ -52,6 +52,8 @@ type session struct {
 	found  []string // tool ids added to view auto, oldest first
 	shown  uint64   // fingerprint of the tool list that the client has seen
 	listed bool
+	// narrowed is what the capability token of that list shows: calls, which come between, do not say it in p.
+	narrowed toolkeep.Narrowing
 
 	relay *attachment // of a relay view
 }

@@ -152,7 +152,7 @@ func (x *exchange) list(m *mcp.Message, dst []byte) ([]byte, error) {
 	l := x.listing()
 	if x.ses != nil {
 		x.ses.mu.Lock()
-		x.ses.shown, x.ses.listed = l.fingerprint(), true
+		x.ses.shown, x.ses.listed, x.ses.narrowed = l.fingerprint(), true, x.p.Narrowed
 		x.ses.mu.Unlock()
 	}
 	after, err := x.s.cursor(m)
