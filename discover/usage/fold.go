@@ -57,11 +57,12 @@ func (s *state) ended(v *toolkeep.Invocation, e *toolkeep.Entry) {
 	if v.Parent != "" || forgotten { // calls made by a tool were not chosen by a user
 		return
 	}
+	weight := t.weight(dayOf(e.At))
 	if c.Counted {
-		us.favour(x.No)
+		us.favour(x.No, weight)
 	}
 	if v.Session != "" {
-		t.follows(t.session(us.ID, short(v.Session), c.At), v, &c)
+		t.follows(t.session(us.ID, short(v.Session), c.At), v, &c, weight)
 	} else {
 		t.called(us.Asked, &c, us.Calls, looseLife)
 		us.Calls = push(us.Calls, c, looseCalls)
@@ -86,16 +87,16 @@ func (t *tenant) count(x *tool, us *user, day int32, c *call) {
 	us.Days.on(day).call(c, 1)
 }
 
-// follows adds a call to its conversation.
-func (t *tenant) follows(s *session, v *toolkeep.Invocation, c *call) {
+// follows adds a call to its conversation, with the weight of its day.
+func (t *tenant) follows(s *session, v *toolkeep.Invocation, c *call, weight float64) {
 	if len(s.Tools) == 0 {
-		t.Talks++
+		t.Talks += weight
 	}
 	if len(s.Tools) < maxCalls && !slices.ContainsFunc(s.Tools, func(m met) bool { return m.Tool == c.Tool }) {
 		now := met{Tool: c.Tool, Start: c.At, End: max(c.At, v.EndedAt.UnixMicro())}
-		t.byNo[c.Tool].Sessions++
+		t.byNo[c.Tool].Sessions += weight
 		for _, then := range s.Tools {
-			t.meet(then, now)
+			t.meet(then, now, float32(weight))
 		}
 		s.Tools = append(s.Tools, now)
 	}

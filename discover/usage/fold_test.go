@@ -3,6 +3,7 @@ package usage
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -597,5 +598,49 @@ func TestForget(t *testing.T) {
 	f.said("rs0", "ann", "a.two", 1)
 	if got := learned(f.Usage); len(got) != 2 {
 		t.Errorf("%v", got)
+	}
+}
+
+// TestLateEntriesAreFaded: what fades does not depend on whether a tenant was rolled ahead, as a checkpoint
+// does, before entries of former days or after them.
+func TestLateEntriesAreFaded(t *testing.T) {
+	l := &life{t: t, r: rand.New(rand.NewPCG(5, 8)), now: begin}
+	var entries []*toolkeep.Entry
+	for len(entries) < 60 {
+		if c, ok := l.next().(toolkeep.RecordCall); ok {
+			entries = append(entries, &toolkeep.Entry{Writer: 1, Seq: int64(len(entries) + 1), At: l.now, Call: c.Invocation})
+		}
+	}
+	last := dayOf(l.now) + 3
+	faded := func(early bool) (out []string) {
+		s := &state{keep: 90, position: toolkeep.JournalPosition{}}
+		for _, name := range []string{"t0", "t1"} {
+			if early {
+				s.tenant(name, dayStart(last))
+			}
+		}
+		for _, e := range entries {
+			s.fold(e)
+		}
+		for x := range s.tenants.all() {
+			x.roll(last, s.keep)
+			out = append(out, fmt.Sprintf("%s: talks %.6f", x.Name, x.Talks))
+			for of := range x.Tools.all() {
+				out = append(out, fmt.Sprintf("%s %s: sessions %.6f", x.Name, of.ID, of.Sessions))
+				for _, p := range of.Pairs {
+					out = append(out, fmt.Sprintf("%s %s with %s: %.4f", x.Name, of.ID, x.byNo[p.Tool].ID, p.total()))
+				}
+			}
+			for us := range x.Users.all() {
+				for _, f := range us.Favourites {
+					out = append(out, fmt.Sprintf("%s %s likes %s: %.6f", x.Name, us.ID, x.byNo[f.Tool].ID, f.Weight))
+				}
+			}
+		}
+		slices.Sort(out)
+		return out
+	}
+	if late, inTime := faded(true), faded(false); !slices.Equal(late, inTime) || len(late) < 50 {
+		t.Errorf("rolled ahead:\n%s\nrolled at the end:\n%s", strings.Join(late, "\n"), strings.Join(inTime, "\n"))
 	}
 }

@@ -29,7 +29,7 @@ type pair struct {
 func (p *pair) total() float64 { return float64(p.Before) + float64(p.After) + float64(p.Parallel) }
 
 // meet counts that now was called in a session in which then had been called before.
-func (t *tenant) meet(then, now met) {
+func (t *tenant) meet(then, now met, weight float32) {
 	x, y := t.byNo[then.Tool], t.byNo[now.Tool]
 	if x == nil || y == nil {
 		return
@@ -39,14 +39,14 @@ func (t *tenant) meet(then, now met) {
 	b.Seen++
 	switch {
 	case now.Start > then.End:
-		a.After++
-		b.Before++
+		a.After += weight
+		b.Before += weight
 	case then.Start > now.End: // another node made it, and its entry came later
-		a.Before++
-		b.After++
+		a.Before += weight
+		b.After += weight
 	default:
-		a.Parallel++
-		b.Parallel++
+		a.Parallel += weight
+		b.Parallel += weight
 	}
 	t.prunePairs(x)
 	t.prunePairs(y)

@@ -349,6 +349,12 @@ func (t *tenant) roll(to, keep int32) {
 	t.sumDays()
 }
 
+// weight is what an entry of a day counts in what fades. Of an entry that comes after its tenant was aged
+// to a later day, as at a checkpoint, as much is left as of those that came in time.
+func (t *tenant) weight(day int32) float64 {
+	return math.Pow(fade, float64(max(0, t.Day-day)))
+}
+
 // priorCalls is the number of average calls credited to each tool, so that one failure does not
 // make a tool a bad one.
 const priorCalls = 5
@@ -362,15 +368,15 @@ func (t *tenant) success(x *tool) float64 {
 	return (float64(x.ok) + priorCalls*mean) / (float64(x.calls) + priorCalls)
 }
 
-// favour counts a call of a tool for a user.
-func (us *user) favour(tool int32) {
+// favour counts a call of a tool for a user, with the weight of its day.
+func (us *user) favour(tool int32, weight float64) {
 	l := us.Favourites
 	i := slices.IndexFunc(l, func(f favourite) bool { return f.Tool == tool })
 	if i < 0 {
 		l = append(l[:min(len(l), maxFavourites-1)], favourite{Tool: tool}) // the one with the lowest weight goes
 		i = len(l) - 1
 	}
-	l[i].Weight++
+	l[i].Weight += weight
 	for ; i > 0 && l[i].Weight > l[i-1].Weight; i-- {
 		l[i], l[i-1] = l[i-1], l[i]
 	}
