@@ -1,6 +1,7 @@
 package mcpserver
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -108,8 +109,11 @@ func (ses *session) forward(ctx context.Context, m *mcp.Message) {
 	}
 }
 
-// relayed forwards a request to the view's upstream.
+// relayed forwards a request to the view's upstream, if what it names exists for the caller.
 func (x *exchange) relayed(ctx context.Context, m *mcp.Message, dst []byte) ([]byte, error) {
+	if err := x.mayRelay(ctx, m); err != nil {
+		return nil, err
+	}
 	if x.ses != nil && (m.Method == mcp.MethodSubscribe || m.Method == mcp.MethodUnsubscribe || m.Method == mcp.MethodSetLevel) {
 		// Results of these arrive later, outside any request.
 		x.ses.mu.Lock()
@@ -128,7 +132,49 @@ func (x *exchange) relayed(ctx context.Context, m *mcp.Message, dst []byte) ([]b
 	if err != nil {
 		return nil, err
 	}
-	return append(dst, result...), nil
+	return append(dst, x.relayedList(m.Method, result)...), nil
+}
+
+// mayRelay refuses a request that names a prompt or resource which does not exist for the caller.
+func (x *exchange) mayRelay(ctx context.Context, m *mcp.Message) error {
+	prompt, uri := []byte(nil), []byte(nil)
+	switch m.Method {
+	case mcp.MethodGetPrompt:
+		prompt = mcp.Get(m.Params, "name")
+	case mcp.MethodReadResource, mcp.MethodSubscribe, mcp.MethodUnsubscribe:
+		uri = mcp.Get(m.Params, "uri")
+	case mcp.MethodComplete:
+		prompt, uri = mcp.Get(m.Params, "ref", "name"), mcp.Get(m.Params, "ref", "uri")
+	}
+	if name, ok := mcp.Unquote(prompt); ok && !x.mayUse(x.v.relay, name) {
+		return noPrompt()
+	}
+	if at, ok := mcp.Unquote(uri); ok {
+		if _, _, err := x.resourceOf(ctx, prefixURI(x.v.relay, at)); err != nil {
+			return x.noResource(at)
+		}
+	}
+	return nil
+}
+
+// relayedList leaves out of an upstream's list what does not exist for the caller.
+func (x *exchange) relayedList(method string, result []byte) []byte {
+	member := map[string]string{mcp.MethodListPrompts: "prompts", mcp.MethodListResources: "resources", mcp.MethodListResourceTemplates: "resourceTemplates"}[method]
+	list := mcp.Get(result, member)
+	if member == "" || list == nil {
+		return result
+	}
+	out := []byte{'['}
+	for one := range mcp.Elements(list) {
+		if !x.mayUse(x.v.relay, cmp.Or(mcp.Text(one, "name"), mcp.Text(one, "uri"), mcp.Text(one, "uriTemplate"))) {
+			continue
+		}
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		out = append(out, one...)
+	}
+	return mcp.Set(result, append(out, ']'), member)
 }
 
 // passOn has an upstream run a client's request. The result is in the form of the client's
@@ -240,6 +286,9 @@ func (x *exchange) relayListen(ctx context.Context, l *listening, uris []string)
 	}
 	var agreed []string
 	for _, u := range uris {
+		if _, _, err := x.resourceOf(ctx, prefixURI(x.v.relay, u)); err != nil {
+			continue
+		}
 		params := append(canon.AppendString([]byte(`{"uri":`), u), '}')
 		if _, err := b.Do(ctx, mcp.MethodSubscribe, params); err != nil {
 			x.s.log.Debug("a resource cannot be subscribed to", "server", x.v.relay, "error", err)

@@ -251,7 +251,11 @@ func (x *exchange) promptOf(ctx context.Context, full string) (server, name stri
 			}
 		}
 	}
-	return "", "", mcp.NewError(mcp.CodeInvalidParams, "there is no such prompt, or you may not see it; prompts/list shows those that there are")
+	return "", "", noPrompt()
+}
+
+func noPrompt() error {
+	return mcp.NewError(mcp.CodeInvalidParams, "there is no such prompt, or you may not see it; prompts/list shows those that there are")
 }
 
 func (x *exchange) getPrompt(ctx context.Context, m *mcp.Message, dst []byte) ([]byte, error) {
