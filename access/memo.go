@@ -47,7 +47,7 @@ type identity struct {
 	roles       []string
 	scope       []string
 	permissions []string
-	narrowed    string // see narrowingOf
+	narrowed    string                 // see narrowingOf
 	audience    atomic.Pointer[string] // see Audience; nil until asked
 }
 
