@@ -212,6 +212,34 @@ func TestAuthenticateProxy(t *testing.T) {
 	if _, err := a.AuthenticateProxy(t.Context(), r, true, "192.0.2.8"); codeOf(err) != toolkeep.ReplayDetected {
 		t.Errorf("replayed: %v", err)
 	}
+	ahead := new(clock)
+	ahead.pass(time.Minute)
+	headers := func(h http.Header) func(*signing.Request) {
+		return func(r *signing.Request) {
+			r.Header = func(name string) []string { return h[http.CanonicalHeaderKey(name)] }
+		}
+	}
+	for name, x := range map[string]struct {
+		signed *signing.Request
+		change func(*signing.Request)
+		want   toolkeep.Code
+	}{
+		"another subject": {signedBy(c, longSecret, "X-Caller-Subject", "billing"), headers(http.Header{"X-Caller-Subject": {"root"}}), toolkeep.SignatureInvalid},
+		"a role more":     {signedBy(c, longSecret, "X-Caller-Subject", "billing"), headers(http.Header{"X-Caller-Subject": {"billing"}, "X-Caller-Roles": {"agent"}}), toolkeep.SignatureInvalid},
+		"a subject twice": {signedBy(c, longSecret, "X-Caller-Subject", "billing"), headers(http.Header{"X-Caller-Subject": {"billing", "root"}}), toolkeep.SignatureInvalid},
+		"another target":  {signedBy(c, longSecret, "X-Caller-Subject", "billing"), func(r *signing.Request) { r.Target = "/y" }, toolkeep.SignatureInvalid},
+		"another nonce":   {signedBy(c, longSecret, "X-Caller-Subject", "billing"), func(r *signing.Request) { r.Nonce += "0" }, toolkeep.SignatureInvalid},
+		"no signature":    {signedBy(c, longSecret, "X-Caller-Subject", "billing"), func(r *signing.Request) { r.Signature = "" }, toolkeep.SignatureInvalid},
+		"another body": {signedBy(c, longSecret, "X-Caller-Subject", "billing"), func(r *signing.Request) {
+			r.Body = func() ([sha256.Size]byte, error) { return sha256.Sum256([]byte("x")), nil }
+		}, toolkeep.BodyAltered},
+		"of the future": {signedBy(ahead, longSecret, "X-Caller-Subject", "billing"), func(*signing.Request) {}, toolkeep.TimestampInvalid},
+	} {
+		x.change(x.signed)
+		if p, err := a.AuthenticateProxy(t.Context(), x.signed, true, "192.0.2.9"); p != nil || codeOf(err) != x.want {
+			t.Errorf("%s: %+v %v, want %s", name, p, err, x.want)
+		}
+	}
 	c.pass(time.Minute)
 	if _, err := a.AuthenticateProxy(t.Context(), r, true, "192.0.2.8"); codeOf(err) != toolkeep.TimestampInvalid {
 		t.Errorf("late: %v", err)

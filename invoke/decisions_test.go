@@ -35,7 +35,18 @@ var (
 		"calls":           `allow: [{tools: ["std.*"]}]`,
 		"calls by tag":    `allow: [{tags: [open], max_risk: medium}]`,
 		"is denied calls": `allow: [{tools: ["*"]}], deny: [{tags: [open], actions: [invoke]}]`,
+		// What is inherited counts as the role's own, denials too, and a role of other tenants is none.
+		"inherits calls":          "inherits: [here]",
+		"inherits a denial":       `inherits: [is-denied-calls], allow: [{tools: ["std.*"]}]`,
+		"inherits from elsewhere": "inherits: [elsewhere]",
+		"inherits trust":          "inherits: [trusted]", // an approval rule waives for it what the risk alone asks for
 	}
+	inheritedRoles = `
+  here: {tenants: [acme, globex], allow: [{tools: ["std.*"]}]}
+  elsewhere: {tenants: [globex], allow: [{tools: ["std.*"]}]}
+  trusted: {allow: [{tools: ["std.*"]}]}
+`
+	cellRules    = "rules: [{name: trust, roles: [trusted], waive_risk: true}]"
 	cellPolicies = map[string]string{ // rules
 		"no policy": "", "allow": "allow := true", "deny": `deny contains "not on Sundays" if true`,
 		"undefined":   `allow if input.tool.id == "another.tool"`,
@@ -63,8 +74,9 @@ type expected struct {
 
 // documented computes what the documents say, without the product's code.
 func documented(required bool, token, role, rules, risk string) (e expected) {
-	sees := map[string]bool{"only sees": true, "calls": true, "calls by tag": risk != "high", "is denied calls": true}[role]
-	calls := sees && role != "only sees" && role != "is denied calls"
+	sees := map[string]bool{"only sees": true, "calls": true, "calls by tag": risk != "high", "is denied calls": true,
+		"inherits calls": true, "inherits a denial": true, "inherits trust": true}[role]
+	denies := map[string]string{"only sees": "only-sees", "is denied calls": "is-denied-calls", "inherits a denial": "is-denied-calls"}[role]
 	if !sees {
 		return expected{hidden: true, code: toolkeep.ToolNotFound}
 	}
@@ -77,8 +89,8 @@ func documented(required bool, token, role, rules, risk string) (e expected) {
 	if code := cellTokens[token]; code != "" && (token != "no token" || required) {
 		refuse("token", code, "", "")
 	}
-	if !calls {
-		refuse("roles", toolkeep.PermissionDenied, "RBAC_DENIED", strings.ReplaceAll(role, " ", "-"))
+	if denies != "" {
+		refuse("roles", toolkeep.PermissionDenied, "RBAC_DENIED", denies)
 	}
 	asked := e.code == ""
 	switch rules {
@@ -96,7 +108,7 @@ func documented(required bool, token, role, rules, risk string) (e expected) {
 		for _, owes := range []struct {
 			is  bool
 			why string
-		}{{risk == "high", "risk is high"}, {risk == "requires_approval", "manifest requires approval"}, {rules == "approval", "it is late"}} {
+		}{{risk == "high" && role != "inherits trust", "risk is high"}, {risk == "requires_approval", "manifest requires approval"}, {rules == "approval", "it is late"}} {
 			if owes.is {
 				e.waits = append(e.waits, owes.why)
 			}
@@ -118,7 +130,7 @@ func newCells(t *testing.T, required bool, rules string) *cells {
 	c := &cells{required: required, rules: rules, callers: map[string]*toolkeep.Principal{}}
 	var acc *access.Access
 	var roles strings.Builder
-	roles.WriteString("roles:\n")
+	roles.WriteString("roles:" + inheritedRoles)
 	for _, name := range slices.Sorted(maps.Keys(cellRoles)) {
 		fmt.Fprintf(&roles, "  %s: {%s}\n", strings.ReplaceAll(name, " ", "-"), cellRoles[name])
 	}
@@ -148,7 +160,7 @@ func newCells(t *testing.T, required bool, rules string) *cells {
 			}
 			c.callers[name] = must(acc.Authenticate(t.Context(), text, "192.0.2.1"))
 		}
-		book := must(approval.New(approval.Config{Store: store, Rules: must(approval.ParseRules(nil, approval.Defaults{}))}))
+		book := must(approval.New(approval.Config{Store: store, Rules: must(approval.ParseRules([]byte(cellRules), approval.Defaults{}))}))
 		conf.Access, conf.Approvals = acc, book
 		c.mint(t, tokens, &now)
 	})

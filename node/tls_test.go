@@ -106,6 +106,7 @@ func TestMutualTLS(t *testing.T) {
 		"one that it signed itself":        {issue(t, "agent", nil, forClients), false},
 		"one that is for servers":          {issue(t, "agent", clients, forServers), false},
 		"one that has ended":               {issue(t, "agent", clients, func(x *x509.Certificate) { forClients(x); x.NotAfter = time.Now().Add(-time.Minute) }), false},
+		"one that has not begun":           {issue(t, "agent", clients, func(x *x509.Certificate) { forClients(x); x.NotBefore = time.Now().Add(10 * time.Minute) }), false},
 		"the authority's, which is no key": {&certificate{cert: clients.cert, key: servers.key}, false},
 	} {
 		t.Run(name, func(t *testing.T) {

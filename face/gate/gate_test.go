@@ -634,6 +634,8 @@ func (s *signatures) Signed(context.Context, *toolkeep.Principal, string, *signi
 	return nil
 }
 
+func (s *signatures) MustSign(*toolkeep.Principal, string) bool { return false }
+
 func (s *signatures) AuthenticateProxy(context.Context, *signing.Request, bool, string) (*toolkeep.Principal, error) {
 	return nil, nil
 }
@@ -686,6 +688,8 @@ func (believing) Signed(context.Context, *toolkeep.Principal, string, *signing.R
 }
 
 func (believing) Unsigned(_ *toolkeep.Principal, err error) error { return err }
+
+func (believing) MustSign(*toolkeep.Principal, string) bool { return false }
 
 func (believing) AuthenticateProxy(context.Context, *signing.Request, bool, string) (*toolkeep.Principal, error) {
 	return &toolkeep.Principal{Subject: "proxied"}, nil
