@@ -1,0 +1,97 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// shedPause is how long a caller waits after a refusal, as Retry-After asks at least.
+const shedPause = time.Second
+
+// shedding measures what calls take that were admitted while others are refused because the store's queue is long.
+func shedding(b *bench) (part, error) {
+	const many, bound = 1000, "100ms"
+	p := part{set: fmt.Sprintf("Set: keyed calls of 600 bytes over REST in closed loops, SQLite; `store.max_wait` %s where something is refused. "+
+		"A caller that is refused asks again after %s. Callers come one after the other for a first while; what is shown is the time after that, in "+
+		"which all are there, and of latencies those of admitted calls.", bound, shedPause)}
+	for _, c := range []struct {
+		name    string
+		callers int
+		wait    string
+	}{
+		{fmt.Sprintf("%d callers", clients), clients, "0s"},
+		{fmt.Sprintf("%d callers, none refused", many), many, "0s"},
+		{fmt.Sprintf("%d callers, those beyond the bound refused", many), many, bound},
+	} {
+		srv, err := b.server("shed "+c.name, "TOOLKEEP_STORE_MAX_WAIT="+c.wait)
+		if err != nil {
+			return part{}, err
+		}
+		m, refused, err := admitted(overREST(echoBody(), true, srv), c.callers, b.d)
+		srv.stop()
+		if err != nil {
+			return part{}, err
+		}
+		p.rows = append(p.rows, []string{c.name, rate(m), fmt.Sprintf("%.0f", float64(refused)/m.took.Seconds()), m.quantiles()})
+	}
+	return p, nil
+}
+
+// admitted runs a closed loop for d after as long in which its callers come. They go on after E3811; refused counts those.
+func admitted(t target, callers int, d time.Duration) (m measured, refused int, err error) {
+	type result struct {
+		took    []time.Duration
+		refused int
+		err     error
+	}
+	all := make([]result, callers)
+	var wg sync.WaitGroup
+	from := time.Now().Add(d)
+	until := from.Add(d)
+	for n := range callers {
+		wg.Go(func() {
+			r := &all[n]
+			time.Sleep(d * time.Duration(n) / time.Duration(callers))
+			s, err := t.open(n)
+			if err != nil {
+				r.err = err
+				return
+			}
+			defer s.close()
+			for began := time.Now(); began.Before(until); began = time.Now() {
+				err := s.send(requests.Add(1))
+				switch now := time.Now(); {
+				case err == nil:
+					if now.After(from) {
+						r.took = append(r.took, now.Sub(began))
+					}
+				case strings.Contains(err.Error(), "E3811"):
+					if now.After(from) {
+						r.refused++
+					}
+					time.Sleep(shedPause)
+				default:
+					r.err = err
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	m.took = time.Since(from)
+	for _, r := range all {
+		m.latencies = append(m.latencies, r.took...)
+		refused += r.refused
+		err = errors.Join(err, r.err)
+	}
+	m.calls = int64(len(m.latencies))
+	slices.Sort(m.latencies)
+	if err == nil && m.calls == 0 {
+		err = errors.New("no call was answered")
+	}
+	return m, refused, err
+}
