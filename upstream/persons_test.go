@@ -336,13 +336,7 @@ func TestRecheckWaitsForNoSlowSession(t *testing.T) {
 	p.offers("alice", changedDef)
 	call(t, p.s, toolCall(alice(), "x", ""))
 	p.recheck(false, "Reads fast.")
-	listed := func() time.Time { // when what was read last of the person's session was noted
-		sess := p.s.find(alice(), "s").personalSessions("acme", 0)[0]
-		sess.mu.Lock()
-		defer sess.mu.Unlock()
-		return sess.listed
-	}
-	hang, before := make(chan struct{}), listed()
+	hang := make(chan struct{})
 	p.mu.Lock()
 	p.onList = func(who string) <-chan struct{} {
 		if who == "" {
@@ -351,7 +345,12 @@ func TestRecheckWaitsForNoSlowSession(t *testing.T) {
 		return nil
 	}
 	p.mu.Unlock()
-	eventually(t, "the new session is read once more by itself", func() bool { return listed().After(before) })
+	eventually(t, "the new session is read when it has settled", func() bool {
+		sess := p.s.find(alice(), "s").personalSessions("acme", 0)[0]
+		sess.mu.Lock()
+		defer sess.mu.Unlock()
+		return sess.listed.Sub(sess.began) >= settleTime
+	})
 	p.offers("alice", pinnedDef)
 	p.offers("", pinnedDef)
 	done := make(chan struct{})
