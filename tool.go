@@ -127,7 +127,7 @@ type Manifest struct {
 	Auth                 []AuthSpec      `json:"auth,omitempty"`
 	Execution            ExecutionSpec   `json:"execution"`
 	Retry                *RetrySpec      `json:"retry,omitempty"`
-	Breaker              json.RawMessage `json:"breaker,omitempty"`
+	Breaker              *BreakerSpec    `json:"breaker,omitempty"`
 	RateLimit            *RateLimitSpec  `json:"rate_limit,omitempty"`
 	Cache                *CacheSpec      `json:"cache,omitempty"`
 	Fallback             string          `json:"fallback,omitempty"`
@@ -235,6 +235,22 @@ type RetrySpec struct {
 	Jitter               string `json:"jitter,omitempty"` // none, full, equal, decorrelated, spread
 	RetryableErrors      []Code `json:"retryable_errors,omitempty"`
 	RetryableStatusCodes []int  `json:"retryable_status_codes,omitempty"`
+}
+
+// BreakerSpec is the tool's own rule of its circuit breaker; what it leaves out is as the settings say.
+type BreakerSpec struct {
+	Enabled             *bool    `json:"enabled,omitempty"`
+	Window              string   `json:"window,omitempty"`        // count or time
+	WindowSize          *int     `json:"window_size,omitempty"`   // calls or seconds
+	MinimumCalls        *int     `json:"minimum_calls,omitempty"` // before a rate counts
+	FailureRate         *float64 `json:"failure_rate,omitempty"`  // percent
+	ConsecutiveFailures *int     `json:"consecutive_failures,omitempty"`
+	ErrorCount          *int     `json:"error_count,omitempty"`
+	SlowCallRate        *float64 `json:"slow_call_rate,omitempty"` // percent
+	SlowCallMS          *int64   `json:"slow_call_ms,omitempty"`
+	OpenMS              *int64   `json:"open_ms,omitempty"`
+	HalfOpen            string   `json:"half_open,omitempty"` // canary or fixed
+	HalfOpenCalls       *int     `json:"half_open_calls,omitempty"`
 }
 
 // RateLimitSpec is the tool's own rate limit.

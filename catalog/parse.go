@@ -95,8 +95,6 @@ func rawMember(m *toolkeep.Manifest, name string) *stdjson.RawMessage {
 	switch name {
 	case "annotations":
 		return &m.Annotations
-	case "breaker":
-		return &m.Breaker
 	case "checkpoint":
 		return &m.Checkpoint
 	case "common_errors":

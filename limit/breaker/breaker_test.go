@@ -1,0 +1,197 @@
+package breaker
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+func TestWhatCounts(t *testing.T) {
+	t.Parallel()
+	with := func(c toolkeep.Code, key string, v any) *toolkeep.Error { return toolkeep.NewError(c, "").With(key, v) }
+	for _, c := range []struct {
+		e          *toolkeep.Error
+		tool, host bool
+	}{
+		{nil, false, false},
+		{toolkeep.NewError(toolkeep.NetworkError, ""), true, true},
+		{toolkeep.NewError(toolkeep.UpstreamTimeout, ""), true, true},
+		{toolkeep.NewError(toolkeep.MCPUnavailable, ""), true, true},
+		{with(toolkeep.UpstreamServerError, "status", 500), true, false},
+		{with(toolkeep.UpstreamServerError, "status", 503), true, true},
+		{with(toolkeep.UpstreamClientError, "status", 404), false, false},
+		{toolkeep.NewError(toolkeep.RateLimitExceeded, ""), false, false},
+		{toolkeep.NewError(toolkeep.DBTimeout, ""), true, false},
+		{toolkeep.NewError(toolkeep.QueryFailed, ""), false, false},
+		{with(toolkeep.GRPCError, "grpc_code", "UNAVAILABLE"), true, true},
+		{with(toolkeep.GRPCError, "grpc_code", "INTERNAL"), true, false},
+		{with(toolkeep.GRPCError, "grpc_code", "INVALID_ARGUMENT"), false, false},
+		{toolkeep.NewError(toolkeep.Cancelled, ""), false, false},
+		{toolkeep.NewError(toolkeep.SecretNotFound, ""), false, false},
+	} {
+		if tool, host := Counts(c.e); tool != c.tool || host != c.host {
+			t.Errorf("%v counts for the tool %v, for the host %v", c.e, tool, host)
+		}
+	}
+}
+
+func TestRules(t *testing.T) {
+	t.Parallel()
+	if err := Defaults().Validate(); err != nil {
+		t.Error(err)
+	}
+	bad := Rule{On: true, FailureRate: 101, SlowRate: -1, Consecutive: -1, Failures: -1}
+	for _, field := range []string{"window_size", "minimum_calls", "failure_rate", "slow_call_rate", "consecutive_failures", "error_count", "half_open_calls", "slow_call ", "breaker.open "} {
+		if err := bad.Validate(); !strings.Contains(err.Error(), field) {
+			t.Errorf("%s is not among %v", field, err)
+		}
+	}
+	n, ms, no := MaxCalls+1, MaxOpen.Milliseconds()+1, false
+	spec := &toolkeep.BreakerSpec{Enabled: &no, Window: "count", WindowSize: &n, MinimumCalls: &n, ConsecutiveFailures: &n, ErrorCount: &n, HalfOpenCalls: &n, OpenMS: &ms, SlowCallMS: &ms, HalfOpen: "canary"}
+	if faults := Check(&toolkeep.Manifest{Breaker: spec}); len(faults) != 7 {
+		t.Errorf("the faults are %v", faults)
+	}
+	if r := Defaults().With(spec); r.On || !r.Count || r.Window != MaxCalls || r.Open != MaxOpen || !r.Canary || r.HalfOpenCalls != MaxCalls {
+		t.Errorf("the rule is %+v", r)
+	}
+	few := 5
+	if r := Defaults().With(&toolkeep.BreakerSpec{Window: "count", WindowSize: &few}); r.MinCalls != 5 || r.Window != 5 {
+		t.Errorf("a window of 5 calls waits for %d of %d", r.MinCalls, r.Window)
+	}
+	if r := Defaults().With(&toolkeep.BreakerSpec{}); r != Defaults() {
+		t.Errorf("an empty one changes %+v", r)
+	}
+	if faults := Check(&toolkeep.Manifest{}); faults != nil {
+		t.Error(faults)
+	}
+	var none *Breakers
+	if a, err := none.Of(tool, "").Take(t.Context()); err != nil || none.Of(tool, "").Look() != nil {
+		t.Error(err)
+	} else {
+		a.Done(Failed, Failed)
+	}
+}
+
+// TestUpstream fails one tool of a host: its other tools are refused too, those of other hosts and tenants are not.
+func TestUpstream(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := New(Config{})
+		named := func(tenant, id string) *toolkeep.Tool {
+			return &toolkeep.Tool{Tenant: tenant, ID: id, Manifest: &toolkeep.Manifest{}}
+		}
+		for range 10 {
+			a, err := s.Of(named("acme", "a.b"), "host:x").Take(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			a.Done(Succeeded, Failed)
+		}
+		is := func(tenant, id, upstream, want string) {
+			t.Helper()
+			got := ""
+			if e := toolkeep.AsError(s.Of(named(tenant, id), upstream).Look()); e != nil {
+				got = fmt.Sprint(e.Details["breaker"])
+			}
+			if got != want {
+				t.Errorf("%s %s at %s is refused by %q, want %q", tenant, id, upstream, got, want)
+			}
+		}
+		is("acme", "a.c", "host:x", "host:x")
+		is("acme", "a.c", "host:y", "")
+		is("acme", "a.b", "tool:acme/a.b", "")
+		is("other", "a.c", "host:x", "")
+		time.Sleep(30 * time.Second)
+		is("acme", "a.c", "host:x", "")
+		// A test call of a host that the tool's own breaker refuses is given back.
+		if err := s.forceHere(key{"acme", "a.b", true}, ForcedOpen); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			if _, err := s.Of(named("acme", "a.b"), "host:x").Take(t.Context()); err == nil {
+				t.Error("a forced breaker lets a call through")
+			}
+		}
+		a, err := s.Of(named("acme", "a.c"), "host:x").Take(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		is("acme", "a.d", "host:x", "host:x") // one test at a time
+		a.Done(Ignored, Ignored)              // says nothing: another one may test
+		is("acme", "a.d", "host:x", "")
+	})
+}
+
+// forceHere forces a breaker without a store.
+func (s *Breakers) forceHere(k key, state State) error {
+	b := s.find(k)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.setState(state)
+	return nil
+}
+
+func TestRuleOfAnotherVersion(t *testing.T) {
+	t.Parallel()
+	s := New(Config{})
+	rate := 50.0
+	v2 := &toolkeep.Tool{ID: "a.b", Manifest: &toolkeep.Manifest{Breaker: &toolkeep.BreakerSpec{FailureRate: &rate}}}
+	s.Of(&toolkeep.Tool{ID: "a.b", Manifest: &toolkeep.Manifest{}}, "")
+	s.Of(v2, "")
+	if info, _ := s.Get("", "tool:a.b"); info.Rule.FailureRate != 50 || len(s.List("")) != 1 {
+		t.Errorf("the rule is %+v", info.Rule)
+	}
+}
+
+func TestMemoryIsBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := New(Config{Most: 6400})
+		call := func(i int) {
+			a, err := s.Of(&toolkeep.Tool{ID: fmt.Sprint("a.", i), Manifest: &toolkeep.Manifest{}}, "").Take(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			a.Done(Succeeded, Succeeded)
+		}
+		for i := range 20_000 {
+			call(i)
+		}
+		if n := len(s.List("")); n > 6400 || n < 6000 {
+			t.Errorf("%d breakers are kept", n)
+		}
+		time.Sleep(2 * time.Minute)
+		for i := range 2_000 {
+			call(i + 50_000)
+		}
+		if info, ok := s.Get("", "tool:a.50000"); !ok || info.Calls != 1 {
+			t.Error("breakers that are idle keep a new one out")
+		}
+	})
+}
+
+func BenchmarkCall(b *testing.B) {
+	s := New(Config{})
+	pool := make([]*toolkeep.Tool, 100)
+	for i := range pool {
+		pool[i] = &toolkeep.Tool{ID: fmt.Sprint("shop.tool", i), Tenant: "acme", Manifest: &toolkeep.Manifest{}}
+	}
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for i := 0; pb.Next(); i++ {
+			g := s.Of(pool[i%len(pool)], "host:shop.example")
+			if g.Look() != nil {
+				b.Error("refused")
+			}
+			a, err := g.Take(b.Context())
+			if err != nil {
+				b.Error(err)
+			}
+			a.Done(Succeeded, Succeeded)
+		}
+	})
+}

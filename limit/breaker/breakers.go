@@ -1,0 +1,383 @@
+package breaker
+
+import (
+	"cmp"
+	"context"
+	"hash/maphash"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// Config is what Breakers needs. The zero value works: each breaker is this node's alone, by the rule of Defaults.
+type Config struct {
+	Rule  *Rule            // of the settings; default Defaults()
+	Store Store            // where states are kept, for all nodes; nil keeps none
+	Node  string           // this node's name, in documents and events
+	Most  int              // breakers that are known at once; default 50,000
+	Clock func() time.Time // default time.Now
+	Log   *slog.Logger     // default none
+}
+
+// Breakers has the breakers of all tools and upstreams. It is safe for concurrent use.
+type Breakers struct {
+	c        Config
+	settings Rule
+	start    time.Time
+	seed     maphash.Seed
+	shards   [shardCount]shard
+	moved    [len(allStates)][len(allStates)]atomic.Int64
+
+	mu      sync.Mutex
+	dirty   map[*Breaker]struct{} // what keep has to reconcile with the store
+	wake    chan struct{}
+	end     context.CancelFunc // nil before Start
+	ended   bool
+	keeping sync.WaitGroup
+}
+
+const shardCount = 64
+
+// key names a breaker: of a tool by its id, of an upstream as redact.Host does.
+type key struct {
+	tenant, name string
+	tool         bool
+}
+
+// toolPrefix begins the id of a tool's breaker. Upstreams have other prefixes, such as host.
+const toolPrefix = "tool:"
+
+// ID is what people and documents call the breaker within its tenant: tool:ID, or host:NAME and its siblings.
+func (k key) ID() string {
+	if k.tool {
+		return toolPrefix + k.name
+	}
+	return k.name
+}
+
+func keyOf(tenant, id string) key {
+	if name, ok := strings.CutPrefix(id, toolPrefix); ok {
+		return key{tenant, name, true}
+	}
+	return key{tenant, id, false}
+}
+
+type shard struct {
+	mu   sync.RWMutex
+	of   map[key]*Breaker
+	next int // size at which it is swept
+}
+
+// New makes the breakers of a node.
+func New(c Config) *Breakers {
+	if c.Clock == nil {
+		c.Clock = time.Now
+	}
+	if c.Most <= 0 {
+		c.Most = 50_000
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	s := &Breakers{c: c, settings: Defaults(), start: c.Clock(), seed: maphash.MakeSeed(), dirty: map[*Breaker]struct{}{}, wake: make(chan struct{}, 1)}
+	if c.Rule != nil {
+		s.settings = *c.Rule
+	}
+	for i := range s.shards {
+		s.shards[i].of, s.shards[i].next = map[key]*Breaker{}, 64
+	}
+	return s
+}
+
+// now is the monotonic time in nanoseconds.
+func (s *Breakers) now() int64 { return int64(s.c.Clock().Sub(s.start)) }
+
+func (s *Breakers) shardOf(k key) *shard { return &s.shards[maphash.String(s.seed, k.name)%shardCount] }
+
+// known returns a breaker, nil if there is none.
+func (s *Breakers) known(k key) *Breaker {
+	sh := s.shardOf(k)
+	sh.mu.RLock()
+	defer sh.mu.RUnlock()
+	return sh.of[k]
+}
+
+// find returns a breaker, which it makes if need be; nil where too many are in use.
+func (s *Breakers) find(k key) *Breaker {
+	if b := s.known(k); b != nil {
+		return b
+	}
+	return s.add(k)
+}
+
+// ruled is find of a breaker that has this rule from now on.
+func (s *Breakers) ruled(k key, rule *Rule) *Breaker {
+	b := s.find(k)
+	if b != nil && *b.rule.Load() != *rule {
+		b.follow(*rule)
+	}
+	return b
+}
+
+// follow takes another rule, of another version of the tool that is called. Counts go with a window of another form.
+func (b *Breaker) follow(rule Rule) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	was := b.rule.Load()
+	if was.Count != rule.Count || was.Window != rule.Window {
+		b.window.clear()
+	}
+	b.rule.Store(&rule)
+}
+
+func (s *Breakers) add(k key) *Breaker {
+	sh := s.shardOf(k)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if b := sh.of[k]; b != nil {
+		return b
+	}
+	most := max(1, s.c.Most/shardCount)
+	if len(sh.of) >= min(sh.next, most) {
+		now := s.now()
+		for k, b := range sh.of {
+			if b.idle(now) {
+				delete(sh.of, k)
+			}
+		}
+		sh.next = max(64, 2*len(sh.of))
+		if len(sh.of) >= most {
+			return nil
+		}
+	}
+	b := &Breaker{key: k, state: Closed, last: s.now()}
+	b.rule.Store(&s.settings)
+	b.passing.Store(true)
+	sh.of[k] = b
+	return b
+}
+
+// Guard is the breakers of a call: that of its tool, and that of its upstream. The zero Guard lets everything through.
+type Guard struct {
+	s          *Breakers
+	tool, host *Breaker
+}
+
+// maxUpstream bounds the name of an upstream in bytes; one that is longer has no breaker.
+const maxUpstream = 256
+
+// Of returns the breakers of a tool's call. upstream is what redact.Host and its siblings name it; "", and what begins
+// with "tool:", is the tool itself. A nil Breakers has none.
+func (s *Breakers) Of(t *toolkeep.Tool, upstream string) Guard {
+	if s == nil {
+		return Guard{}
+	}
+	g := Guard{s: s}
+	if t.Manifest.Breaker == nil {
+		g.tool = s.ruled(key{t.Tenant, t.ID, true}, &s.settings)
+	} else {
+		rule := s.settings.With(t.Manifest.Breaker)
+		g.tool = s.ruled(key{t.Tenant, t.ID, true}, &rule)
+	}
+	if upstream != "" && len(upstream) <= maxUpstream && !strings.HasPrefix(upstream, toolPrefix) {
+		g.host = s.find(key{t.Tenant, upstream, false})
+	}
+	return g
+}
+
+// Look refuses what Take would refuse at this moment, and takes no test call. E3903 with details breaker, state and
+// reason, and RetryAfter.
+func (g Guard) Look() error { return g.look(true) }
+
+// Peek returns what Look would, and counts no refusal.
+func (g Guard) Peek() error { return g.look(false) }
+
+func (g Guard) look(counts bool) error {
+	for _, b := range [...]*Breaker{g.tool, g.host} {
+		if b == nil || b.passing.Load() {
+			continue
+		}
+		if err := g.s.look(b, counts); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Breakers) look(b *Breaker, counts bool) error {
+	now := s.now()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	refusal, wait, _ := b.look(now)
+	if refusal == "" {
+		return nil
+	}
+	if counts {
+		b.refuses()
+	}
+	return b.refusal(refusal, wait)
+}
+
+// Attempt is an attempt that went through. Its Done must be called once.
+type Attempt struct {
+	s          *Breakers
+	tool, host Pass
+}
+
+// Take lets an attempt through, or refuses it: E3903 as Look. One that is to be a test call asks the store first, within
+// ctx and 2 s.
+func (g Guard) Take(ctx context.Context) (a Attempt, err error) {
+	if g.s == nil {
+		return a, nil
+	}
+	a.s = g.s
+	began := g.s.now()
+	if a.tool, err = g.s.take(ctx, g.tool, began); err != nil {
+		return a, err
+	}
+	if a.host, err = g.s.take(ctx, g.host, began); err != nil {
+		g.s.done(&a.tool, Ignored, began)
+	}
+	return a, err
+}
+
+// Done tells of the attempt's end, for its tool and its upstream.
+func (a *Attempt) Done(tool, host Outcome) {
+	if a.s == nil {
+		return
+	}
+	now := a.s.now()
+	a.s.done(&a.tool, tool, now)
+	a.s.done(&a.host, host, now)
+}
+
+func (s *Breakers) take(ctx context.Context, b *Breaker, now int64) (Pass, error) {
+	if b == nil {
+		return Pass{}, nil
+	}
+	p := Pass{b: b, epoch: b.epoch.Load(), began: now}
+	if b.passing.Load() {
+		return p, nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	refusal, wait, tests := b.look(now)
+	if refusal == "" && tests && !b.mine {
+		refusal, wait = s.claim(ctx, b)
+		if refusal == "" {
+			if refusal, wait, tests = b.look(now); tests && !b.mine {
+				refusal, wait = refusedTesting, time.Second
+			}
+		}
+	}
+	if refusal != "" {
+		b.refuses()
+		return Pass{}, b.refusal(refusal, wait)
+	}
+	p.epoch, p.test = b.epoch.Load(), tests
+	if tests {
+		b.take()
+	}
+	return p, nil
+}
+
+func (s *Breakers) done(p *Pass, o Outcome, now int64) {
+	b := p.b
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	was := b.state
+	tell := b.done(p, o, now, s.c.Clock)
+	is := b.state
+	if tell && s.c.Store == nil { // nothing to wait for
+		if b.intent == closes {
+			b.closing()
+			is = Closed
+		}
+		b.intent = none
+	}
+	b.mu.Unlock()
+	s.count(was, is)
+	if tell && s.c.Store != nil {
+		s.mark(b)
+	}
+}
+
+var allStates = [...]State{Closed, Open, HalfOpen, ForcedOpen, ForcedClosed}
+
+// count counts a change of state.
+func (s *Breakers) count(from, to State) {
+	if from != to {
+		s.moved[slices.Index(allStates[:], from)][slices.Index(allStates[:], to)].Add(1)
+	}
+}
+
+// Info is what people see of a breaker.
+type Info struct {
+	ID, Tenant string
+	Tool       bool
+	State      State
+	Record     Record // of the state, zero while it is closed
+	// Calls, Failures, Slow and InARow are those of this node, in the window.
+	Calls, Failures, Slow, InARow int
+	Refused                       int64 // calls, by this node since its start
+	Needs                         int   // test calls that must succeed
+	Rule                          Rule
+}
+
+func (s *Breakers) info(b *Breaker) Info {
+	now := s.now()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r := b.rule.Load()
+	b.window.pass(r, now)
+	w := b.window.sum
+	return Info{ID: b.key.ID(), Tenant: b.key.tenant, Tool: b.key.tool, State: b.state, Record: b.record, Calls: int(w.calls), Failures: int(w.failures),
+		Slow: int(w.slow), InARow: b.window.row, Refused: b.refused.Load(), Needs: needs(r), Rule: *r}
+}
+
+// List returns the breakers that this node knows of a tenant, by id: those that are not closed, and those whose tools were
+// called here lately.
+func (s *Breakers) List(tenant string) []Info {
+	return s.list(func(b *Breaker) bool { return b.key.tenant == tenant })
+}
+
+// NotClosed returns those of all tenants that are not closed.
+func (s *Breakers) NotClosed() []Info {
+	return s.list(func(b *Breaker) bool { return !b.passing.Load() })
+}
+
+func (s *Breakers) list(which func(*Breaker) bool) []Info {
+	var found []*Breaker
+	for i := range s.shards {
+		sh := &s.shards[i]
+		sh.mu.RLock()
+		for _, b := range sh.of {
+			if which(b) {
+				found = append(found, b)
+			}
+		}
+		sh.mu.RUnlock()
+	}
+	out := make([]Info, len(found))
+	for i, b := range found {
+		out[i] = s.info(b)
+	}
+	slices.SortFunc(out, func(a, b Info) int { return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.ID, b.ID)) })
+	return out
+}
+
+// Get returns the breaker of an id; ok is false if this node does not know it.
+func (s *Breakers) Get(tenant, id string) (info Info, ok bool) {
+	b := s.known(keyOf(tenant, id))
+	if b == nil {
+		return Info{}, false
+	}
+	return s.info(b), true
+}

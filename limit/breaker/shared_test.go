@@ -1,0 +1,317 @@
+package breaker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/store/sqlite"
+	"github.com/toolkeep/toolkeep/store/storetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// unsure is a store that can be away.
+type unsure struct {
+	*sqlite.Store
+	away atomic.Bool
+}
+
+var errAway = errors.New("the store is away")
+
+func (u *unsure) Apply(ctx context.Context, changes ...toolkeep.Change) error {
+	if u.away.Load() {
+		return errAway
+	}
+	return u.Store.Apply(ctx, changes...)
+}
+
+func (u *unsure) Document(ctx context.Context, kind, tenant, id string) (toolkeep.Document, error) {
+	if u.away.Load() {
+		return toolkeep.Document{}, errAway
+	}
+	return u.Store.Document(ctx, kind, tenant, id)
+}
+
+// nodes are breakers of several nodes on one store, with one clock.
+type nodes struct {
+	*unsure
+	now atomic.Int64
+	all []*Breakers
+}
+
+var tool = &toolkeep.Tool{ID: "shop.find", Tenant: "acme", Manifest: &toolkeep.Manifest{}}
+
+func start(t *testing.T, n int, r Rule) *nodes {
+	t.Helper()
+	store, err := sqlite.Open(t.Context(), sqlite.Config{Path: filepath.Join(t.TempDir(), "db")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &nodes{unsure: &unsure{Store: store}}
+	following := toolkeep.NewFollowing(store, nil)
+	base := time.Now()
+	for i := range n {
+		s := New(Config{Rule: &r, Store: o.unsure, Node: fmt.Sprint("node", i), Clock: func() time.Time { return base.Add(time.Duration(o.now.Load())) }})
+		if err := following.Start(t.Context(), "", "", s); err != nil {
+			t.Fatal(err)
+		}
+		o.all = append(o.all, s)
+	}
+	t.Cleanup(func() {
+		following.Stop()
+		for _, s := range o.all {
+			s.Stop()
+			s.Stop()
+		}
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return o
+}
+
+func (o *nodes) later(d time.Duration) { o.now.Add(int64(d)) }
+
+// try makes a call on a node, and returns what refuses it.
+func (o *nodes) try(node int, outcome Outcome) *toolkeep.Error {
+	a, err := o.all[node].Of(tool, "host:shop.example").Take(context.Background())
+	if err == nil {
+		a.Done(outcome, Succeeded)
+	}
+	return toolkeep.AsError(err)
+}
+
+// await waits until a node has the breaker in a state.
+func (o *nodes) await(t *testing.T, node int, what string, is func(Info) bool) Info {
+	t.Helper()
+	var info Info
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if info, _ = o.all[node].Get("acme", "tool:shop.find"); is(info) {
+			return info
+		}
+	}
+	t.Fatalf("node %d never was %s: %+v", node, what, info)
+	return info
+}
+
+func in(s State) func(Info) bool { return func(i Info) bool { return i.State == s } }
+
+func refusedFor(t *testing.T, e *toolkeep.Error, reason string) {
+	t.Helper()
+	if e == nil || e.Code != toolkeep.CircuitBreakerOpen || e.Details["reason"] != reason || e.Details["breaker"] != "tool:shop.find" || e.RetryAfter <= 0 {
+		t.Errorf("refused with %v, want E3903 for %s", e, reason)
+	}
+}
+
+func quick() Rule {
+	r := Defaults()
+	r.Consecutive, r.HalfOpenCalls = 2, 2
+	return r
+}
+
+func TestNodesShareTheState(t *testing.T) {
+	t.Parallel()
+	o := start(t, 3, quick())
+	for range 2 {
+		if e := o.try(0, Failed); e != nil {
+			t.Fatal(e)
+		}
+	}
+	refusedFor(t, o.try(0, Failed), "open") // at once
+	for i := range o.all {
+		info := o.await(t, i, "open", in(Open))
+		if info.Record.Reason != ReasonConsecutive || info.Record.Failures != 2 {
+			t.Errorf("node %d knows %+v", i, info.Record)
+		}
+		refusedFor(t, o.try(i, Failed), "open")
+	}
+	o.await(t, 1, "told who opened it", func(i Info) bool { return i.Record.Node == "node0" })
+	o.later(31 * time.Second)
+	if e := o.try(1, Succeeded); e != nil { // the first test call, by another node
+		t.Fatal(e)
+	}
+	o.await(t, 0, "half open", in(HalfOpen))
+	o.await(t, 2, "half open", in(HalfOpen))
+	refusedFor(t, o.try(0, Succeeded), "testing")
+	// The node that tests is not heard of for a minute: another one goes on where it was.
+	o.await(t, 2, "told of a test that passed", func(i Info) bool { return i.Record.Passed == 1 })
+	o.later(61 * time.Second)
+	if e := o.try(2, Succeeded); e != nil {
+		t.Fatal(e)
+	}
+	for i := range o.all {
+		o.await(t, i, "closed", in(Closed))
+		if e := o.try(i, Succeeded); e != nil {
+			t.Error(e)
+		}
+	}
+	// A test call that fails opens it again.
+	for range 2 {
+		o.try(2, Failed)
+	}
+	o.await(t, 0, "open", in(Open))
+	o.later(31 * time.Second)
+	if e := o.try(0, Failed); e != nil {
+		t.Fatal(e)
+	}
+	refusedFor(t, o.try(0, Failed), "open")
+	o.await(t, 1, "open again", func(i Info) bool { return i.State == Open && i.Record.Reason == ReasonTestFailed })
+	var kinds []string
+	for _, e := range storetest.Entries(t.Context(), t, o.Store) {
+		if e.Event != nil {
+			kinds = append(kinds, strings.TrimPrefix(e.Event.Type, "ai.agent.circuit."))
+			if e.Event.Tenant != "acme" || !strings.Contains(string(e.Event.Data), `"tool_id":"shop.find"`) {
+				t.Errorf("an event of %s: %s", e.Event.Tenant, e.Event.Data)
+			}
+		}
+	}
+	if fmt.Sprint(kinds) != "[opened half_opened closed opened half_opened opened]" {
+		t.Errorf("the events are %v", kinds)
+	}
+}
+
+func TestStoreIsAway(t *testing.T) {
+	t.Parallel()
+	o := start(t, 2, quick())
+	o.try(1, Succeeded)
+	o.away.Store(true)
+	for range 2 {
+		if e := o.try(0, Failed); e != nil {
+			t.Fatal(e) // what is closed goes on
+		}
+	}
+	refusedFor(t, o.try(0, Failed), "open")
+	o.later(31 * time.Second)
+	refusedFor(t, o.try(0, Succeeded), "state_unavailable")
+	if e := o.try(1, Succeeded); e != nil {
+		t.Error(e)
+	}
+	o.away.Store(false)
+	o.await(t, 1, "told that it opened", in(Open))
+	for o.try(0, Succeeded) != nil { // keep may be reading
+		time.Sleep(time.Millisecond)
+	}
+	o.away.Store(true)
+	for { // the second test call, unless the first one's progress was written only now
+		if e := o.try(0, Succeeded); e == nil {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	refusedFor(t, o.try(0, Succeeded), "state_unwritten")
+	o.away.Store(false)
+	o.await(t, 0, "closed", in(Closed))
+	o.await(t, 1, "closed", in(Closed))
+}
+
+func TestOperators(t *testing.T) {
+	t.Parallel()
+	o := start(t, 2, quick())
+	ctx := t.Context()
+	force := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	force(o.all[0].Force(ctx, "acme", "tool:shop.find", ForcedOpen, "eve", "a migration"))
+	refusedFor(t, o.try(0, Succeeded), "forced_open")
+	info := o.await(t, 1, "forced open", in(ForcedOpen))
+	if info.Record.By != "eve" || info.Record.Reason != "a migration" {
+		t.Errorf("it has %+v", info.Record)
+	}
+	off := false
+	spec := *tool
+	spec.Manifest = &toolkeep.Manifest{Breaker: &toolkeep.BreakerSpec{Enabled: &off}}
+	if o.all[1].Of(&spec, "").Look() == nil {
+		t.Error("a tool without a breaker is not stopped by an operator")
+	}
+	o.later(time.Hour)
+	refusedFor(t, o.try(1, Succeeded), "forced_open")
+	force(o.all[1].Force(ctx, "acme", "tool:shop.find", ForcedClosed, "eve", ""))
+	o.await(t, 0, "forced closed", in(ForcedClosed))
+	for range 30 {
+		if e := o.try(0, Failed); e != nil {
+			t.Fatal(e)
+		}
+	}
+	force(o.all[0].Reset(ctx, "acme", "tool:shop.find", "eve", "done"))
+	o.await(t, 1, "closed", in(Closed))
+	if e := o.try(0, Failed); e != nil {
+		t.Error(e)
+	}
+	force(o.all[0].Reset(ctx, "acme", "tool:shop.find", "eve", "again"))
+	if e := o.try(0, Failed); e != nil { // the first failure since
+		t.Error(e)
+	}
+	if e := o.try(0, Succeeded); e != nil {
+		t.Error(e)
+	}
+	// Another tenant's tool of that name has its own.
+	force(o.all[0].Force(ctx, "other", "tool:shop.find", ForcedOpen, "eve", ""))
+	if e := o.try(0, Succeeded); e != nil {
+		t.Error(e)
+	}
+	// A document that cannot be read blocks.
+	if err := o.Store.Apply(ctx, toolkeep.PutDocument{Document: toolkeep.Document{Kind: Kind, Tenant: "acme", ID: "tool:shop.find", Body: []byte(`{"state":"?"}`)}, Expect: toolkeep.AnyRevision}); err != nil {
+		t.Fatal(err)
+	}
+	o.await(t, 1, "blocked", in(ForcedOpen))
+	// A node that starts reads what is stored.
+	late := New(Config{Store: o.Store})
+	if _, err := late.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	defer late.Stop()
+	if list := late.NotClosed(); len(list) != 2 || list[0].State != ForcedOpen || list[1].Tenant != "other" || len(late.List("acme")) != 1 {
+		t.Errorf("it knows %+v", list)
+	}
+}
+
+func TestHammer(t *testing.T) {
+	t.Parallel()
+	r := quick()
+	r.Open = time.Millisecond
+	o := start(t, 2, r)
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			for n := range 100 {
+				outcome := Succeeded
+				if n%10 < 3 {
+					outcome = Failed
+				}
+				_ = o.try(i%2, outcome)
+				o.later(100 * time.Microsecond)
+				o.all[i%2].List("acme")
+			}
+		})
+	}
+	wg.Wait()
+	o.later(time.Hour)
+	for i := range o.all { // whatever happened, it can be used again
+		for range 1000 {
+			if o.try(i, Succeeded) == nil && o.try(i, Succeeded) == nil {
+				break
+			}
+			o.later(time.Second)
+			time.Sleep(time.Millisecond)
+		}
+		o.await(t, i, "closed", in(Closed))
+	}
+	raw, err := json.Marshal(o.all[0].List("acme"))
+	if err != nil || !strings.Contains(string(raw), "host:shop.example") {
+		t.Errorf("the list is %s, %v", raw, err)
+	}
+}

@@ -1,0 +1,113 @@
+package breaker
+
+import "time"
+
+// slots is into how many parts a window of seconds is divided: what it counts goes in steps of a twentieth.
+const slots = 20
+
+// counts are of calls.
+type counts struct{ calls, failures, slow uint32 }
+
+func (c *counts) add(d counts) {
+	c.calls += d.calls
+	c.failures += d.failures
+	c.slow += d.slow
+}
+
+func (c *counts) sub(d counts) {
+	c.calls -= d.calls
+	c.failures -= d.failures
+	c.slow -= d.slow
+}
+
+// window counts the calls of the last seconds, or the last calls. The zero value is empty.
+type window struct {
+	sum   counts
+	row   int      // failures in a row, up to now
+	parts []counts // of seconds: one for each slot
+	calls []uint8  // of calls: one for each, with its bits
+	at    int64    // of seconds: the number of the newest slot; of calls: how many there were
+}
+
+const (
+	bitFailed = 1 << iota
+	bitSlow
+)
+
+// clear forgets everything.
+func (w *window) clear() { *w = window{} }
+
+// pass lets time pass: calls that are too old are forgotten.
+func (w *window) pass(r *Rule, now int64) {
+	if r.Count || w.parts == nil {
+		return
+	}
+	at := now / step(r)
+	if at-w.at >= slots {
+		clear(w.parts)
+		w.sum = counts{}
+		w.at = at
+	}
+	for ; w.at < at; w.at++ {
+		old := &w.parts[(w.at+1)%slots]
+		w.sum.sub(*old)
+		*old = counts{}
+	}
+}
+
+// step is how long a slot is, in nanoseconds.
+func step(r *Rule) int64 { return int64(time.Duration(r.Window) * time.Second / slots) }
+
+// add counts a call.
+func (w *window) add(r *Rule, now int64, failed, slow bool) {
+	one := counts{calls: 1}
+	var bits uint8
+	if failed {
+		one.failures, bits = 1, bitFailed
+		w.row++
+	} else {
+		w.row = 0
+	}
+	if slow {
+		one.slow, bits = 1, bits|bitSlow
+	}
+	if r.Count {
+		if w.calls == nil {
+			w.calls = make([]uint8, r.Window)
+		}
+		i := w.at % int64(len(w.calls))
+		if w.at >= int64(len(w.calls)) {
+			old := w.calls[i]
+			w.sum.sub(counts{1, uint32(old & bitFailed), uint32(old & bitSlow >> 1)})
+		}
+		w.calls[i] = bits
+		w.at++
+		w.sum.add(one)
+		return
+	}
+	if w.parts == nil {
+		w.parts = make([]counts, slots)
+		w.at = now / step(r)
+	}
+	w.pass(r, now)
+	w.parts[w.at%slots].add(one)
+	w.sum.add(one)
+}
+
+// trips says why the counts open the breaker, "" if they do not.
+func (w *window) trips(r *Rule) string {
+	s := w.sum
+	switch {
+	case r.Consecutive > 0 && w.row >= r.Consecutive:
+		return ReasonConsecutive
+	case r.Failures > 0 && int(s.failures) >= r.Failures:
+		return ReasonErrorCount
+	case int(s.calls) < r.MinCalls:
+		return ""
+	case float64(s.failures)*100 > r.FailureRate*float64(s.calls):
+		return ReasonFailureRate
+	case float64(s.slow)*100 > r.SlowRate*float64(s.calls):
+		return ReasonSlowRate
+	}
+	return ""
+}
