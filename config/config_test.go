@@ -95,7 +95,9 @@ func TestDefaults(t *testing.T) {
 		Tokens:  Tokens{Algorithm: "RS256", MaxLife: 24 * time.Hour},
 		Log:     Log{Level: slog.LevelInfo, Format: "json", Buffer: 1 << 20},
 		Limits:  Limits{AgentPerMinute: 10_000, AgentToolPerMinute: 1000, GlobalPerMinute: 1_000_000, Shared: true, AgentConcurrent: 64},
-		Calls:   Calls{SyncLimit: 30 * time.Second, WaitLimit: 24 * time.Hour, ResultLifetime: 24 * time.Hour, Workers: 8, Poll: 100 * time.Millisecond, Lease: 10 * time.Second, RecordWait: 50 * time.Millisecond, MaxResult: 100_000_000},
+		Breaker: Breaker{Enabled: true, Window: "time", WindowSize: 60, MinimumCalls: 10, FailureRate: 5, ConsecutiveFailures: 10, SlowCallRate: 100, SlowCall: 5 * time.Second,
+			Open: 30 * time.Second, HalfOpen: "fixed", HalfOpenCalls: 1},
+		Calls: Calls{SyncLimit: 30 * time.Second, WaitLimit: 24 * time.Hour, ResultLifetime: 24 * time.Hour, Workers: 8, Poll: 100 * time.Millisecond, Lease: 10 * time.Second, RecordWait: 50 * time.Millisecond, MaxResult: 100_000_000},
 		Approvals: Approvals{Wait: 300 * time.Second, Escalate: time.Hour, EscalateAgain: 4 * time.Hour, Expire: 24 * time.Hour, MaxPending: 10_000, MaxPendingAgent: 100,
 			EndpointTimeout: 5 * time.Second, EndpointFailure: "wait", EndpointDeny: 300 * time.Second},
 		Idempotency: Idempotency{MaxBytes: 10_000_000, TTL: 24 * time.Hour},
@@ -275,7 +277,7 @@ func TestUnsupported(t *testing.T) {
 		"L03_EXTERNAL_ADAPTER_RATE_LIMITING_ALGORITHM=leaky_bucket":             "rate limiting of agents by leaky_bucket is not in this build; use token_bucket",
 		"L03_DOCUMENT_BRIDGE_VERSION_PINNING_PIN_STORAGE=redis":                 "storage redis is not in this build; use checkpoint or local",
 		"L03_STATE_BRIDGE_CHECKPOINTING_MICRO_CHECKPOINTS_STORAGE=redis":        "storage redis is not in this build",
-		"L03_CIRCUIT_BREAKER_HALF_OPEN_STRATEGY=half":                           "half is not one of canary, all_or_nothing",
+		"L03_CIRCUIT_BREAKER_HALF_OPEN_STRATEGY=half":                           "half is not one of all_or_nothing, canary",
 		"TOOLKEEP_CONTEXT_URL=http://sessions.example":                          "context.url must be https where the service is not on this machine",
 		"TOOLKEEP_CONTEXT_URL=https://me@sessions.example":                      "context.url must be an http or https URL without user",
 		"TOOLKEEP_REDIS_URL=http://127.0.0.1":                                   "redis.url must begin with",
@@ -391,7 +393,11 @@ func TestSchemasOfTheDocument(t *testing.T) {
 	if !reflect.DeepEqual(c.Tools, want) || c.Limits.Burst != 10 {
 		t.Errorf("%+v, burst %d", c.Tools, c.Limits.Burst)
 	}
-	for _, want := range []string{"circuit_breaker.half_open_strategy has no effect", "executor.sandbox_warm_pool.pool_size has no effect"} {
+	if b := c.Breaker; b.FailureRate != 50 || b.SlowCallRate != 100 || b.SlowCall != 5*time.Second || b.Window != "count" || b.WindowSize != 100 || b.MinimumCalls != 10 ||
+		b.Open != time.Minute || b.HalfOpen != "canary" || b.HalfOpenCalls != 10 {
+		t.Errorf("%+v", b)
+	}
+	for _, want := range []string{"circuit_breaker.notification_channel has no effect", "executor.sandbox_warm_pool.pool_size has no effect"} {
 		if !slices.ContainsFunc(c.Notes, func(n string) bool { return strings.Contains(n, want) }) {
 			t.Errorf("no note that %s", want)
 		}
@@ -538,7 +544,7 @@ func TestPrint(t *testing.T) {
 		"  level: DEBUG # default in development\n",
 		"  components:\n    store: DEBUG # file log.components.store\n",
 		"roles: # file roles\n  reader:\n",
-		"  half_open_strategy: canary # file circuit_breaker.half_open_strategy, no effect\n",
+		"  half_open: canary # file circuit_breaker.half_open_strategy\n",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -79,17 +80,17 @@ var foreignSettings = foreign([]setting{
 	{key: "external_adapter.retry.retryable_status_codes", kind: list, means: "tools.retry.status_codes"},
 
 	// Platform 3.3.5 circuit breaker
-	{key: "circuit_breaker.redis_connection_string", secret: true, needs: breakers, refuse: redisOnly, help: redisHelp},
-	{key: "circuit_breaker.notification_channel", needs: breakers},
-	{key: "circuit_breaker.default_config.failure_rate_threshold", kind: decimal, needs: breakers},
-	{key: "circuit_breaker.default_config.slow_call_rate_threshold", kind: decimal, needs: breakers},
-	{key: "circuit_breaker.default_config.slow_call_duration_threshold_ms", kind: whole, needs: breakers},
-	{key: "circuit_breaker.default_config.sliding_window_type", refuse: among("count_based", "time_based"), needs: breakers},
-	{key: "circuit_breaker.default_config.sliding_window_size", kind: whole, needs: breakers},
-	{key: "circuit_breaker.default_config.minimum_number_of_calls", kind: whole, needs: breakers},
-	{key: "circuit_breaker.default_config.wait_duration_in_open_state_seconds", kind: whole, needs: breakers},
-	{key: "circuit_breaker.default_config.permitted_number_of_calls_in_half_open_state", kind: whole, needs: breakers},
-	{key: "circuit_breaker.half_open_strategy", refuse: among("canary", "all_or_nothing"), needs: breakers},
+	{key: "circuit_breaker.redis_connection_string", secret: true, needs: breakersInRedis, refuse: redisOnly, help: redisHelp},
+	{key: "circuit_breaker.notification_channel", needs: breakersInRedis},
+	{key: "circuit_breaker.default_config.failure_rate_threshold", kind: decimal, means: "breaker.failure_rate"},
+	{key: "circuit_breaker.default_config.slow_call_rate_threshold", kind: decimal, means: "breaker.slow_call_rate"},
+	{key: "circuit_breaker.default_config.slow_call_duration_threshold_ms", kind: whole, means: "breaker.slow_call", unit: time.Millisecond},
+	{key: "circuit_breaker.default_config.sliding_window_type", means: "breaker.window", convert: oneFor(map[string]string{"count_based": "count", "time_based": "time"}), help: "count_based or time_based: breaker.window count or time"},
+	{key: "circuit_breaker.default_config.sliding_window_size", kind: whole, means: "breaker.window_size"},
+	{key: "circuit_breaker.default_config.minimum_number_of_calls", kind: whole, means: "breaker.minimum_calls"},
+	{key: "circuit_breaker.default_config.wait_duration_in_open_state_seconds", kind: whole, means: "breaker.open", unit: time.Second},
+	{key: "circuit_breaker.default_config.permitted_number_of_calls_in_half_open_state", kind: whole, means: "breaker.half_open_calls"},
+	{key: "circuit_breaker.half_open_strategy", means: "breaker.half_open", convert: oneFor(map[string]string{"canary": "canary", "all_or_nothing": "fixed"}), help: "canary or all_or_nothing: breaker.half_open canary or fixed"},
 
 	// Platform 3.3.6 result validator
 	{key: "result_validator.strict_mode", kind: boolean, means: "tools.strict"},
@@ -142,7 +143,7 @@ type part string
 
 const (
 	agentAlgorithms part = "agents are limited by token buckets alone"
-	breakers        part = "circuit breakers are not in this build"
+	breakersInRedis part = "the states of circuit breakers are in the store, which tells all nodes of them"
 	catalogOutside  part = "the catalogue is always held whole in memory"
 	checkpoints     part = "checkpoints are not in this build"
 	documents       part = "the document bridge is not in this build"
@@ -158,6 +159,18 @@ const (
 const daySeconds = int64(toolkeep.MaxCacheTTL / time.Second)
 
 const redisHelp = "refused unless empty: Redis is for results of searches and for limits (redis.url)"
+
+// oneFor takes a value by another name.
+func oneFor(names map[string]string) func(any) (any, string) {
+	return func(v any) (any, string) {
+		text, _ := v.(string)
+		name, ok := names[text]
+		if !ok && text != "" {
+			return nil, fmt.Sprintf("%s is not one of %s", text, strings.Join(slices.Sorted(maps.Keys(names)), ", "))
+		}
+		return name, ""
+	}
+}
 
 // ollama makes the address of Ollama's OpenAI form of its base address.
 func ollama(v any) (any, string) {

@@ -18,7 +18,7 @@ type sign struct{ path, word string }
 // more: give it an effect.
 var signs = map[part][]sign{
 	agentAlgorithms: {{"limit", "AgentAlgorithm"}, {"config", `key:"limits.algorithm`}},
-	breakers:        {{"breaker", ""}, unhonoured("breaker"), {"invoke", "toolkeep.CircuitBreakerOpen"}, {"config", `key:"breaker`}},
+	breakersInRedis: {{"store/redis", "limit/breaker"}},
 	catalogOutside:  {{"config", `key:"catalog.entries`}},
 	checkpoints:     {{"checkpoint", ""}, unhonoured("checkpoint"), {"invoke", "toolkeep.CheckpointFailed"}, {"config", `key:"checkpoints.`}},
 	documents:       {{"document", ""}, {"documents", ""}, unhonoured("document_dependencies"), {"invoke", "toolkeep.DocumentUnavailable"}, {"config", `key:"documents.`}},

@@ -27,6 +27,7 @@ import (
 	"github.com/toolkeep/toolkeep/discover/remote"
 	"github.com/toolkeep/toolkeep/egress"
 	"github.com/toolkeep/toolkeep/limit"
+	"github.com/toolkeep/toolkeep/limit/breaker"
 	"github.com/toolkeep/toolkeep/redact"
 	"github.com/toolkeep/toolkeep/secret/vault"
 )
@@ -211,6 +212,13 @@ func (t Tools) Targets() []string { return append([]string{}, t.CoerceTo...) }
 // Rates are the limits of calls.
 func (l Limits) Rates() limit.Config {
 	return limit.Config{PerAgentRPM: l.AgentPerMinute, PerToolRPM: l.AgentToolPerMinute, GlobalRPM: l.GlobalPerMinute, Concurrent: l.AgentConcurrent, Burst: l.Burst}
+}
+
+// Rule is the rule of breakers.
+func (b Breaker) Rule() *breaker.Rule {
+	return &breaker.Rule{On: b.Enabled, Count: b.Window == "count", Window: b.WindowSize, MinCalls: b.MinimumCalls, FailureRate: b.FailureRate,
+		Consecutive: b.ConsecutiveFailures, Failures: b.ErrorCount, SlowRate: b.SlowCallRate, Slow: b.SlowCall, Open: b.Open,
+		Canary: b.HalfOpen == "canary", HalfOpenCalls: b.HalfOpenCalls}
 }
 
 // SecretDirs are the folders of file:// references.

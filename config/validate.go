@@ -46,6 +46,9 @@ func (c *Config) faults() []toolkeep.Fault {
 	if _, err := c.HTTP.TrustedProxies(); err != nil {
 		f.add("http.trusted_proxies", "format", toolkeep.AsError(err).Message)
 	}
+	if err := c.Breaker.Rule().Validate(); err != nil {
+		f.add("breaker.window_size", "contradiction", err.Error())
+	}
 	f.together(c, "tls.cert", "tls.key")
 	if c.TLS.ClientCA != "" && !c.TLS.Enabled() {
 		f.add("tls.client_ca", "required", "tls.client_ca asks clients for certificates, which only TLS can; that needs tls.cert and tls.key")

@@ -8,6 +8,7 @@ import (
 	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/approval"
 	"github.com/toolkeep/toolkeep/limit"
+	"github.com/toolkeep/toolkeep/limit/breaker"
 	"github.com/toolkeep/toolkeep/overlay"
 	"github.com/toolkeep/toolkeep/redact"
 	"github.com/toolkeep/toolkeep/resultcache"
@@ -74,6 +75,7 @@ type checked struct {
 	args    map[string]any   // after coercion and defaults
 	faults  []toolkeep.Fault // of the arguments, if invalid
 	overlay *overlay.Context // what the agent adds to the tool, nil for nothing
+	guard   breaker.Guard    // the breakers of the tool and of its upstream
 	slots   *limit.Slots     // nil before they are taken and after they are released
 	cache   caching
 
@@ -126,6 +128,7 @@ type prepared struct {
 	cleaner     *redact.Cleaner
 	composition *composition
 	ancestors   []string
+	guard       breaker.Guard
 	slots       *limit.Slots // released when that call ends
 	kept        bool         // the answer is kept for who asks again
 	forCaller   bool         // the result is for its caller alone, see mayActForCaller
@@ -137,7 +140,7 @@ func (p *Pipeline) prepare(a *activeCall) *prepared {
 	upstream := p.upstreamOf(a.principal, a.tool)
 	a.cleaner = p.withSensitive(p.clean(a).From(upstream), a.tool, a.args)
 	return &prepared{upstream: upstream, id: a.row.ID, call: a.call, principal: a.principal, from: a.from, tool: a.tool, args: a.args, overlay: a.overlay,
-		cleaner: a.cleaner, composition: a.composition, ancestors: a.ancestors, slots: a.slots,
+		cleaner: a.cleaner, composition: a.composition, ancestors: a.ancestors, guard: a.guard, slots: a.slots,
 		forCaller: p.mayActForCaller(a), kept: a.keeps()}
 }
 

@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/limit/breaker"
 )
 
 // execute makes attempts until one succeeds, fails for good, or time is up.
@@ -41,6 +42,13 @@ func (p *Pipeline) execute(ctx context.Context, w *prepared, k *credentialSet, r
 			}
 			return out, nil
 		}
+		if err.Code == toolkeep.CircuitBreakerOpen && err.NothingSent { // what it waits for takes longer than a retry
+			if last != nil {
+				res.Attempts--
+				err = last
+			}
+			return nil, err
+		}
 		last = err
 		timedOut = timedOut || err.Code == toolkeep.UpstreamTimeout
 		if ctx.Err() != nil {
@@ -62,9 +70,49 @@ func (p *Pipeline) execute(ctx context.Context, w *prepared, k *credentialSet, r
 	}
 }
 
-// attempt is one try within the attempt's own limit. A tool without one only has the
+// attempt is one try that the breakers let through, and are told of. E3903 where they do not.
+func (p *Pipeline) attempt(ctx context.Context, ex toolkeep.Executor, x *toolkeep.Execution, w *prepared, held *resultMemory) (out *toolkeep.Output, fault *toolkeep.Error) {
+	pass, err := w.guard.Take(ctx)
+	if err != nil {
+		return nil, toolkeep.AsError(err)
+	}
+	tool, host := breaker.Ignored, breaker.Ignored // of a panic
+	defer func() { pass.Done(tool, host) }()
+	out, fault = p.send(ctx, ex, x, w, held)
+	tool, host = verdictOf(ctx, w.id, fault)
+	return out, fault
+}
+
+// verdictOf is what an attempt's end says of the tool and of its host. The tool's own time limit counts as a failure;
+// a cancel, and the limit of the caller or the server, say nothing. An answer that is no failure of the upstream, such
+// as to a bad request, is a success.
+func verdictOf(ctx context.Context, id string, e *toolkeep.Error) (tool, host breaker.Outcome) {
+	if e == nil {
+		return breaker.Succeeded, breaker.Succeeded
+	}
+	if ctx.Err() != nil {
+		var limit *timeLimit
+		if late(ctx) && errors.As(context.Cause(ctx), &limit) && limit.call == id && limit.whose == toolkeep.LimitTool {
+			return breaker.Failed, breaker.Failed
+		}
+		return breaker.Ignored, breaker.Ignored
+	}
+	outcome := func(failed bool) breaker.Outcome {
+		switch {
+		case failed:
+			return breaker.Failed
+		case e.NothingSent:
+			return breaker.Ignored
+		}
+		return breaker.Succeeded
+	}
+	t, h := breaker.Counts(e)
+	return outcome(t), outcome(h)
+}
+
+// send is an attempt within its own limit. A tool without one only has the
 // call's: two limits that end together would make E3502 or E3901 a matter of chance.
-func (p *Pipeline) attempt(ctx context.Context, ex toolkeep.Executor, x *toolkeep.Execution, w *prepared, held *resultMemory) (*toolkeep.Output, *toolkeep.Error) {
+func (p *Pipeline) send(ctx context.Context, ex toolkeep.Executor, x *toolkeep.Execution, w *prepared, held *resultMemory) (*toolkeep.Output, *toolkeep.Error) {
 	limit, own := x.Tool.Manifest.AttemptTimeout(), ctx
 	if limit < x.Tool.Manifest.Timeout() {
 		var cancel context.CancelFunc

@@ -1,6 +1,7 @@
 package invoke
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -8,8 +9,9 @@ import (
 )
 
 // limit reads the agent's overlay for the tool, on which rate, cache key, deadline,
-// attempts and secrets depend. Then it takes the tool's bucket and a slot; for a
-// waiting call the worker takes them.
+// attempts and secrets depend. Then it asks the breakers of the tool and its upstream, and
+// takes the tool's bucket and a slot; for a waiting call the worker does. A refusal by a
+// breaker costs nothing of the limits. Test calls of a breaker are counted when they are sent.
 func (p *Pipeline) limit(ctx context.Context, a *activeCall) (_ *toolkeep.Result, err error) {
 	if err := p.shed(a); err != nil {
 		return nil, err
@@ -19,11 +21,17 @@ func (p *Pipeline) limit(ctx context.Context, a *activeCall) (_ *toolkeep.Result
 			return nil, err
 		}
 	}
+	if p.Breakers != nil {
+		a.guard = p.Breakers.Of(a.tool, p.upstreamOf(a.principal, a.tool))
+	}
 	switch {
 	case a.waits():
 		return nil, nil
 	case a.mode == modeDryRun:
-		return nil, p.peekLimits(ctx, a)
+		return nil, cmp.Or(a.guard.Peek(), p.peekLimits(ctx, a))
+	}
+	if err := a.guard.Look(); err != nil {
+		return nil, err
 	}
 	return nil, p.takeLimits(ctx, a)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/inspect"
+	"github.com/toolkeep/toolkeep/limit/breaker"
 	"github.com/toolkeep/toolkeep/redact"
 	"github.com/toolkeep/toolkeep/schema"
 )
@@ -38,6 +39,8 @@ type Config struct {
 	Overlays    Overlays  // overlays of agents; nil: none
 	Knowledge   Knowledge // nil where no other process changes anything
 	Approvals   Approvals // nil: calls that owe an approval are refused
+	// Breakers refuses calls of tools that failed too often; nil: none are.
+	Breakers *breaker.Breakers
 
 	Node       string        // name of this process in leases; required
 	SyncLimit  time.Duration // longest synchronous call; default 30 s

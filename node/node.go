@@ -49,12 +49,11 @@ import (
 	"github.com/toolkeep/toolkeep/executor/httptool"
 	"github.com/toolkeep/toolkeep/executor/sqltool"
 	"github.com/toolkeep/toolkeep/face/mcpserver"
-	"github.com/toolkeep/toolkeep/face/rest"
-	"github.com/toolkeep/toolkeep/face/rpc"
 	"github.com/toolkeep/toolkeep/inspect"
 	"github.com/toolkeep/toolkeep/invoke"
 	"github.com/toolkeep/toolkeep/job"
 	"github.com/toolkeep/toolkeep/limit"
+	"github.com/toolkeep/toolkeep/limit/breaker"
 	"github.com/toolkeep/toolkeep/membership"
 	"github.com/toolkeep/toolkeep/node/settings"
 	"github.com/toolkeep/toolkeep/node/stores"
@@ -122,6 +121,7 @@ type Node struct {
 	usage         *usage.Usage
 	model         *minilm.Lazy
 	limits        *limit.Limits
+	breakers      *breaker.Breakers
 	recall        *resultcache.Cache
 	http          *httptool.Executor
 	files         *filetool.Executor
@@ -239,6 +239,7 @@ func (n *Node) parts(opening context.Context) []part {
 		{"feed of approvals", func(ctx context.Context) error {
 			return n.following.Start(ctx, "approvals", "approvals", n.approvals)
 		}, nil},
+		{"feed of breakers", func(ctx context.Context) error { return n.following.Start(ctx, "breakers", "breakers", n.breakers) }, func() { n.breakers.Stop() }},
 		{"feed of search", func(ctx context.Context) error { return n.following.Start(ctx, "search", "flushes", n.searchControl) }, nil},
 		{"feed of secrets", func(ctx context.Context) error {
 			return n.following.Start(ctx, "secret_manager", "secrets", n.keeping.local)
@@ -366,7 +367,7 @@ func (n *Node) buildCatalog(context.Context) error {
 	n.kinds = n.executors()
 	for kind, ex := range n.kinds {
 		checkers[kind] = func(m *toolkeep.Manifest) []toolkeep.Fault {
-			return slices.Concat(ex.Check(m), tokenexchange.CheckManifest(m), limit.Check(m), resultcache.Check(m))
+			return slices.Concat(ex.Check(m), tokenexchange.CheckManifest(m), limit.Check(m), breaker.Check(m), resultcache.Check(m))
 		}
 	}
 	n.catalog = catalog.New(catalog.Config{Store: n.store, Load: n.store.Versions, Checkers: checkers, Clock: n.options.Clock,
@@ -396,12 +397,13 @@ func (n *Node) buildResults(context.Context) error {
 	return nil
 }
 
-// buildLimits makes the limits, divided among the nodes that live.
+// buildLimits makes the limits, divided among the nodes that live, and the breakers.
 func (n *Node) buildLimits(context.Context) error {
 	rates := n.config.Limits.Rates()
 	rates.Clock = n.options.Clock
 	n.limits = limit.New(rates)
 	n.limits.SetNodes(n.members.Rank())
+	n.breakers = breaker.New(breaker.Config{Rule: n.config.Breaker.Rule(), Store: n.store, Node: n.name, Clock: n.options.Clock, Log: n.logger("breakers")})
 	return nil
 }
 
@@ -416,7 +418,7 @@ func (n *Node) buildPipeline(context.Context) (err error) {
 	}
 	n.pipeline, err = invoke.New(invoke.Config{
 		Catalog: n.fresh, Access: n.access, Limits: n.limits, Results: n.recall, Secrets: n.secrets, Sealer: n.sealer, Blobs: n.blobs,
-		Store: n.store, Invocations: n.store.Invocations(), Marks: n.store.CallMarks(), Executors: n.kinds, Schemas: schemas, Overlays: n.contexts, Knowledge: knowledge, Approvals: n.approvals, ApprovalWait: c.Approvals.Wait,
+		Store: n.store, Invocations: n.store.Invocations(), Marks: n.store.CallMarks(), Executors: n.kinds, Schemas: schemas, Overlays: n.contexts, Knowledge: knowledge, Approvals: n.approvals, Breakers: n.breakers, ApprovalWait: c.Approvals.Wait,
 		Inspector: inspect.New(inspect.Config{HardBytes: c.Calls.MaxResult, Schemas: schemas, CoerceTo: c.Tools.Targets()}), Redact: n.redact,
 		Observer: &telemetry.Observer{Metrics: n.metrics, Log: n.log},
 		Node:     n.members.Owner(), Earlier: n.members.Earlier(), Leads: n.leads(workSweep), SyncLimit: c.Calls.SyncLimit, WaitLimit: c.Calls.WaitLimit, ResultLife: c.Calls.ResultLifetime,
@@ -584,8 +586,3 @@ func (n *Node) Access() *access.Access { return n.access }
 
 // Handler is the HTTP face.
 func (n *Node) Handler() http.Handler { return n.faces.api }
-
-var (
-	_ rest.Calls = (*invoke.Pipeline)(nil)
-	_ rpc.Calls  = (*invoke.Pipeline)(nil)
-)

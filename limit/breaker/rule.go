@@ -1,7 +1,7 @@
 package breaker
 
 import (
-	"errors"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -98,29 +98,15 @@ const (
 	halfOpenCanary = "canary"
 )
 
-// Validate returns what is wrong with a rule of the settings.
+// Validate returns what two settings of a rule contradict each other in.
 func (r Rule) Validate() error {
-	var all []error
-	fault := func(bad bool, text string) {
-		if bad {
-			all = append(all, errors.New(text))
-		}
+	switch {
+	case !r.Count && r.Window > MaxSeconds:
+		return fmt.Errorf("breaker.window_size is %d, and a window of time has at most %d seconds", r.Window, MaxSeconds)
+	case r.Count && r.MinCalls > r.Window:
+		return fmt.Errorf("breaker.minimum_calls is %d, more than the %d calls that breaker.window_size counts, so no rate would ever open a breaker", r.MinCalls, r.Window)
 	}
-	most := MaxSeconds
-	if r.Count {
-		most = MaxCalls
-	}
-	fault(r.Window < 1 || r.Window > most, "breaker.window_size must be from 1 to "+strconv.Itoa(most))
-	fault(r.MinCalls < 1 || r.MinCalls > MaxCalls, "breaker.minimum_calls must be from 1 to "+strconv.Itoa(MaxCalls))
-	fault(r.Count && r.MinCalls > r.Window, "breaker.minimum_calls is more than breaker.window_size, which counts calls")
-	fault(r.FailureRate < 0 || r.FailureRate > 100, "breaker.failure_rate must be from 0 to 100")
-	fault(r.SlowRate < 0 || r.SlowRate > 100, "breaker.slow_call_rate must be from 0 to 100")
-	fault(r.Consecutive < 0 || r.Consecutive > MaxCalls, "breaker.consecutive_failures must be from 0, none, to "+strconv.Itoa(MaxCalls))
-	fault(r.Failures < 0 || r.Failures > MaxCalls, "breaker.error_count must be from 0, none, to "+strconv.Itoa(MaxCalls))
-	fault(r.HalfOpenCalls < 1 || r.HalfOpenCalls > MaxCalls, "breaker.half_open_calls must be from 1 to "+strconv.Itoa(MaxCalls))
-	fault(r.Slow < time.Millisecond || r.Slow > maxSlow, "breaker.slow_call must be from 1ms to 24h")
-	fault(r.Open < time.Millisecond || r.Open > MaxOpen, "breaker.open must be from 1ms to 24h")
-	return errors.Join(all...)
+	return nil
 }
 
 // Check returns the faults of a manifest's breaker: numbers beyond what is counted.
