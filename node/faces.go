@@ -11,6 +11,7 @@ import (
 	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/config"
+	"github.com/toolkeep/toolkeep/control/breakers"
 	"github.com/toolkeep/toolkeep/control/erasure"
 	"github.com/toolkeep/toolkeep/control/holds"
 	"github.com/toolkeep/toolkeep/control/imports"
@@ -109,7 +110,7 @@ func (n *Node) buildFaces(context.Context) error {
 		Policies: policies.New(policies.Config{Engine: n.policy, Access: n.access, Catalog: n.catalog, Approvals: n.approvals,
 			Calls: n.store.Invocations(), Timeout: c.Policy.Timeout, Clock: n.options.Clock}),
 		Tokens:  tokens.New(tokens.Config{Tokens: n.tokens, Store: n.store, Clock: n.options.Clock}),
-		Servers: n.servers, Nodes: n.members, Audit: n.audit, Erasure: erasure.New(erasure.Config{Records: n.persons, Forget: n.usage.Forget, Documents: n.store.Documents, Clock: n.options.Clock, Log: n.logger("audit")}),
+		Servers: n.servers, Breakers: &breakers.Breakers{Source: n.breakers, Catalog: n.catalog}, Nodes: n.members, Audit: n.audit, Erasure: erasure.New(erasure.Config{Records: n.persons, Forget: n.usage.Forget, Documents: n.store.Documents, Clock: n.options.Clock, Log: n.logger("audit")}),
 		Holds: &holds.Holds{Store: n.store, Clock: n.options.Clock}, Sinks: n.sinks, Contexts: n.contexts, Secrets: keeping, Approvals: n.approving,
 		Mounts: mounts, Gate: n.faces.gate, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Imports: n.faces.imports, Visible: n.access.Visible,
 		Reads: n.reads, Retrievals: n.usage, Learning: n.usage,

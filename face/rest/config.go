@@ -122,9 +122,10 @@ type Config struct {
 	Servers    *servers.Servers
 	Nodes      nodes.Members // the nodes of the store
 	Policies   Policies
-	Tokens     Tokens // capability tokens; nil: no routes
-	Audit      Audit  // nil: no journal is read
-	Holds      Holds  // nil: there are no legal holds
+	Breakers   Breakers // nil: no routes
+	Tokens     Tokens   // capability tokens; nil: no routes
+	Audit      Audit    // nil: no journal is read
+	Holds      Holds    // nil: there are no legal holds
 	Erasure    Erasure
 	Sinks      Sinks // nil: no routes
 	// Set finds a set of tools by its name, as a choice; nil means that there are none.

@@ -236,6 +236,7 @@ func newSystem() *system {
 		SearchAdmin: &fakeSearchAdmin{},
 		Nodes:       fakeNodes(nil),
 		Policies:    fakePolicies(nil),
+		Breakers:    fakeBreakers(nil),
 		Health:      http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"status":"UP"}`) }),
 		Version:     "1.2.3",
 		Log:         slog.New(slog.NewTextHandler(&s.log, nil)),

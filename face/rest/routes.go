@@ -156,6 +156,7 @@ func (a *API) operations() {
 		register(a, op("GET", "/api/v1/admin/nodes", "listNodes", tagAdmin, "List the nodes that share the store, and what each does for all"), toolkeep.PermOperate, a.listNodes)
 	}
 	a.policyRoutes()
+	a.breakerRoutes()
 	a.auditRoutes()
 	a.holdRoutes()
 	a.sinkRoutes()

@@ -261,6 +261,7 @@ func TestPermissions(t *testing.T) {
 		{"GET", "/api/v1/keys", ""}, {"POST", "/api/v1/keys", `{"subject":"s","roles":["admin"]}`}, {"DELETE", "/api/v1/keys/k", ""},
 		{"POST", "/cache/invalidate/a.b", ""}, {"DELETE", "/api/v1/tools/admin/cache/invalidate", `{"scope":"all"}`},
 		{"POST", "/api/v1/tools/admin/reindex", `{"scope":"all"}`}, {"GET", "/api/v1/admin/nodes", ""}, {"GET", "/api/v1/policies", ""},
+		{"GET", "/api/v1/breakers", ""}, {"GET", "/api/v1/breakers/tool:a", ""}, {"POST", "/api/v1/breakers/tool:a", `{"action":"open"}`},
 		{"GET", "/api/v1/policies/who?tool_id=a.b", ""}, {"GET", "/api/v1/policies/what?subject=s", ""}, {"POST", "/api/v1/policies/replay", `{"files":{}}`},
 		{"GET", "/api/v1/invocations?agent_id=someone", ""},
 	} {

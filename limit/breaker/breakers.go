@@ -19,6 +19,7 @@ type Config struct {
 	Rule  *Rule            // of the settings; default Defaults()
 	Store Store            // where states are kept, for all nodes; nil keeps none
 	Node  string           // this node's name, in documents and events
+	Home  string           // the tenant in events of shared tools
 	Most  int              // breakers that are known at once; default 50,000
 	Clock func() time.Time // default time.Now
 	Log   *slog.Logger     // default none

@@ -1,6 +1,7 @@
 package breaker
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -357,7 +358,7 @@ func (s *Breakers) event(kind string, k key, r *Record) toolkeep.Change {
 		data["failure_count"], data["slow_count"], data["window_size"] = int(r.Failures), int(r.Slow), int(r.Calls)
 		data["failure_rate"] = float64(r.Failures*1000/r.Calls) / 10
 	}
-	return toolkeep.AppendEvent{Event: toolkeep.Event{ID: uuid.Must(uuid.NewV7()).String(), Type: kind, Tenant: k.tenant, Time: s.c.Clock().UTC(), Data: canon.Append(nil, data)}}
+	return toolkeep.AppendEvent{Event: toolkeep.Event{ID: uuid.Must(uuid.NewV7()).String(), Type: kind, Tenant: cmp.Or(k.tenant, s.c.Home), Time: s.c.Clock().UTC(), Data: canon.Append(nil, data)}}
 }
 
 // Force has an operator open a breaker or close it, whatever its calls end with, until Reset. The breaker need not be
