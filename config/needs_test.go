@@ -49,6 +49,8 @@ func TestPolicy(t *testing.T) {
 		"approvals: {endpoint_failure: deny}":                                                             "which is not set",
 		"access: {mode: rbac+abac}\npolicy: {path: p, opa_url: 'http://127.0.0.1:8181/v1/data/toolkeep'}": "policy.path and policy.opa_url name a policy each",
 		"access: {mode: rbac+abac}\npolicy: {path: p, bundle_url: 'https://p.example/b.tar.gz'}":          "policy.path and policy.bundle_url name a policy each",
+		"access: {mode: rbac+abac}\npolicy: {abac_url: 'https://l01.example', bundle_key_file: k}":        "neither is set",
+		"access: {mode: rbac+abac}\npolicy: {path: p, bundle_key_file: /nowhere/key.pem}":                 "policy.bundle_key_file: open /nowhere/key.pem",
 		"access: {mode: rbac+abac}\npolicy: {bundle_url: 'oci://registry.example/p'}":                     "policy.bundle_url: a registry's address is",
 		"access: {mode: rbac+abac}\npolicy: {abac_url: 'https://l01.example', token: hunter2}":            "policy.token must be a secret reference",
 		"access: {mode: rbac+abac}\npolicy: {opa_url: 'http://opa.example/v1/data/toolkeep'}":             "policy.opa_url must be https where the service is not on this machine",

@@ -363,7 +363,7 @@ func (a Approvals) Supervisor() *approvals.Supervisor {
 
 // Engine is what makes the policy's engine, remote where neither a path nor a bundle is set.
 func (s Policy) Engine() policy.Config {
-	c := policy.Config{Path: s.Path, Timeout: s.Timeout, KeepFor: s.CacheTTL, Poll: s.Poll}
+	c := policy.Config{Path: s.Path, KeyFile: s.BundleKeyFile, Timeout: s.Timeout, KeepFor: s.CacheTTL, Poll: s.Poll}
 	if s.CacheTTL == 0 {
 		c.KeepFor = -1
 	}

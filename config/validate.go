@@ -233,6 +233,15 @@ func (f *faults) policies(c *Config) {
 			f.add("policy.bundle_url", "format", "policy.bundle_url: "+err.Error())
 		}
 	}
+	switch {
+	case s.BundleKeyFile == "":
+	case s.Path == "" && s.BundleURL == "":
+		f.add("policy.bundle_key_file", "contradiction", "policy.bundle_key_file verifies the policy of policy.path or policy.bundle_url, and neither is set")
+	default:
+		if err := policy.CheckKeys(s.BundleKeyFile); err != nil {
+			f.add("policy.bundle_key_file", "format", "policy.bundle_key_file: "+err.Error())
+		}
+	}
 	if s.OPAURL != "" {
 		f.service("policy.opa_url", s.OPAURL, "http://127.0.0.1:8181/v1/data/toolkeep")
 	}

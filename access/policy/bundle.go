@@ -16,6 +16,8 @@ import (
 	"slices"
 	"strings"
 
+	opa "github.com/open-policy-agent/opa/v1/bundle"
+
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
 )
@@ -34,13 +36,17 @@ const (
 type Files map[string][]byte
 
 // Read reads the policy at a path: a directory, or a file that is a gzipped tar archive. Other
-// files than *.rego and data.json are passed over, as are names that begin with a dot.
-func Read(name string) (Files, error) {
+// files than *.rego and data.json are passed over, as are names that begin with a dot. With a file
+// of keys (see Config.KeyFile) it must be signed, else it must not be.
+func Read(name, keyFile string) (Files, error) {
 	info, err := os.Stat(name)
 	if err != nil {
 		return nil, err
 	}
-	r := reader{files: Files{}}
+	r, err := newReader(keyFile)
+	if err != nil {
+		return nil, err
+	}
 	if info.IsDir() {
 		err = r.dir(name, "", 0)
 	} else {
@@ -49,13 +55,31 @@ func Read(name string) (Files, error) {
 	return r.done(err)
 }
 
-// Unpack reads a policy that is a gzipped tar archive.
-func Unpack(archive []byte) (Files, error) {
-	r := reader{files: Files{}}
+// Unpack reads a policy that is a gzipped tar archive. The file of keys is that of Read.
+func Unpack(archive []byte, keyFile string) (Files, error) {
+	r, err := newReader(keyFile)
+	if err != nil {
+		return nil, err
+	}
 	return r.done(r.archive(bytes.NewReader(archive)))
 }
 
+func newReader(keyFile string) (*reader, error) {
+	r := &reader{files: Files{}, others: Files{}}
+	if keyFile == "" {
+		return r, nil
+	}
+	var err error
+	if r.keys, err = readKeys(keyFile); err != nil {
+		return nil, fmt.Errorf("the keys of policy.bundle_key_file cannot be read from %s: %w", keyFile, err)
+	}
+	return r, nil
+}
+
 func (r *reader) done(err error) (Files, error) {
+	if err == nil {
+		err = r.verify()
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +100,7 @@ func Collect(texts map[string]string) (Files, error) {
 		case !want || hidden(name) || path.Clean("/"+name) != "/"+name || strings.Count(name, "/") > maxFolders:
 			return nil, fmt.Errorf("%q is no file of a policy: name files *.rego or data.json, by their path below the policy's folder", toolkeep.ClipBytes(name, 200))
 		}
-		if err := r.add(name, strings.NewReader(text)); err != nil {
+		if err := r.add(r.files, name, strings.NewReader(text)); err != nil {
 			return nil, err
 		}
 	}
@@ -100,6 +124,30 @@ type reader struct {
 	files   Files
 	bytes   int
 	entries int
+
+	keys   []*opa.KeyConfig // nil: no signature is demanded
+	others Files            // the signature, and, where one is demanded, what is signed and no part of the policy
+}
+
+// into returns where a file is read to, nil where it is passed over.
+func (r *reader) into(name string) (Files, error) {
+	switch {
+	case name == signatureFile, r.keys != nil && name == manifestFile:
+		return r.others, nil
+	case path.Base(name) == signatureFile:
+		return nil, fmt.Errorf("%s: a signature lies at the top of a policy", name)
+	case hidden(name):
+		return nil, nil
+	}
+	switch want, err := wanted(name); {
+	case err != nil:
+		return nil, err
+	case want:
+		return r.files, nil
+	case r.keys != nil:
+		return r.others, nil
+	}
+	return nil, nil
 }
 
 // wanted reports whether a file is part of a policy. It refuses what would change the meaning
@@ -117,8 +165,8 @@ func wanted(name string) (bool, error) {
 }
 
 // add reads one file.
-func (r *reader) add(name string, from io.Reader) error {
-	if len(r.files) == maxFiles {
+func (r *reader) add(into Files, name string, from io.Reader) error {
+	if len(into) == maxFiles {
 		return fmt.Errorf("it has more than %d files", maxFiles)
 	}
 	raw, err := io.ReadAll(io.LimitReader(from, maxFileBytes+1))
@@ -131,10 +179,10 @@ func (r *reader) add(name string, from io.Reader) error {
 	if r.bytes += len(raw); r.bytes > maxTotalBytes {
 		return fmt.Errorf("its files have more than %d MiB", maxTotalBytes>>20)
 	}
-	if _, twice := r.files[name]; twice {
+	if _, twice := into[name]; twice {
 		return fmt.Errorf("%s is there twice", name)
 	}
-	r.files[name] = raw
+	into[name] = raw
 	return nil
 }
 
@@ -160,28 +208,30 @@ func (r *reader) dir(root, below string, depth int) error {
 			return err
 		}
 		name := path.Join(below, e.Name())
-		if strings.HasPrefix(e.Name(), ".") {
-			continue
-		}
 		if e.IsDir() {
+			if hidden(name) {
+				continue
+			}
 			if err := r.dir(root, name, depth+1); err != nil {
 				return err
 			}
 			continue
 		}
-		if want, err := wanted(name); err != nil {
+		into, err := r.into(name)
+		if err != nil {
 			return err
-		} else if !want {
+		}
+		if into == nil {
 			continue
 		}
-		if err := r.file(filepath.Join(root, filepath.FromSlash(name)), name); err != nil {
+		if err := r.file(into, filepath.Join(root, filepath.FromSlash(name)), name); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (r *reader) file(at, name string) error {
+func (r *reader) file(into Files, at, name string) error {
 	info, err := os.Stat(at)
 	if err != nil {
 		return err
@@ -194,7 +244,7 @@ func (r *reader) file(at, name string) error {
 		return err
 	}
 	defer f.Close()
-	return r.add(name, f)
+	return r.add(into, name, f)
 }
 
 func (r *reader) archiveAt(name string) error {
@@ -237,24 +287,21 @@ func (r *reader) archive(from io.Reader) error {
 			return err
 		}
 		name := strings.TrimPrefix(path.Clean("/"+h.Name), "/")
-		if path.Base(name) == ".signatures.json" {
-			return errors.New("it is signed, and signatures cannot be checked in this build; use a bundle without .signatures.json from a place that you trust")
-		}
-		if h.Typeflag == tar.TypeDir || hidden(name) {
+		if h.Typeflag == tar.TypeDir {
 			continue
 		}
-		want, err := wanted(name)
+		into, err := r.into(name)
 		switch {
 		case err != nil:
 			return err
-		case !want:
+		case into == nil:
 			continue
 		case h.Typeflag != tar.TypeReg:
 			return fmt.Errorf("%s is not a regular file", name)
 		case strings.Count(name, "/") > maxFolders:
 			return fmt.Errorf("%s: folders are nested more than %d deep", name, maxFolders)
 		}
-		if err := r.add(name, t); err != nil {
+		if err := r.add(into, name, t); err != nil {
 			return err
 		}
 	}

@@ -23,6 +23,10 @@ type Config struct {
 	Path   string
 	Bundle *Bundle
 	Remote *Remote
+	// KeyFile has public keys in PEM, at most 10: RSA of at least 2,048 bits (RS256), P-256, P-384 and P-521 (ES256, ES384,
+	// ES512), Ed25519 (EdDSA). With it, files are taken that one of them has signed as OPA does, and no others. It is read
+	// again with the files. "" takes those that are not signed, and no signed ones.
+	KeyFile string
 	// Timeout bounds one evaluation; default 100 ms.
 	Timeout time.Duration
 	// KeepFor is how long an answer is kept; default 5 minutes, less than 0 keeps none.
@@ -138,7 +142,7 @@ func New(ctx context.Context, c Config) (*Engine, error) {
 		e.state = State{Source: c.source()}
 		return e, nil
 	}
-	files, err := Read(c.Path)
+	files, err := Read(c.Path, c.KeyFile)
 	var g *generation
 	if err == nil {
 		g, e.state, err = e.load(ctx, files)

@@ -261,7 +261,7 @@ func (e *Engine) startBundle(ctx context.Context) error {
 
 // takeArchive takes an archive if it passes, and keeps it for a later start.
 func (e *Engine) takeArchive(ctx context.Context, raw []byte) error {
-	files, err := Unpack(raw)
+	files, err := Unpack(raw, e.c.KeyFile)
 	if err != nil {
 		return err
 	}
@@ -334,7 +334,7 @@ func (e *Engine) lookAtBundle(ctx context.Context) {
 			}
 		})
 	default:
-		files, err := Unpack(raw)
+		files, err := Unpack(raw, e.c.KeyFile)
 		s := e.reload(ctx, files, err)
 		if ctx.Err() != nil {
 			return

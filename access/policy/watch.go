@@ -50,7 +50,7 @@ const rereadEvery = 15
 func (e *Engine) follow(ctx context.Context) {
 	taken, last := "", ""
 	for looks := 1; toolkeep.Sleep(ctx, e.c.Poll); looks++ {
-		now := look(e.c.Path)
+		now := look(e.c.Path) + look(e.c.KeyFile)
 		// The times of some file systems are coarse, and a busy node may not have had the time for the tests.
 		if every := rereadEvery; looks%every == 0 && (e.State().Refused == "" || looks%(every*rereadEvery) == 0) {
 			taken = ""
@@ -61,7 +61,7 @@ func (e *Engine) follow(ctx context.Context) {
 		}
 		if now != taken {
 			taken = now
-			files, err := Read(e.c.Path)
+			files, err := Read(e.c.Path, e.c.KeyFile)
 			e.reload(ctx, files, err)
 		}
 	}
@@ -135,11 +135,11 @@ func look(name string) string {
 				return
 			}
 			switch sub := path.Join(below, e.Name()); {
-			case strings.HasPrefix(e.Name(), "."):
+			case strings.HasPrefix(e.Name(), ".") && sub != signatureFile:
 			case e.IsDir():
 				walk(filepath.Join(at, e.Name()), sub, depth+1)
 			default:
-				if want, err := wanted(sub); want || err != nil {
+				if want, err := wanted(sub); want || err != nil || sub == signatureFile {
 					walk(filepath.Join(at, e.Name()), sub, depth+1)
 				}
 			}

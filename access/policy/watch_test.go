@@ -150,14 +150,14 @@ func TestArchive(t *testing.T) {
 		"compiled policies":  {packed("p.rego", p), packed("policy.wasm", "x")},
 	} {
 		bundle(t, at, files...)
-		if _, err := Read(at); err == nil || !strings.Contains(err.Error(), says) {
+		if _, err := Read(at, ""); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v, want %q", err, says)
 		}
 	}
 	if err := os.WriteFile(at, []byte("no archive"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Read(at); err == nil || !strings.Contains(err.Error(), "not a gzipped tar archive") {
+	if _, err := Read(at, ""); err == nil || !strings.Contains(err.Error(), "not a gzipped tar archive") {
 		t.Error(err)
 	}
 }
@@ -170,14 +170,14 @@ func TestMountedFiles(t *testing.T) {
 	if err := os.Symlink("..2026/p.rego", filepath.Join(dir, "p.rego")); err != nil {
 		t.Fatal(err)
 	}
-	files, err := Read(dir)
+	files, err := Read(dir, "")
 	if err != nil || len(files) != 1 {
 		t.Fatalf("%v %v", files, err)
 	}
 	if err := os.Symlink("/dev/null", filepath.Join(dir, "q.rego")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Read(dir); err == nil || !strings.Contains(err.Error(), "q.rego is not a regular file") {
+	if _, err := Read(dir, ""); err == nil || !strings.Contains(err.Error(), "q.rego is not a regular file") {
 		t.Error(err)
 	}
 }

@@ -77,6 +77,7 @@ type tested struct {
 
 func (a *app) policyTestCmd() *cobra.Command {
 	var replay int
+	var keys string
 	c := &cobra.Command{
 		Use:   "test DIR|BUNDLE",
 		Short: "Compile a policy and run its tests, as a server does before it takes the policy",
@@ -93,7 +94,7 @@ func (a *app) policyTestCmd() *cobra.Command {
 					return err
 				}
 			}
-			files, err := policy.Read(args[0])
+			files, err := policy.Read(args[0], keys)
 			if err != nil {
 				return usagef("the policy at %s cannot be used: %v", args[0], err)
 			}
@@ -125,6 +126,7 @@ func (a *app) policyTestCmd() *cobra.Command {
 			return nil
 		},
 	}
+	c.Flags().StringVar(&keys, "key", "", "file of public keys that the policy must be signed by, as for policy.bundle_key_file")
 	c.Flags().IntVar(&replay, "replay", 0, "also decide the server's newest calls again, this many, at most 1000")
 	return a.withJSON(c)
 }
