@@ -1,6 +1,7 @@
 package toolkeep
 
 import (
+	"crypto/x509"
 	"slices"
 	"time"
 )
@@ -31,7 +32,11 @@ type Principal struct {
 	// Token is the access token that the caller came with; nil for other credentials, for a call in the name of
 	// another, and for a call that waited. It is stored nowhere.
 	Token *CallerToken `json:"-"`
-	Addr  string       // remote address without port, for audit and failure limits
+	// Certificate is the client certificate of the connection, verified by its handshake, nil without one; also where another
+	// credential decides. What it opened ends with it. It is stored nowhere.
+	Certificate *x509.Certificate `json:"-"`
+
+	Addr string // remote address without port, for audit and failure limits
 	// UserAgent is the program that asks, as it names itself: redacted, without control characters, at
 	// most MaxUserAgent bytes; "" if it does not say. It is only recorded.
 	UserAgent string

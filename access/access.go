@@ -413,8 +413,12 @@ func (a *Access) refresh(ctx context.Context, p *toolkeep.Principal) (*toolkeep.
 	if ring == nil {
 		return nil, toolkeep.NewError(toolkeep.RegistryUnavailable, "the API keys are not loaded yet; try again shortly").After(time.Second)
 	}
+	own, err := a.refreshCertificate(p)
+	if err != nil {
+		return nil, err
+	}
 	if p.KeyID == "" {
-		return a.refreshOutside(p)
+		return a.refreshOutside(p, own)
 	}
 	h, err := a.find(ctx, ring, p.KeyID)
 	if err != nil {

@@ -247,27 +247,66 @@ func (a *Access) AuthenticateCertificate(cert *x509.Certificate, bearer *toolkee
 	case a.config.Clock().After(cert.NotAfter):
 		return nil, refuse("expired_certificate", "CERTIFICATE_EXPIRED", "the client certificate has expired since the connection was opened; open another with a valid one")
 	case a.certificates == nil:
-		return bearer, nil
+		return withCertificate(bearer, cert), nil
 	}
 	all := a.certificates.Get()
 	if all.denies(cert) {
 		return nil, refuse("denied_certificate", "CERTIFICATE_DENIED", "the client certificate is denied here; ask for another")
 	}
 	if bearer != nil && !same {
-		return bearer, nil
+		return withCertificate(bearer, cert), nil
 	}
 	rule, subject := all.find(cert)
 	switch {
 	case bearer != nil && (rule == nil || subject != bearer.Subject || rule.Tenant != bearer.Tenant):
 		return nil, refuse("other_certificate", "CERTIFICATE_DIFFERS", "the key or token belongs to another subject than the client certificate; send the certificate's own")
 	case bearer != nil:
-		return bearer, nil
+		return withCertificate(bearer, cert), nil
 	case rule == nil:
 		return nil, refuse("unknown_certificate", "CERTIFICATE_UNKNOWN", "no rule names a caller for this client certificate; send the header Authorization: Bearer and a key, or ask for a rule in access.certificates_file")
 	}
 	r := a.rightsOf(&rule.rights, rule.Tenant, rule.Roles)
 	return &toolkeep.Principal{Subject: subject, Tenant: rule.Tenant, Workspace: rule.Workspace, Roles: r.roles, Method: MethodMTLS,
-		Permissions: r.permissions, Addr: addr, Until: cert.NotAfter}, nil
+		Permissions: r.permissions, Addr: addr, Until: cert.NotAfter, Certificate: cert}, nil
+}
+
+func withCertificate(p *toolkeep.Principal, cert *x509.Certificate) *toolkeep.Principal {
+	if p == nil {
+		return nil
+	}
+	own := *p // p may be kept for other requests
+	own.Certificate = cert
+	return &own
+}
+
+// refreshCertificate is Refresh for the certificate with which a principal came in; without it there is nothing to
+// look up. It returns the roles that the certificate's rule gives now, where it named the caller. E3214.
+func (a *Access) refreshCertificate(p *toolkeep.Principal) (roles []string, err error) {
+	cert := p.Certificate
+	if cert == nil {
+		return nil, nil
+	}
+	gone := func(why string) ([]string, error) {
+		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "the client certificate that admitted the caller %s", why)
+	}
+	if a.config.Clock().After(cert.NotAfter) {
+		return gone("has expired")
+	}
+	if a.certificates == nil {
+		return nil, nil
+	}
+	all := a.certificates.Get()
+	if all.denies(cert) {
+		return gone("is denied now")
+	}
+	if p.Method != MethodMTLS {
+		return nil, nil
+	}
+	rule, _ := all.find(cert)
+	if rule == nil || rule.Tenant != p.Tenant || rule.Workspace != p.Workspace {
+		return gone("names no such caller any more")
+	}
+	return rule.Roles, nil
 }
 
 // roles returns all roles that the rules give.

@@ -146,7 +146,7 @@ func TestCertificateAndBearer(t *testing.T) {
 	} {
 		a, _ := withRules(t, certificateRules, func(c *Config) { c.SameSubject = x.same })
 		p, err := a.AuthenticateCertificate(x.cert, x.bearer, "192.0.2.1")
-		if x.why == "" && (err != nil || p != x.bearer) {
+		if x.why == "" && (err != nil || (p == nil) != (x.bearer == nil) || p != nil && (p.Subject != x.bearer.Subject || p.Certificate != x.cert)) {
 			t.Errorf("%s: %+v %v", x.name, p, err)
 		}
 		if e := toolkeep.AsError(err); x.why != "" && (e == nil || e.Details["reason"] != x.why) {
@@ -203,6 +203,19 @@ func TestCertificateRulesReload(t *testing.T) {
 	}
 	defer a.Stop()
 	admitted.Roles = []string{"publisher", "agent"}
+	other := shown(func(c *x509.Certificate) { uri("spiffe://example.org/agents/other")(c); c.Raw = []byte("other") })
+	own := must[*toolkeep.Principal](t)(a.AuthenticateCertificate(other, nil, ""))
+	keyed := must[*toolkeep.Principal](t)(a.AuthenticateCertificate(other, &toolkeep.Principal{Tenant: "default", Subject: "x", Roles: []string{"agent"}}, ""))
+	for _, p := range []*toolkeep.Principal{own, keyed} {
+		if _, err := a.Refresh(t.Context(), p); err != nil {
+			t.Errorf("of a certificate that is not denied: %v", err)
+		}
+		p.Certificate = billing
+		if _, err := a.Refresh(t.Context(), p); !toolkeep.IsCode(err, toolkeep.Unauthenticated) {
+			t.Errorf("of a denied certificate: %v", err)
+		}
+	}
+	admitted.Certificate = nil // as a call that waits has it
 	if p, err := a.Refresh(t.Context(), admitted); err != nil || strings.Join(p.Roles, " ") != "agent" || p.Method != MethodMTLS {
 		t.Errorf("%+v %v", p, err)
 	}

@@ -82,14 +82,18 @@ func (a *Access) token(ctx context.Context, bearer, addr, net string) (*toolkeep
 // refreshOutside is Refresh for a caller without an API key. What it showed is not stored, so its
 // roles are limited to those that the configuration still gives by the way it came in; by any, if
 // that was not stored. A token or certificate that has expired or been revoked since does not end the
-// calls it admitted.
-func (a *Access) refreshOutside(p *toolkeep.Principal) (*toolkeep.Principal, error) {
+// calls it admitted. own are the roles that the caller's own certificate gives now, nil if it is not known.
+func (a *Access) refreshOutside(p *toolkeep.Principal, own []string) (*toolkeep.Principal, error) {
 	var give []string
 	by := func(method string) bool { return p.Method == "" || p.Method == method }
 	if a.oauth != nil && by(MethodOAuth) {
 		give = append(give, a.oauth.roles...)
 	}
-	if a.certificates != nil && by(MethodMTLS) {
+	switch {
+	case a.certificates == nil || !by(MethodMTLS):
+	case own != nil:
+		give = append(give, own...)
+	default:
 		give = append(give, a.certificates.Get().roles()...)
 	}
 	if len(a.config.Signing.Proxy) > 0 && by(MethodProxy) {

@@ -15,15 +15,21 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/config"
 	"github.com/toolkeep/toolkeep/node"
+	"github.com/toolkeep/toolkeep/proto/l03v1"
 	"github.com/toolkeep/toolkeep/rpcclient"
 	"github.com/toolkeep/toolkeep/toolkeeptest"
 )
@@ -348,6 +354,95 @@ func TestCertificateIsIdentity(t *testing.T) {
 				t.Errorf("gRPC: %v", err)
 			}
 		})
+	}
+}
+
+// TestDeniedCertificateEndsStreams: what a certificate opened ends once the certificate is denied, on each face, also where a
+// key said who calls.
+func TestDeniedCertificateEndsStreams(t *testing.T) {
+	servers, clients := issue(t, "servers", nil, authority), issue(t, "clients", nil, authority)
+	own, shows := issue(t, "toolkeep", servers, forServers), issue(t, "agent-7", clients, forClients)
+	rules := filepath.Join(t.TempDir(), "certificates.yaml")
+	const allowed = "certificates: [{cn: 'agent-*', roles: [admin]}]\n"
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(rules, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(allowed)
+	var ahead atomic.Int64
+	k := toolkeeptest.New(t, toolkeeptest.Option{Settings: map[string]string{"tls.cert": own.certFile, "tls.key": own.keyFile,
+		"tls.client_ca": clients.certFile, "tls.clients": "optional", "access.certificates_file": rules},
+		Options: node.Options{Clock: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }}})
+	speaks := speaking(servers, shows)
+	transport := &http.Transport{TLSClientConfig: speaks.Clone(), ForceAttemptHTTP2: true}
+	defer transport.CloseIdleConnections()
+	var open []io.ReadCloser
+	for _, key := range []string{"", k.Key("default", "reader", "admin")} {
+		conn, err := rpcclient.Dial(k.GRPCAddr(), rpcclient.Options{TLS: speaks, Key: key})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		waits, err := conn.Invoke(t.Context(), nil, &toolkeep.Call{Tool: "std.hash", Arguments: []byte(`{"text":"x"}`), Async: true, RequireApproval: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		send := func(method, path, body string, more ...string) *http.Response {
+			t.Helper()
+			req, err := http.NewRequestWithContext(t.Context(), method, k.URL()+path, strings.NewReader(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Accept", "application/json, text/event-stream")
+			for i := 0; i < len(more); i += 2 {
+				req.Header.Set(more[i], more[i+1])
+			}
+			if key != "" {
+				req.Header.Set("Authorization", "Bearer "+key)
+			}
+			resp, err := transport.RoundTrip(req)
+			if err != nil || resp.StatusCode != http.StatusOK {
+				t.Fatalf("%s: %+v %v", path, resp, err)
+			}
+			return resp
+		}
+		begun := send(http.MethodPost, "/mcp/all", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`, "Content-Type", "application/json")
+		begun.Body.Close()
+		open = append(open, send(http.MethodGet, "/mcp/all", "", "Accept", "text/event-stream", "Mcp-Session-Id", begun.Header.Get("Mcp-Session-Id")).Body,
+			send(http.MethodGet, "/api/v1/invocations/"+waits.InvocationID+"/events", "", "Accept", "text/event-stream").Body)
+		ctx := t.Context()
+		if key != "" {
+			ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+key)
+		}
+		in, err := l03v1.NewToolExecutionClient(conn.Conn()).InvokeToolStream(ctx, &l03v1.ToolInvocationRequest{Version: 1, ToolId: "std.hash", Inputs: map[string]string{"text": `"x"`}, AsyncMode: true, RequireApproval: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := in.Recv(); err != nil { // that it waits
+			t.Fatal(err)
+		}
+		reads, writes := io.Pipe()
+		go func() {
+			_, err := in.Recv()
+			if status.Code(err) == codes.Unauthenticated {
+				err = nil
+			} else if err == nil {
+				err = errors.New("it told more")
+			}
+			writes.CloseWithError(err)
+		}()
+		open = append(open, reads)
+	}
+	write(allowed + "denied: [" + strconv.Quote(shows.cert.SerialNumber.Text(16)) + "]\n")
+	ahead.Store(int64(time.Minute)) // after which the file is read again
+	for i, stream := range open {
+		text, err := io.ReadAll(stream)
+		if err != nil {
+			t.Errorf("stream %d ended with %v after %s", i, err, text)
+		}
+		stream.Close()
 	}
 }
 

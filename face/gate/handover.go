@@ -5,6 +5,7 @@ import (
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
+	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -44,6 +45,8 @@ type handover struct {
 	Addr    string `json:"addr"` // of the client
 	// Caller is who calls, where no bearer says so.
 	Caller *toolkeep.Principal `json:"caller,omitempty"`
+	// Certificate is the client's, in DER: the stream that it opens on the other node ends with it.
+	Certificate []byte `json:"certificate,omitempty"`
 }
 
 // HandOver adds to a request that Authenticate let in what the node to which it is forwarded cannot
@@ -57,6 +60,9 @@ func (g *Gate) HandOver(r *http.Request, p *toolkeep.Principal, body []byte) err
 	h := handover{At: time.Now().Unix(), Nonce: rand.Text(), Request: handedRequest(r, sha256.Sum256(body)), Addr: p.Addr}
 	if !bearer {
 		h.Caller = p
+	}
+	if p.Certificate != nil {
+		h.Certificate = p.Certificate.Raw
 	}
 	plain, err := json.Marshal(h)
 	if err != nil {
@@ -115,13 +121,27 @@ func (g *Gate) handedOver(r *http.Request) (*handover, error) {
 
 // authenticateHanded names the caller of a request that another node has checked.
 func (g *Gate) authenticateHanded(ctx context.Context, h *handover, r *Request) (*toolkeep.Principal, error) {
+	var cert *x509.Certificate
+	if h.Certificate != nil {
+		var err error
+		if cert, err = x509.ParseCertificate(h.Certificate); err != nil {
+			return nil, err
+		}
+	}
 	if h.Caller == nil {
 		bearer, err := r.Headers.bearer()
 		if err != nil {
 			return nil, err
 		}
-		return g.auth.Authenticate(ctx, bearer, g.proxies.client(r.Headers, r.Peer))
+		p, err := g.auth.Authenticate(ctx, bearer, g.proxies.client(r.Headers, r.Peer))
+		if err != nil || cert == nil {
+			return p, err
+		}
+		own := *p // the Auth may keep p
+		own.Certificate = cert
+		return &own, nil
 	}
+	h.Caller.Certificate = cert
 	if by, ok := g.auth.(Refresher); ok { // by this node's roles and rules
 		return by.Refresh(ctx, h.Caller)
 	}

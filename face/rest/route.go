@@ -74,7 +74,13 @@ func register[I, O any](a *API, r route, permission string, fn func(context.Cont
 		if told, ok := any(x).(interface{ tells(*progress) }); ok {
 			told.tells(to)
 		}
-		out, err := fn(req.Context(), p, x)
+		ctx := req.Context()
+		if to != nil { // a stream ends with what opened it
+			var over context.CancelFunc
+			ctx, over = a.gate.While(ctx, p)
+			defer over()
+		}
+		out, err := fn(ctx, p, x)
 		if to != nil && to.begun && !a.gate.Still(p) {
 			return nil, gate.Gone()
 		}
