@@ -42,7 +42,7 @@ type who struct {
 	Agent3 string `json:"subject"`
 	Tool   string `json:"tool_id"`
 	Code   string `json:"error_code"`
-	Result string `json:"decision"` // of a read; other events have other words there
+	Result string `json:"decision"` // of a read or an approval; other events have other words there
 }
 
 // callData is the data of a call's end.
@@ -83,6 +83,9 @@ type callData struct {
 	Erased       bool            `json:"erased,omitempty"`
 	Unreadable   bool            `json:"unreadable,omitempty"`
 }
+
+// eventDecided tells of an approval, whose decision is approved, denied or expired.
+const eventDecided = "ai.agent.tool.approval.decided"
 
 // source and schema of all events: see contracts/wire.md.
 const (
@@ -143,7 +146,7 @@ func (e *Entry) Decision() string {
 	switch {
 	case e.Type == EventRead:
 		return e.who.Result
-	case strings.HasSuffix(e.Type, "denied"), strings.HasSuffix(e.Type, ".failed"):
+	case strings.HasSuffix(e.Type, "denied"), strings.HasSuffix(e.Type, ".failed"), e.Type == eventDecided && (e.who.Result == "denied" || e.who.Result == "expired"):
 		return Refused
 	}
 	return Allowed

@@ -37,12 +37,14 @@ func OCSF(entry []byte) ([]byte, error) {
 		Result  string `json:"decision"`
 		Address string `json:"ip_address"`
 		Agent   string `json:"user_agent"`
+		Actor   string `json:"actor_did"`
 	}
 	var all object
 	_ = json.Unmarshal(e.Data, &about) // what it does not have stays empty
 	_ = json.Unmarshal(e.Data, &all)
 	e.Entry.who = about.who
-	if about.Result == "" {
+	e.Entry.who.Result = about.Result
+	if about.Result != Allowed && about.Result != Refused && about.Result != Failed { // events have words of their own there
 		about.Result = e.Decision()
 	}
 	operation := e.Type
@@ -54,6 +56,9 @@ func OCSF(entry []byte) ([]byte, error) {
 		user["uid"] = "unknown"
 	}
 	actor := object{"user": user}
+	if about.Actor != "" { // who sent the call in the agent's name
+		actor["app_uid"] = about.Actor
+	}
 	if about.Session != "" {
 		actor["session"] = object{"uid": about.Session}
 	}

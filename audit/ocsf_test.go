@@ -36,6 +36,13 @@ func TestOCSF(t *testing.T) {
 	if err != nil || strings.Contains(string(line), `"ip"`) || strings.Contains(string(line), "http_request") {
 		t.Errorf("got %s, %v", line, err)
 	}
+	// An event's own words are no outcome, but those of a decision are.
+	for decision, want := range map[string]string{"approved": `"status":"Success"`, "denied": `"status":"Failure"`, "expired": `"status":"Failure"`} {
+		line, err = audit.OCSF([]byte(`{"id":"i","type":"ai.agent.tool.approval.decided","data":{"agent_did":"a","actor_did":"b","decision":"` + decision + `"}}`))
+		if err != nil || !strings.Contains(string(line), want) || !strings.Contains(string(line), `"app_uid":"b"`) {
+			t.Errorf("%s: got %s, %v", decision, line, err)
+		}
+	}
 	if _, err := audit.OCSF([]byte(`[`)); err == nil {
 		t.Error("what is no entry was accepted")
 	}

@@ -228,6 +228,10 @@ func TestReadDecision(t *testing.T) {
 		{audit.EventRead, `{"decision":"refused"}`, audit.Refused},
 		{audit.EventRead, `{"decision":"allowed"}`, audit.Allowed},
 		{"ai.agent.tool.approval.decided", `{"decision":"refused"}`, audit.Allowed},
+		{"ai.agent.tool.approval.decided", `{"decision":"approved"}`, audit.Allowed},
+		{"ai.agent.tool.approval.decided", `{"decision":"denied"}`, audit.Refused},
+		{"ai.agent.tool.approval.decided", `{"decision":"expired"}`, audit.Refused},
+		{"ai.agent.tool.approval.decided", `{"erased":true}`, audit.Allowed},
 	} {
 		e, err := audit.NewEntry(&toolkeep.Link{Ref: "i", Tenant: "t"}, &toolkeep.Entry{Event: &toolkeep.Event{ID: "i", Type: x.kind, Data: []byte(x.data)}})
 		if err != nil || e.Decision() != x.want {

@@ -51,7 +51,8 @@ func (p *Pipeline) admit(ctx context.Context, a *activeCall) (*toolkeep.Result, 
 		return nil, err
 	}
 	if acting.Subject != a.principal.Subject {
-		a.row.Actor = a.principal.Subject
+		a.from.actor = a.principal.Subject
+		a.row.Actor = a.from.actor
 	}
 	a.principal = acting
 	a.row.Subject, a.row.OnBehalf, a.row.Chain = acting.Subject, acting.OnBehalf, acting.Chain
@@ -107,7 +108,7 @@ func newRow(a *asked) toolkeep.Invocation {
 	c, pr := a.call, a.principal
 	row := toolkeep.Invocation{
 		ID: newID(), Tenant: pr.Tenant, Subject: pr.Subject, OnBehalf: pr.OnBehalf, Chain: pr.Chain, KeyID: pr.KeyID,
-		Addr: a.from.addr, UserAgent: a.from.userAgent,
+		Addr: a.from.addr, UserAgent: a.from.userAgent, Actor: a.from.actor,
 		Session: c.Session, Plan: c.Plan, Task: c.Task, Face: c.Face,
 		ToolID: c.Tool, Range: c.Range, Key: c.Key, ArgsSize: len(c.Arguments),
 		Async: c.Async, Priority: c.Priority, Parent: c.Parent, Ordinal: c.Ordinal,

@@ -54,8 +54,8 @@ type asked struct {
 }
 
 // origin is where a call came from, as its record says it. A worker has it from the row, a child call
-// from its parent.
-type origin struct{ addr, userAgent string }
+// from its parent. actor is Invocation.Actor.
+type origin struct{ addr, userAgent, actor string }
 
 // composition is shared by a root call and all calls below it.
 type composition struct{ calls atomic.Int32 }

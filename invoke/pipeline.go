@@ -168,7 +168,7 @@ func (p *Pipeline) Invoke(ctx context.Context, pr *toolkeep.Principal, c *toolke
 		p.underway.Add(1)
 		defer p.callEnded()
 	}
-	a := &activeCall{asked: asked{principal: pr, call: c, from: origin{pr.Addr, pr.UserAgent}, began: p.Clock(), composition: &composition{}}}
+	a := &activeCall{asked: asked{principal: pr, call: c, from: origin{addr: pr.Addr, userAgent: pr.UserAgent}, began: p.Clock(), composition: &composition{}}}
 	res, err := p.carry(ctx, a)
 	p.hook("answered", a.row.ID)
 	return res, err

@@ -71,7 +71,7 @@ func (p *Pipeline) runLeased(ctx context.Context, row *toolkeep.Invocation) erro
 		cancel(causeCancelled)
 	}
 	a := &activeCall{
-		asked:  asked{mode: modeWorker, call: callOf(row), from: origin{row.Addr, row.UserAgent}, began: p.Clock(), composition: &composition{}, principal: callerOf(row)},
+		asked:  asked{mode: modeWorker, call: callOf(row), from: origin{row.Addr, row.UserAgent, row.Actor}, began: p.Clock(), composition: &composition{}, principal: callerOf(row)},
 		record: record{row: *row, stored: true},
 	}
 	report := &reporter{p: p, ref: ref, of: a}

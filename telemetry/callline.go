@@ -104,6 +104,7 @@ func appendRequest(b []byte, v *toolkeep.Invocation) []byte {
 	b = field(b, "agent_id", v.Subject)
 	b = field(b, "tenant_id", v.Tenant)
 	b = optional(b, "on_behalf_of", v.OnBehalf)
+	b = optional(b, "actor_id", v.Actor)
 	b = optional(b, "session_id", v.Session)
 	b = optional(b, "plan_id", v.Plan)
 	b = optional(b, "task_id", v.Task)
