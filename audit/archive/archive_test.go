@@ -276,9 +276,55 @@ func TestSealing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// A sealing key that does not open the archive's stops the archive; nothing is called damaged, and no other key is made.
+	p.event("t", "e3")
 	p.begin(stranger)
+	if err := p.archive.Archive(t.Context(), true); err == nil || !strings.Contains(err.Error(), "secrets.seal_key") {
+		t.Errorf("with another sealing key: %v", err)
+	}
+	if files := p.files(); len(files) != 2 {
+		t.Errorf("with another sealing key there are %q", files)
+	}
+	r, err := p.archive.Reader("t", time.Time{}, func(n archive.Name, err error) { t.Errorf("%s is called damaged: %v", n, err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := r.ChainWriters(t.Context(), nil)
+	if err != nil || len(w) != 1 {
+		t.Fatalf("%v %v", w, err)
+	}
+	_, _, err = r.Links(t.Context(), toolkeep.LinkQuery{Writer: w[0].ID, UpTo: w[0].Newest, Limit: 7})
+	if e := toolkeep.AsError(err); e == nil || e.Code != toolkeep.RecordUnavailable || e.Cause == nil || !strings.Contains(e.Cause.Error(), "secrets.seal_key") {
+		t.Errorf("with another sealing key it reads: %v", err)
+	}
+	p.begin(alone)
+	p.write(true)
+	p.has("t", "e1", "e2", "e3")
+
+	// One that is given up is lost: its segments are named, and another key is made.
+	if d, err = p.store.Document(t.Context(), archive.KeyKind, "", d.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, done, err := archive.GiveUp(alone, &d); done || err != nil {
+		t.Errorf("a key that opens was given up: %v", err)
+	}
+	if d.Body, done, err = archive.GiveUp(stranger, &d); !done || err != nil {
+		t.Fatal(err)
+	}
+	if err := p.store.Apply(t.Context(), toolkeep.PutDocument{Document: d, Expect: d.Revision}); err != nil {
+		t.Fatal(err)
+	}
+	if _, done, err := archive.GiveUp(stranger, &d); done || err != nil {
+		t.Errorf("it was given up twice: %v", err)
+	}
+	if _, done, err := archive.Reseal(stranger, stranger.Stale, d); done || err != nil {
+		t.Errorf("it was sealed again: %v", err)
+	}
+	p.begin(stranger)
+	p.event("t", "e4")
+	p.write(true)
 	ids, damaged := p.ids("t")
-	if len(ids) != 0 || len(damaged) != 2 || !strings.Contains(damaged[p.files()[0]], "the key that sealed it is not there") {
+	if !slices.Equal(ids, []string{"e4"}) || len(damaged) != 3 || !strings.Contains(damaged[p.files()[0]], "the key that sealed it is not there") {
 		t.Errorf("with another key there are %q, %v", ids, damaged)
 	}
 }

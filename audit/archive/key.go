@@ -32,7 +32,8 @@ type Store interface {
 
 // keyBody is the body of a KeyKind document.
 type keyBody struct {
-	Sealed    []byte    `json:"sealed"` // bound to the key's id
+	Sealed    []byte    `json:"sealed,omitempty"` // bound to the key's id
+	Lost      bool      `json:"lost,omitempty"`   // the operator gave up the key
 	CreatedAt time.Time `json:"created_at"`
 }
 
@@ -50,7 +51,7 @@ type keyRing struct {
 
 	mu   sync.Mutex
 	keys map[string]dataSecret
-	away map[string]error // why a key cannot be opened now
+	away map[string]error // why a key cannot be opened now; those that were given up are not there
 }
 
 func keyID(key []byte) string {
@@ -73,14 +74,21 @@ func (k *keyRing) load(ctx context.Context) error {
 			continue
 		}
 		var body keyBody
-		if json.Unmarshal(d.Body, &body) != nil {
+		err := json.Unmarshal(d.Body, &body)
+		if err == nil && body.Lost {
 			continue
 		}
-		key, err := k.sealer.Open(body.Sealed, sealContext(d.ID))
-		if err == nil && len(key) == keyBytes && keyID(key) == d.ID {
+		var key []byte
+		if err == nil {
+			key, err = k.sealer.Open(body.Sealed, sealContext(d.ID))
+		}
+		switch {
+		case err == nil && len(key) == keyBytes && keyID(key) == d.ID:
 			keys[d.ID] = dataSecret{d.ID, key, body.CreatedAt}
-		} else if audit.MayOpenLater(err) {
+		case audit.MayOpenLater(err):
 			away[d.ID] = fmt.Errorf("the archive's key %s cannot be opened now: %w", d.ID, err)
+		default:
+			away[d.ID] = fmt.Errorf("the sealing key of this node does not open the archive's key %s: give it the one that sealed it (secrets.seal_key); if that is lost, give it up with the file seal.lost in the data directory", d.ID)
 		}
 	}
 	k.keys, k.away = keys, away
@@ -88,7 +96,7 @@ func (k *keyRing) load(ctx context.Context) error {
 }
 
 // newest returns the key that seals segments, the oldest that opens, so that all nodes agree on it; one is made if
-// there is none. One that cannot be opened now is no reason to make another.
+// there is none, or the operator gave up all. One that cannot be opened is no reason to make another.
 func (k *keyRing) newest(ctx context.Context) (dataSecret, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -114,7 +122,7 @@ func (k *keyRing) newest(ctx context.Context) (dataSecret, error) {
 	if err != nil {
 		return dataSecret{}, err
 	}
-	body, err := json.Marshal(keyBody{sealed, use.created})
+	body, err := json.Marshal(keyBody{Sealed: sealed, CreatedAt: use.created})
 	if err != nil {
 		return dataSecret{}, err
 	}
@@ -147,7 +155,7 @@ func Reseal(s audit.Sealer, stale func([]byte) bool, d toolkeep.Document) (raw [
 	if err := json.Unmarshal(d.Body, &body); err != nil {
 		return nil, false, errors.New("the document of the archive's key cannot be read")
 	}
-	if !stale(body.Sealed) {
+	if body.Lost || !stale(body.Sealed) {
 		return nil, false, nil
 	}
 	key, err := s.Open(body.Sealed, sealContext(d.ID))
@@ -158,5 +166,23 @@ func Reseal(s audit.Sealer, stale func([]byte) bool, d toolkeep.Document) (raw [
 		return nil, false, err
 	}
 	raw, err = json.Marshal(body)
+	return raw, err == nil, err
+}
+
+// GiveUp returns the body for a KeyKind document that cannot be opened: what its key sealed stays unreadable, and another
+// key is made. done is false if it can be opened, or was given up before.
+func GiveUp(s audit.PersonSealer, d *toolkeep.Document) (raw []byte, done bool, err error) {
+	var body keyBody
+	if json.Unmarshal(d.Body, &body) == nil {
+		if body.Lost {
+			return nil, false, nil
+		}
+		if s.Opens(body.Sealed) {
+			if _, err := s.Open(body.Sealed, sealContext(d.ID)); err == nil || audit.MayOpenLater(err) {
+				return nil, false, err
+			}
+		}
+	}
+	raw, err = json.Marshal(keyBody{Lost: true, CreatedAt: body.CreatedAt})
 	return raw, err == nil, err
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/audit"
+	"github.com/toolkeep/toolkeep/audit/archive"
 	"github.com/toolkeep/toolkeep/datadir"
 	"github.com/toolkeep/toolkeep/secret"
 	"github.com/toolkeep/toolkeep/secret/vault"
@@ -156,7 +157,7 @@ func OpenSealer(ctx context.Context, c SealConfig) (*Sealer, error) {
 		}
 	}
 	if giveUp {
-		if err := o.giveUpPersons(ctx); err != nil {
+		if err := o.giveUpKeys(ctx); err != nil {
 			return nil, err
 		}
 		return o.Sealer, os.Remove(c.lost())
@@ -164,19 +165,23 @@ func OpenSealer(ctx context.Context, c SealConfig) (*Sealer, error) {
 	return o.Sealer, nil
 }
 
-// giveUpPersons gives up the keys of persons' records that cannot be opened, so that others are made in their place, also
+// giveUpKeys gives up the keys of persons' records and of the archive that cannot be opened, so that others are made in their place, also
 // where the keys open the check. While a key is not given up nothing replaces it: another node may have its sealing key.
-func (o *opening) giveUpPersons(ctx context.Context) error {
-	for _, kind := range []string{audit.PersonKind, audit.PersonDigestKind} {
+func (o *opening) giveUpKeys(ctx context.Context) error {
+	for _, kind := range []string{audit.PersonKind, audit.PersonDigestKind, archive.KeyKind} {
+		give := audit.GiveUpPerson
+		if kind == archive.KeyKind {
+			give = archive.GiveUp
+		}
 		items, _, err := o.Store.Documents(ctx, kind)
 		if err != nil {
 			return err
 		}
 		given := 0
 		for _, it := range items {
-			body, done, err := audit.GiveUpPerson(o.Sealer, &it)
+			body, done, err := give(o.Sealer, &it)
 			if err != nil {
-				o.Log.Warn("Vault does not answer, so a key of a person's records stays; make the file again when it does", "file", o.lost(), "kind", kind, "tenant", it.Tenant, "error", err)
+				o.Log.Warn("Vault does not answer, so a key of the audit's records stays; make the file again when it does", "file", o.lost(), "kind", kind, "tenant", it.Tenant, "error", err)
 			}
 			if !done {
 				continue
@@ -192,7 +197,7 @@ func (o *opening) giveUpPersons(ctx context.Context) error {
 			given++
 		}
 		if given > 0 {
-			o.Log.Warn("keys of persons' records were given up; what they sealed stays unreadable", "kind", kind, "keys", given)
+			o.Log.Warn("keys of the audit's records were given up; what they sealed stays unreadable", "kind", kind, "keys", given)
 		}
 	}
 	return nil
