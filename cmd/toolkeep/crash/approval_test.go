@@ -26,9 +26,16 @@ func (l *lab) killedAroundAnApproval(t *testing.T) {
 		{"lease", toolkeep.CallSucceeded, 1},
 		{"leased", toolkeep.CallSucceeded, 1},
 		{"admit:2", toolkeep.CallSucceeded, 1},
+		{"resolve:2", toolkeep.CallSucceeded, 1},
+		{"authorise:2", toolkeep.CallSucceeded, 1},
+		{"validate:2", toolkeep.CallSucceeded, 1},
+		{"limit:2", toolkeep.CallSucceeded, 1},
+		{"recall:2", toolkeep.CallSucceeded, 1},
 		{"approve:2", toolkeep.CallSucceeded, 1},
 		{"equip", toolkeep.CallUnknown, 0},
+		{"execute", toolkeep.CallUnknown, 0},
 		{"inspect", toolkeep.CallUnknown, 1},
+		{"record", toolkeep.CallUnknown, 1},
 		{"ended", toolkeep.CallSucceeded, 1},
 	} {
 		t.Run(p.at, func(t *testing.T) {
