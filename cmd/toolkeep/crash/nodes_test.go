@@ -30,6 +30,7 @@ func TestNodes(t *testing.T) {
 	}{ // the longest first: few run at a time
 		{"cut off by silence", func(t *testing.T, c *cluster) { cutOff(t, c, swallowing) }},
 		{"cut off by resets", func(t *testing.T, c *cluster) { cutOff(t, c, refusing) }},
+		{"a sink survives", sinkSurvives},
 		{"killed at random", killedAtRandom},
 		{"frozen", frozen},
 		{"taken up by another", takenUp},
@@ -68,6 +69,7 @@ type cluster struct {
 type node struct {
 	dir      string
 	settings []string
+	crashAt  string                  // TOOLKEEP_CRASH_AT of its next process
 	now      atomic.Pointer[process] // nil while it is down
 }
 
@@ -98,7 +100,7 @@ func (c *cluster) begin(n *node) *process {
 			c.t.Fatal(err)
 		}
 	}
-	return c.l.launch(c.t, n.dir, "", n.settings...)
+	return c.l.launch(c.t, n.dir, n.crashAt, n.settings...)
 }
 
 // up starts nodes, one after the other.
