@@ -336,11 +336,11 @@ func (e *Engine) lookAtBundle(ctx context.Context) {
 	default:
 		files, err := Unpack(raw, e.c.KeyFile)
 		s := e.reload(ctx, files, err)
-		if ctx.Err() != nil {
-			return
-		}
-		if b.seen, b.refusal = mark, s.Refused; s.Refused == "" {
+		if err == nil && s.Refused == "" && s.Digest == files.Digest() { // it is in use, also where the engine stops now
 			e.keep(raw)
+		}
+		if ctx.Err() == nil {
+			b.seen, b.refusal = mark, s.Refused
 		}
 	}
 }
