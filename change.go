@@ -195,10 +195,11 @@ type BoundedApplier interface {
 	ApplyWithin(ctx context.Context, changes ...Change) error
 }
 
-// QueueAger is an Applier whose changes wait in a queue.
-type QueueAger interface {
-	// QueueAge is how long the oldest change has waited that is not answered, 0 without one.
-	QueueAge() time.Duration
+// QueueWaiter is an Applier whose changes wait in a queue.
+type QueueWaiter interface {
+	// QueueWait is how long a change that comes now will wait, as far as is known: what those before it
+	// will take at the pace of the last ones, and at least as long as the oldest has waited. 0 without any.
+	QueueWait() time.Duration
 }
 
 // PendingError means that a commit is under way and may succeed.

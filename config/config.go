@@ -350,7 +350,7 @@ type Store struct {
 	Blobs       string        `key:"store.blobs" help:"folder of results that were cut; empty is in the data directory, nodes that share a store need a shared one"`
 	Synchronous string        `key:"store.synchronous" default:"NORMAL" choices:"NORMAL,FULL" help:"NORMAL survives the death of the process, FULL also loss of power"`
 	GroupDelay  time.Duration `key:"store.group_delay" default:"500us" max:"1s" help:"how long the writer gathers changes while more than one call is in flight; with PostgreSQL times the number of live nodes, at most 8"`
-	MaxWait     time.Duration `key:"store.max_wait" default:"2s" max:"1h" help:"how long changes may wait for the database before new calls that write, have an idempotency key or wait in the queue are refused with E3811, so that the calls under way keep their time; 0 refuses none"`
+	MaxWait     time.Duration `key:"store.max_wait" default:"2s" max:"1h" help:"how long a change may be expected to wait for the database, by those before it and what the last ones took, before new calls that write, have an idempotency key or wait in the queue are refused with E3811 and without a record, so that the calls under way keep their time; 0 refuses none"`
 	WALBytes    int64         `key:"store.wal_bytes" kind:"size" default:"64MiB" min:"1MiB" max:"1TiB" help:"size from which the write-ahead log is cut"`
 	KeepCalls   time.Duration `key:"store.keep_calls" default:"30d" min:"1h" help:"how long records of ended calls stay; PostgreSQL drops them by periods, so there up to a period longer"`
 	KeepEvents  time.Duration `key:"store.keep_events" default:"90d" min:"1h" help:"how long events stay; on PostgreSQL up to a period longer"`

@@ -59,16 +59,23 @@ func (p *Pipeline) admit(ctx context.Context, a *activeCall) (*toolkeep.Result, 
 	if err := p.takeRequest(ctx, a); err != nil {
 		return nil, err
 	}
+	if c.Key != "" {
+		a.kept, err = p.Invocations.ByKey(ctx, acting.Tenant, acting.Subject, c.Key)
+		if err != nil && !errors.Is(err, toolkeep.ErrNotFound) {
+			return nil, toolkeep.NewError(toolkeep.RecordUnavailable, "the idempotency key cannot be looked up now; nothing was executed").Because(err)
+		}
+	}
+	if c.Key != "" || c.Async {
+		if err := p.shed(a); err != nil {
+			return nil, err
+		}
+	}
 	if a.arguments, err = canon.ParseObject(c.Arguments, p.Arguments); err != nil {
+		a.kept = nil // whether they ask for the same is not known
 		return nil, err
 	}
-	if c.Key == "" {
-		return nil, nil
-	}
-	a.row.AskHash = askHash(acting, c, a.arguments)
-	a.kept, err = p.Invocations.ByKey(ctx, acting.Tenant, acting.Subject, c.Key)
-	if err != nil && !errors.Is(err, toolkeep.ErrNotFound) {
-		return nil, toolkeep.NewError(toolkeep.RecordUnavailable, "the idempotency key cannot be looked up now; nothing was executed").Because(err)
+	if c.Key != "" {
+		a.row.AskHash = askHash(acting, c, a.arguments)
 	}
 	return nil, nil
 }

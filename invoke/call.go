@@ -44,7 +44,7 @@ type asked struct {
 	kept      *toolkeep.Invocation // the call that holds the idempotency key, or nil
 	knew      int64                // the feed position that was applied when the call came
 	verified  bool                 // the signature of the call alone is right
-	// unrecorded is a refusal without a record, of which anybody may cause any number.
+	// unrecorded is a refusal without a record, of which callers may cause any number.
 	unrecorded bool
 
 	composition *composition    // of the root call and all calls below it

@@ -75,7 +75,6 @@ var (
 	causeCancelled = errCause{errors.New("cancelled on request")}
 	causeDraining  = errCause{errors.New("the node is draining")}
 	causeLeaseLost = errCause{errors.New("the lease was lost")}
-	causeQueueLong = errCause{errors.New("the store has not answered earlier changes")}
 )
 
 // ended returns the caller's error for why the context of the call with that id ended.

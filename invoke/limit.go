@@ -13,8 +13,10 @@ import (
 // takes the tool's bucket and a slot; for a waiting call the worker does. A refusal by a
 // breaker costs nothing of the limits. Test calls of a breaker are counted when they are sent.
 func (p *Pipeline) limit(ctx context.Context, a *activeCall) (_ *toolkeep.Result, err error) {
-	if err := p.shed(a); err != nil {
-		return nil, err
+	if a.tool.Writes() {
+		if err := p.shed(a); err != nil {
+			return nil, err
+		}
 	}
 	if p.Overlays != nil {
 		if a.overlay, err = p.Overlays.Of(ctx, a.principal, a.tool); err != nil {
@@ -36,25 +38,26 @@ func (p *Pipeline) limit(ctx context.Context, a *activeCall) (_ *toolkeep.Result
 	return nil, p.takeLimits(ctx, a)
 }
 
-// shed refuses a new call that would add to the store's queue, if changes wait there for longer
-// than StoreWait: those of the calls under way, which go on, are before it. A call whose answer
-// is kept under its key, and one that is recorded only when it ends, add nothing.
+// shed refuses a new call that would add to the store's queue, if a change that comes now is
+// expected to wait there for longer than StoreWait: those of the calls under way, which go on, are
+// before it. A call whose answer is kept under its key adds nothing. What is refused has no record,
+// which would be one more change for the store.
 func (p *Pipeline) shed(a *activeCall) error {
-	if p.StoreWait <= 0 || a.mode == modeWorker || a.mode == modeChild || a.kept != nil ||
-		!a.call.Async && a.call.Key == "" && !a.tool.Writes() {
+	if p.StoreWait <= 0 || a.mode == modeWorker || a.mode == modeChild || a.kept != nil {
 		return nil
 	}
-	queue, ok := p.Store.(toolkeep.QueueAger)
+	queue, ok := p.Store.(toolkeep.QueueWaiter)
 	if !ok {
 		return nil
 	}
-	age := queue.QueueAge()
-	if age <= p.StoreWait {
+	wait := queue.QueueWait()
+	if wait <= p.StoreWait {
 		return nil
 	}
+	a.unrecorded = true
 	e := toolkeep.NewError(toolkeep.Backpressure,
-		"the store has not answered changes of other calls for %s, more than %s (store.max_wait), so this call was not begun; try again", age.Round(time.Millisecond), p.StoreWait).
-		With("waited_ms", age.Milliseconds()).After(max(time.Second, age)).Because(causeQueueLong)
+		"the store has changes of other calls for %s, more than %s (store.max_wait), so this call was not begun; try again", wait.Round(time.Millisecond), p.StoreWait).
+		With("waited_ms", wait.Milliseconds()).After(max(time.Second, wait))
 	e.NothingSent = true
 	return e
 }

@@ -56,8 +56,8 @@ type Config struct {
 	// RecordWait is how long a reading call waits for the store; default 50 ms. Then its
 	// record goes to the spool, and the store counts as away until it commits and reads again.
 	RecordWait time.Duration
-	// StoreWait is how long changes may wait for the store before new calls that need a row are
-	// refused with E3811; default no limit.
+	// StoreWait is how long a change may be expected to wait for the store before new calls that need
+	// a row are refused with E3811, without a record; default no limit.
 	StoreWait time.Duration
 	// OnStoreAway is called when the store begins to count as away; it must not block. Optional.
 	OnStoreAway func()
@@ -174,7 +174,7 @@ func (p *Pipeline) Invoke(ctx context.Context, pr *toolkeep.Principal, c *toolke
 	return res, err
 }
 
-// carry runs a call's steps. A step that refuses ends it; the record is always made.
+// carry runs a call's steps. A step that refuses ends it; the record is made unless it says unrecorded.
 func (p *Pipeline) carry(ctx context.Context, a *activeCall) (res *toolkeep.Result, err error) {
 	defer func() {
 		if r := recover(); r != nil {

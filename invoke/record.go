@@ -213,8 +213,8 @@ func (a *activeCall) nothingSent(e *toolkeep.Error) bool {
 func (p *Pipeline) write(ctx context.Context, a *activeCall, failure *toolkeep.Error) *toolkeep.Error {
 	if !a.stored {
 		a.row.Key = "" // nothing is stored under the key
-		if a.row.Code == toolkeep.RecordUnavailable || failure != nil && errors.Is(failure, causeQueueLong) {
-			p.keepForLater(a, nil) // the store has just failed or is behind; asking it again takes time
+		if a.row.Code == toolkeep.RecordUnavailable {
+			p.keepForLater(a, nil) // the store has just failed; asking it again takes time
 			return nil
 		}
 		if pending, err := p.record(ctx, append([]toolkeep.Change{toolkeep.RecordCall{Invocation: copyRow(&a.row)}}, accesses(&a.row)...)...); err != nil {

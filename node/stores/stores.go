@@ -47,8 +47,8 @@ type Store interface {
 var (
 	_ toolkeep.BoundedApplier = (*sqlite.Store)(nil)
 	_ toolkeep.BoundedApplier = (*postgres.Store)(nil)
-	_ toolkeep.QueueAger      = (*sqlite.Store)(nil)
-	_ toolkeep.QueueAger      = (*postgres.Store)(nil)
+	_ toolkeep.QueueWaiter    = (*sqlite.Store)(nil)
+	_ toolkeep.QueueWaiter    = (*postgres.Store)(nil)
 )
 
 // With it a claim notices what other nodes changed.
@@ -73,8 +73,8 @@ type beneath struct{ Store }
 // Beneath returns the store itself, for tests that break it.
 func (b beneath) Beneath() Store { return b.Store }
 
-// QueueAge implements toolkeep.QueueAger.
-func (s sealing) QueueAge() time.Duration { return s.Store.(toolkeep.QueueAger).QueueAge() }
+// QueueWait implements toolkeep.QueueWaiter.
+func (s sealing) QueueWait() time.Duration { return s.Store.(toolkeep.QueueWaiter).QueueWait() }
 
 // seeing is a sealing store that is also an invoke.HeadSeer.
 type seeing struct {

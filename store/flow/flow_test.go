@@ -240,15 +240,92 @@ func TestQueueLeave(t *testing.T) {
 	}
 }
 
-// TestQueueAge: the age is that of the oldest request without an answer, whether the writer has
+// TestPace: what a request adds to a group is known once there were groups of several sizes.
+func TestPace(t *testing.T) {
+	ms := func(n, each float64) time.Duration { return time.Duration((10 + n*each) * float64(time.Millisecond)) }
+	for name, c := range map[string]struct {
+		sizes []int
+		each  float64 // milliseconds that each request adds to 10
+		n     int
+		want  time.Duration
+	}{
+		"none":                         {nil, 0, 1000, 0},
+		"one":                          {[]int{5}, 1, 5, ms(5, 1)},
+		"of one size":                  {[]int{100, 100, 100}, 1, 250, 3 * ms(100, 1)},
+		"sizes too near to each other": {[]int{1, 2, 1, 2, 2, 1}, 0, 1000, 10 * ms(0, 0)},
+		"of two sizes":                 {[]int{1, 60, 1, 1, 60}, 1, 1000, 9*ms(0, 0) + ms(1000, 1)},
+		"nothing but requests":         {[]int{1, 60, 1, 1, 60}, 0, 1000, 10 * ms(0, 0)},
+	} {
+		p := &pace{}
+		for _, n := range c.sizes {
+			p.add(n, ms(float64(n), c.each))
+		}
+		if got := p.expect(c.n, 100); (got - c.want).Abs() > time.Microsecond {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+	p := &pace{} // larger groups took less time by chance
+	p.add(1, time.Second)
+	p.add(100, time.Millisecond)
+	if got := p.expect(1, 100); got < 0 {
+		t.Errorf("less than nothing: %s", got)
+	}
+}
+
+// TestQueueWaitIsForeseen: a queue that will take long says so before anything in it has waited, and an
+// empty one takes nothing.
+func TestQueueWaitIsForeseen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := &Queue[int]{}
+		q.Start(4)
+		put := func(n int) {
+			for range n {
+				go func() {
+					if err := q.Do(q.Request(context.Background())); err != nil {
+						t.Error(err)
+					}
+				}()
+			}
+			synctest.Wait()
+		}
+		answer := func() {
+			taken := q.Take(nil)
+			time.Sleep(3 * time.Second)
+			for _, r := range taken {
+				r.Answer(nil)
+			}
+			q.Answered()
+		}
+		put(5)
+		if got := q.Wait(); got != 0 {
+			t.Errorf("before the first group it is %s", got)
+		}
+		answer()
+		time.Sleep(time.Second) // such as for an index
+		answer()
+		if got := q.Wait(); got != 0 {
+			t.Errorf("an empty queue takes %s", got)
+		}
+		put(9)
+		// The groups took 3 s and 4 s, of which the last counts for an eighth.
+		if got, want := q.Wait(), 3*(3*time.Second+time.Second/8); got != want {
+			t.Errorf("three groups take %s, want %s", got, want)
+		}
+		for q.Len() != 0 {
+			answer()
+		}
+	})
+}
+
+// TestQueueWait: a new request waits at least as long as the oldest one without an answer, whether the writer has
 // taken it or not.
-func TestQueueAge(t *testing.T) {
+func TestQueueWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &Queue[int]{}
 		q.Start(1)
 		want := func(age time.Duration) {
 			t.Helper()
-			if got := q.Age(); got != age {
+			if got := q.Wait(); got != age {
 				t.Errorf("the age is %s, want %s", got, age)
 			}
 		}

@@ -42,6 +42,9 @@ type Queue[S any] struct {
 	mu     sync.Mutex
 	items  []*Request[S]
 	group  time.Time // when the oldest request of the group under way was queued, zero without one
+	under  int       // requests of that group
+	busy   time.Time // since when the writer has worked for that group
+	pace   pace
 	closed bool
 	max    int
 	wake   chan struct{} // signalled when the queue becomes non-empty or is closed
@@ -186,7 +189,10 @@ func (q *Queue[S]) Take(dst []*Request[S]) []*Request[S] {
 	clear(q.items[rest:])
 	q.items = q.items[:rest]
 	if len(dst) != 0 {
-		q.group = dst[0].at
+		q.group, q.under = dst[0].at, len(dst)
+		if q.busy.IsZero() {
+			q.busy = time.Now()
+		}
 		q.count(len(dst))
 	}
 	return dst
@@ -195,22 +201,29 @@ func (q *Queue[S]) Take(dst []*Request[S]) []*Request[S] {
 // Answered is called by the writer when it has answered all that it took.
 func (q *Queue[S]) Answered() {
 	q.mu.Lock()
-	q.group = time.Time{}
-	q.mu.Unlock()
+	defer q.mu.Unlock()
+	now := time.Now()
+	q.pace.add(q.under, now.Sub(q.busy))
+	q.group, q.under, q.busy = time.Time{}, 0, time.Time{}
+	if len(q.items) != 0 { // what the writer does before it takes them delays them
+		q.busy = now
+	}
 }
 
-// Age is how long the oldest request has waited that is not answered, 0 without one.
-func (q *Queue[S]) Age() time.Duration {
+// Wait is how long a request that comes now will wait, as far as is known: what the requests before
+// it will take at the pace of the last groups, and at least as long as the oldest of them has waited.
+// 0 if there is none before it.
+func (q *Queue[S]) Wait() time.Duration {
 	q.mu.Lock()
-	oldest := q.group
-	if oldest.IsZero() && len(q.items) != 0 {
-		oldest = q.items[0].at
-	}
-	q.mu.Unlock()
-	if oldest.IsZero() {
+	defer q.mu.Unlock()
+	n, oldest := len(q.items)+q.under, q.group
+	if n == 0 {
 		return 0
 	}
-	return time.Since(oldest)
+	if oldest.IsZero() {
+		oldest = q.items[0].at
+	}
+	return max(time.Since(oldest), q.pace.expect(n, q.max))
 }
 
 // count updates the rate.

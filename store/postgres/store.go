@@ -141,8 +141,8 @@ func (s *Store) ApplyWithin(ctx context.Context, changes ...toolkeep.Change) err
 	return s.apply(ctx, true, changes)
 }
 
-// QueueAge is how long the oldest change has waited that is not answered, 0 without one.
-func (s *Store) QueueAge() time.Duration { return s.queue.Age() }
+// QueueWait implements toolkeep.QueueWaiter.
+func (s *Store) QueueWait() time.Duration { return s.queue.Wait() }
 
 func (s *Store) apply(ctx context.Context, leave bool, changes []toolkeep.Change) error {
 	if err := ctx.Err(); err != nil {

@@ -432,8 +432,8 @@ func TestPlans(t *testing.T) {
 	}
 }
 
-// TestQueueAge: the age of the queue grows while the writer is busy, and is 0 afterwards.
-func TestQueueAge(t *testing.T) {
+// TestQueueWait: the wait grows while the writer is busy, and is 0 afterwards.
+func TestQueueWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
 		s, err := Open(ctx, Config{Path: path(t), Log: quiet()})
@@ -446,16 +446,16 @@ func TestQueueAge(t *testing.T) {
 		synctest.Wait()
 		go func() { done <- s.Apply(ctx, toolkeep.RecordCall{Invocation: call("a", toolkeep.CallSucceeded)}) }()
 		time.Sleep(time.Second)
-		if age := s.QueueAge(); age != time.Second {
-			t.Errorf("the age is %s", age)
+		if wait := s.QueueWait(); wait != time.Second {
+			t.Errorf("the wait is %s", wait)
 		}
 		close(free)
 		if err := <-done; err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		if age := s.QueueAge(); age != 0 {
-			t.Errorf("the age is %s", age)
+		if wait := s.QueueWait(); wait != 0 {
+			t.Errorf("the wait is %s", wait)
 		}
 	})
 }

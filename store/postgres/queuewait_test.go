@@ -9,8 +9,8 @@ import (
 	"github.com/toolkeep/toolkeep/store/postgres/pgtest"
 )
 
-// TestQueueAge: the age of the queue grows while the database does not answer, and is 0 afterwards.
-func TestQueueAge(t *testing.T) {
+// TestQueueWait: the wait grows while the database does not answer, and is 0 afterwards.
+func TestQueueWait(t *testing.T) {
 	ctx, dsn := testContext(t), pgtest.Start(t).NewDatabase(t)
 	s := mustOpen(t, Config{DSN: dsn})
 	conn, err := pgx.Connect(ctx, dsn)
@@ -31,17 +31,17 @@ func TestQueueAge(t *testing.T) {
 	until := func(is func() bool) {
 		for !is() {
 			if ctx.Err() != nil {
-				t.Fatalf("the age is %s: %v", s.QueueAge(), ctx.Err())
+				t.Fatalf("the wait is %s: %v", s.QueueWait(), ctx.Err())
 			}
 			time.Sleep(time.Millisecond)
 		}
 	}
-	until(func() bool { return s.QueueAge() > 20*time.Millisecond })
+	until(func() bool { return s.QueueWait() > 20*time.Millisecond })
 	if err := tx.Rollback(ctx); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	until(func() bool { return s.QueueAge() == 0 })
+	until(func() bool { return s.QueueWait() == 0 })
 }
