@@ -96,3 +96,36 @@ func TestCountsOfSucceeded(t *testing.T) {
 		}
 	}
 }
+
+// TestTroubleOfOne: a page of what went wrong with one tool, or of one agent, reads nothing of the others. The query is
+// that of List.
+func TestTroubleOfOne(t *testing.T) {
+	dsn := pgtest.Start(t).NewDatabase(t)
+	s := mustOpen(t, Config{DSN: dsn})
+	first := callAt(time.Now(), 1, toolkeep.CallFailed)
+	mustApply(t, s, toolkeep.RecordCall{Invocation: first})
+	execute(t, dsn, `INSERT INTO invocations (tenant, id, subject, tool, session, parent, state, created, data)
+		SELECT tenant, substr(id, 1, 24) || lpad(to_hex(n), 12, '0'), 'agent-' || (n % 100), 'ns.tool-' || (n % 500), '', '',
+			CASE WHEN n % 5 = 0 THEN 'failed' ELSE 'succeeded' END, created + n, data
+		FROM invocations, generate_series(1000, 6000) AS n`, `VACUUM ANALYZE invocations`)
+	for index, f := range map[string]toolkeep.InvocationFilter{
+		"_tool_state_created_idx":    {Tenant: first.Tenant, ToolID: "ns.tool-7", State: toolkeep.CallFailed},
+		"_subject_state_created_idx": {Tenant: first.Tenant, Subject: "agent-7", State: toolkeep.CallFailed},
+	} {
+		where, args := filter(f)
+		for _, query := range []string{`SELECT ` + smallColumns + ` FROM invocations WHERE ` + where + ` ORDER BY created DESC, id DESC LIMIT 50`,
+			`SELECT count(*) FROM (SELECT 1 FROM invocations WHERE ` + where + ` LIMIT 10000) AS counted`} {
+			rows, err := s.pool.Query(t.Context(), `EXPLAIN (ANALYZE, BUFFERS) `+query, append([]any{pgx.QueryExecModeSimpleProtocol}, args...)...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if text := strings.Join(plan, "\n"); !strings.Contains(text, index) || strings.Contains(text, "Rows Removed by Filter") {
+				t.Errorf("%s is not what the page uses:\n%s", index, text)
+			}
+		}
+	}
+}
