@@ -118,3 +118,45 @@ func TestBreaker(t *testing.T) {
 		t.Errorf("again: %+v, %v", res, err)
 	}
 }
+
+// reaching is an executor that knows the hosts of its tools.
+type reaching struct {
+	*fakeExecutor
+	hosts map[string]toolkeep.HostPort
+}
+
+func (e reaching) Reach(t *toolkeep.Tool) (toolkeep.Reach, error) {
+	return toolkeep.Reach{Hosts: []toolkeep.HostPort{e.hosts[t.ID]}}, nil
+}
+
+// TestServicesOfAHost fails one service of a host: its other tools are refused, those of a service on another port are not.
+func TestServicesOfAHost(t *testing.T) {
+	rule := breaker.Defaults()
+	rule.Consecutive = 2
+	breakers := breaker.New(breaker.Config{Rule: &rule})
+	h := newHarness(t, func(c *invoke.Config) {
+		c.Breakers = breakers
+		c.Executors["builtin"] = reaching{c.Executors["builtin"].(*fakeExecutor), map[string]toolkeep.HostPort{
+			"std.down": {Host: "Shop.example", Port: 80}, "std.sibling": {Host: "shop.example", Port: 80}, "std.other": {Host: "shop.example", Port: 8080}}}
+	})
+	h.executor.from = map[string]string{"std.down": "host:shop.example", "std.sibling": "host:shop.example", "std.other": "host:shop.example"}
+	once := func(m *toolkeep.Manifest) { m.Retry.MaxAttempts = 1 }
+	for _, name := range []string{"down", "sibling", "other"} {
+		h.tool(name, once)
+	}
+	h.executor.do = func(_ context.Context, x *toolkeep.Execution) (*toolkeep.Output, error) {
+		if x.Tool.ID == "std.down" {
+			return nil, toolkeep.NewError(toolkeep.NetworkError, "down")
+		}
+		return &toolkeep.Output{Value: "done", HasValue: true}, nil
+	}
+	for range 2 {
+		_, _ = h.call(&toolkeep.Call{Tool: "std.down"})
+	}
+	if _, err := h.call(&toolkeep.Call{Tool: "std.sibling"}); err == nil || err.Code != toolkeep.CircuitBreakerOpen || err.Details["breaker"] != "host:shop.example:80" {
+		t.Errorf("another tool of the service: %v", err)
+	}
+	if res, err := h.call(&toolkeep.Call{Tool: "std.other"}); err != nil || res.Error != nil {
+		t.Errorf("a tool of another service: %+v, %v", res, err)
+	}
+}

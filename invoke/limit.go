@@ -3,6 +3,9 @@ package invoke
 import (
 	"cmp"
 	"context"
+	"net"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
@@ -24,7 +27,7 @@ func (p *Pipeline) limit(ctx context.Context, a *activeCall) (_ *toolkeep.Result
 		}
 	}
 	if p.Breakers != nil {
-		a.guard = p.Breakers.Of(a.tool, p.upstreamOf(a.principal, a.tool))
+		a.guard = p.Breakers.Of(a.tool, p.serviceOf(a.principal, a.tool))
 	}
 	switch {
 	case a.waits():
@@ -87,4 +90,23 @@ func (p *Pipeline) peekLimits(ctx context.Context, a *activeCall) error {
 		}
 	}
 	return p.Limits.Peek(ctx, a.principal, a.tool, false)
+}
+
+// servicer is an executor that names the services of an upstream, other than by host and port.
+type servicer interface {
+	ServiceOf(t *toolkeep.Tool) string
+}
+
+// serviceOf names what answers a tool's calls, for its breaker: the services of one host fail each by itself.
+func (p *Pipeline) serviceOf(pr *toolkeep.Principal, t *toolkeep.Tool) string {
+	switch ex := p.Executors[t.Manifest.Execution.Kind].(type) {
+	case servicer:
+		return ex.ServiceOf(t)
+	case toolkeep.Reacher:
+		if to, err := ex.Reach(t); err == nil && len(to.Hosts) == 1 {
+			h := to.Hosts[0]
+			return "host:" + strings.ToLower(net.JoinHostPort(strings.Trim(h.Host, "[]"), strconv.Itoa(h.Port)))
+		}
+	}
+	return p.upstreamOf(pr, t)
 }

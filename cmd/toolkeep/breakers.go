@@ -68,8 +68,8 @@ func (a *app) breakersShowCmd() *cobra.Command {
 	return a.withJSON(&cobra.Command{
 		Use:     "show BREAKER",
 		Short:   "Show a breaker: its state, why and since when, and what it counts",
-		Example: "  toolkeep breakers show tool:shop.find\n  toolkeep breakers show host:shop.example --json",
-		Args:    arguments(1, 1, "tool: and a tool's id, or host: and a host"),
+		Example: "  toolkeep breakers show tool:shop.find\n  toolkeep breakers show host:shop.example:443 --json",
+		Args:    arguments(1, 1, "tool: and a tool's id, host: and a host with its port, or mcp: and a server"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var b breakers.Breaker
 			return a.ask(cmd.Context(), http.MethodGet, breakerPath(args[0]), nil, &b, func(w io.Writer) error {
@@ -99,8 +99,8 @@ func (a *app) breakersDoCmd(action, short, done string) *cobra.Command {
 		Use:     action + " BREAKER",
 		Short:   short,
 		Long:    short + ". It holds on all nodes, also after a restart. It needs the permission system:operate, and is recorded.",
-		Example: "  toolkeep breakers " + action + " tool:shop.find --reason 'a migration'\n  toolkeep breakers " + action + " host:shop.example",
-		Args:    arguments(1, 1, "tool: and a tool's id, or host: and a host"),
+		Example: "  toolkeep breakers " + action + " tool:shop.find --reason 'a migration'\n  toolkeep breakers " + action + " host:shop.example:443",
+		Args:    arguments(1, 1, "tool: and a tool's id, host: and a host with its port, or mcp: and a server"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			body := map[string]any{"action": action}
 			if reason != "" {

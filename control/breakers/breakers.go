@@ -36,7 +36,7 @@ type Breakers struct {
 
 // Breaker is what is shown of one.
 type Breaker struct {
-	ID     string        `json:"breaker" doc:"tool: and the tool's id, or host: and the host of an upstream, and its siblings"`
+	ID     string        `json:"breaker" doc:"tool: and the tool's id; host: and the host and port of a service; mcp: and the name of a server; file: and a database's file or socket"`
 	Shared bool          `json:"shared,omitempty" doc:"it is of shared tools, for all tenants"`
 	State  breaker.State `json:"state" enum:"closed,open,half_open,forced_open,forced_closed"`
 	Reason string        `json:"reason,omitempty" doc:"why it opened: failure_rate, slow_call_rate, error_count, consecutive_failures or test_failed; if it is forced, the operator's words"`
@@ -156,7 +156,7 @@ func (s *Breakers) find(p *toolkeep.Principal, id string) (breaker.Info, error) 
 			return breaker.Info{ID: id, Tenant: v.Tool.Tenant, Tool: true, State: breaker.Closed}, nil
 		}
 	}
-	return breaker.Info{}, toolkeep.NewError(toolkeep.ResourceNotFound, "this node knows no breaker %.200q; write tool: before a tool's id, and host: before a host whose tools were called here (toolkeep breakers list)", id)
+	return breaker.Info{}, toolkeep.NewError(toolkeep.ResourceNotFound, "this node knows no breaker %.200q; write tool: before a tool's id, and host: before the host and port, or mcp: before the server, of tools that were called here (toolkeep breakers list)", id)
 }
 
 func shown(i breaker.Info) Breaker {

@@ -52,6 +52,11 @@ func (e *Executor) UpstreamOf(p *toolkeep.Principal, t *toolkeep.Tool) string {
 	return e.upstream.UpstreamOf(p, mcp.Text(t.Manifest.Execution.Binding, "server"))
 }
 
+// ServiceOf names a tool's server for its breaker: a program and each URL is one by itself.
+func (e *Executor) ServiceOf(t *toolkeep.Tool) string {
+	return "mcp:" + mcp.Text(t.Manifest.Execution.Binding, "server")
+}
+
 // ActsForCaller implements toolkeep.CallerActor.
 func (e *Executor) ActsForCaller(p *toolkeep.Principal, t *toolkeep.Tool) bool {
 	return e.upstream.ActsForCaller(p, mcp.Text(t.Manifest.Execution.Binding, "server"))

@@ -44,7 +44,7 @@ func (a *API) listBreakers(_ context.Context, p *toolkeep.Principal, in *paging)
 }
 
 type breakerInput struct {
-	ID string `path:"breaker" maxLength:"512" doc:"such as tool:shop.find or host:shop.example"`
+	ID string `path:"breaker" maxLength:"512" doc:"such as tool:shop.find or host:shop.example:443"`
 }
 
 type breakerOutput struct{ Body breakers.Breaker }
