@@ -246,10 +246,10 @@ type Breaker struct {
 	Window              string        `key:"breaker.window" default:"time" choices:"time,count" help:"what is counted: the calls of the last seconds (time) or the last calls (count)"`
 	WindowSize          int           `key:"breaker.window_size" default:"60" min:"1" max:"10000" help:"its size in seconds, at most 3600, or in calls"`
 	MinimumCalls        int           `key:"breaker.minimum_calls" default:"10" min:"1" max:"10000" help:"calls in the window before a rate counts"`
-	FailureRate         float64       `key:"breaker.failure_rate" default:"5" max:"100" help:"percent of failed calls above which a breaker opens; 100 is off"`
+	FailureRate         float64       `key:"breaker.failure_rate" default:"5" max:"100" help:"percent of failed calls above which a breaker opens; 100 if all failed"`
 	ConsecutiveFailures int           `key:"breaker.consecutive_failures" default:"10" max:"10000" help:"failures in a row after which it opens; 0 is off"`
 	ErrorCount          int           `key:"breaker.error_count" default:"0" max:"10000" help:"failures in the window after which it opens; 0 is off"`
-	SlowCallRate        float64       `key:"breaker.slow_call_rate" default:"100" max:"100" help:"percent of slow calls above which it opens; 100 is off"`
+	SlowCallRate        float64       `key:"breaker.slow_call_rate" default:"0" max:"100" help:"percent of slow calls above which it opens; 100 if all were slow, 0 is off"`
 	SlowCall            time.Duration `key:"breaker.slow_call" default:"5s" min:"1ms" max:"1d" help:"from when on a call is slow"`
 	Open                time.Duration `key:"breaker.open" default:"30s" min:"1ms" max:"1d" help:"how long calls are refused before test calls"`
 	HalfOpen            string        `key:"breaker.half_open" default:"fixed" choices:"fixed,canary" help:"how it is tested whether calls succeed again: with a number of calls (fixed), or with 1, 10, 50 and 100 % of them, one after the other (canary)"`

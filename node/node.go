@@ -456,7 +456,7 @@ func (n *Node) buildTelemetry(context.Context) (err error) {
 	n.health.Add(telemetry.Component{Name: "usage", Check: n.usage.Health})
 	add(n.redis != nil, telemetry.Component{Name: "redis", Check: func(ctx context.Context) error { return n.redis.Health(ctx, settings.RedisUses(n.config)...) }})
 	add(n.keeping.vault != nil, telemetry.Component{Name: "secret_store", Check: n.keeping.vault.Health}) // tools without secrets of it go on without it
-	n.metrics, err = telemetry.NewMetrics(telemetry.MetricsConfig{Service: n.config.Service.Name, Version: version, MaxTools: n.config.Metrics.MaxTools,
+	n.metrics, err = telemetry.NewMetrics(telemetry.MetricsConfig{Service: n.config.Service.Name, Version: version, MaxTools: n.config.Metrics.MaxTools, Breakers: n.breakers.Changed,
 		QueueDepth: func(ctx context.Context) (map[toolkeep.Priority]int, error) {
 			return n.store.Invocations().QueueDepth(ctx)
 		},

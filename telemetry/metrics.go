@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/limit/breaker"
 )
 
 // MetricsConfig configures Metrics. The zero value works.
@@ -26,6 +27,8 @@ type MetricsConfig struct {
 	// Cache returns the result cache's counts; called at every scrape. nil omits
 	// tool_cache_hit_rate and tool_cache_evictions_total.
 	Cache func() CacheStats
+	// Breakers returns the circuit breakers that have been open; called at every scrape. nil omits their metrics.
+	Breakers func() []breaker.Info
 	// Samples are called at every scrape and must not block.
 	Samples []func() []Sample
 }
@@ -98,6 +101,9 @@ func NewMetrics(c MetricsConfig) (*Metrics, error) {
 	}
 	if c.Cache != nil {
 		all = append(all, &cacheCollector{ask: c.Cache})
+	}
+	if c.Breakers != nil {
+		all = append(all, newBreakerCollector(c.Breakers, c.MaxTools, m.dropped))
 	}
 	if len(c.Samples) > 0 {
 		all = append(all, &sampleCollector{ask: c.Samples})

@@ -1,6 +1,7 @@
 package breaker
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,6 +20,9 @@ const (
 	ForcedOpen   State = "forced_open"
 	ForcedClosed State = "forced_closed"
 )
+
+// States are all states.
+var States = [...]State{Closed, Open, HalfOpen, ForcedOpen, ForcedClosed}
 
 // Reasons why a breaker opened.
 const (
@@ -73,6 +77,9 @@ type Breaker struct {
 	mine    bool  // HalfOpen: this node makes the test calls
 	running int   // test calls under way
 	share   int   // hundredths of a call that the canary owes
+	// moves and tests count since the breaker was made: changes of state, and test calls that failed and that succeeded.
+	moves [len(States)][len(States)]int64
+	tests [2]int64
 }
 
 // Pass is a call that went through; Done must be told of its end.
@@ -103,6 +110,9 @@ func needs(r *Rule) int {
 
 // setState changes the state. b.mu is held.
 func (b *Breaker) setState(s State) {
+	if s != b.state {
+		b.moves[slices.Index(States[:], b.state)][slices.Index(States[:], s)]++
+	}
 	b.state = s
 	b.epoch.Add(1)
 	b.running, b.share, b.mine = 0, 0, false
@@ -178,7 +188,8 @@ func (b *Breaker) done(p *Pass, o Outcome, now int64, clock func() time.Time) bo
 	}
 	if p.test {
 		b.running--
-		if o == Failed || slow && r.SlowRate < 100 {
+		if o == Failed || slow && r.SlowRate > 0 {
+			b.tests[0]++
 			b.opening(ReasonTestFailed, now, clock())
 			b.intent = reopens
 			return true
@@ -189,6 +200,7 @@ func (b *Breaker) done(p *Pass, o Outcome, now int64, clock func() time.Time) bo
 			}
 			return false
 		}
+		b.tests[1]++
 		b.record.Passed++
 		if b.intent = progresses; b.record.Passed >= needs(r) {
 			b.intent = closes

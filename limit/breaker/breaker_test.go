@@ -193,3 +193,49 @@ func BenchmarkCall(b *testing.B) {
 		}
 	})
 }
+
+// TestRates opens breakers above a rate, and at 100 when all calls failed or were slow.
+func TestRates(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name              string
+		failures, slow    float64 // the rates of the rule
+		failed, late, all int     // calls
+		want              State
+	}{
+		{"at the rate", 50, 0, 5, 0, 10, Closed},
+		{"above it", 50, 0, 6, 0, 10, Open},
+		{"most of them at 100", 100, 0, 9, 0, 10, Closed},
+		{"all at 100", 100, 0, 10, 0, 10, Open},
+		{"too few", 100, 0, 9, 0, 9, Closed},
+		{"slow ones, which count nothing", 100, 0, 0, 10, 10, Closed},
+		{"most of them slow at 100", 100, 100, 0, 9, 10, Closed},
+		{"all slow at 100", 100, 100, 0, 10, 10, Open},
+		{"slow above the rate", 100, 20, 0, 3, 10, Open},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			var now time.Duration
+			base := time.Now()
+			r := Rule{On: true, Count: true, Window: 10, MinCalls: 10, FailureRate: c.failures, SlowRate: c.slow, Slow: time.Second, Open: time.Hour, HalfOpenCalls: 1}
+			s := New(Config{Rule: &r, Clock: func() time.Time { return base.Add(now) }})
+			for i := range c.all {
+				a, err := s.Of(tool, "").Take(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if i >= c.all-c.late {
+					now += time.Second
+				}
+				o := Succeeded
+				if i >= c.all-c.failed {
+					o = Failed
+				}
+				a.Done(o, Ignored)
+			}
+			if info, _ := s.Get("acme", "tool:shop.find"); info.State != c.want {
+				t.Errorf("it is %s", info.State)
+			}
+		})
+	}
+}

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
@@ -32,7 +31,6 @@ type Breakers struct {
 	start    time.Time
 	seed     maphash.Seed
 	shards   [shardCount]shard
-	moved    [len(allStates)][len(allStates)]atomic.Int64
 
 	mu      sync.Mutex
 	dirty   map[*Breaker]struct{} // what keep has to reconcile with the store
@@ -44,7 +42,7 @@ type Breakers struct {
 
 const shardCount = 64
 
-// key names a breaker: of a tool by its id, of an upstream as redact.Host does.
+// key names a breaker: of a tool by its id, of an upstream as the caller of Of does.
 type key struct {
 	tenant, name string
 	tool         bool
@@ -53,7 +51,7 @@ type key struct {
 // toolPrefix begins the id of a tool's breaker. Upstreams have other prefixes, such as host.
 const toolPrefix = "tool:"
 
-// ID is what people and documents call the breaker within its tenant: tool:ID, or host:NAME and its siblings.
+// ID is what people and documents call the breaker within its tenant: tool:ID, or such as host:NAME:PORT.
 func (k key) ID() string {
 	if k.tool {
 		return toolPrefix + k.name
@@ -172,7 +170,7 @@ type Guard struct {
 // maxUpstream bounds the name of an upstream in bytes; one that is longer has no breaker.
 const maxUpstream = 256
 
-// Of returns the breakers of a tool's call. upstream is what redact.Host and its siblings name it; "", and what begins
+// Of returns the breakers of a tool's call. upstream names what answers its calls, such as host:NAME:PORT; "", and what begins
 // with "tool:", is the tool itself. A nil Breakers has none.
 func (s *Breakers) Of(t *toolkeep.Tool, upstream string) Guard {
 	if s == nil {
@@ -293,29 +291,16 @@ func (s *Breakers) done(p *Pass, o Outcome, now int64) {
 		return
 	}
 	b.mu.Lock()
-	was := b.state
 	tell := b.done(p, o, now, s.c.Clock)
-	is := b.state
 	if tell && s.c.Store == nil { // nothing to wait for
 		if b.intent == closes {
 			b.closing()
-			is = Closed
 		}
 		b.intent = none
 	}
 	b.mu.Unlock()
-	s.count(was, is)
 	if tell && s.c.Store != nil {
 		s.mark(b)
-	}
-}
-
-var allStates = [...]State{Closed, Open, HalfOpen, ForcedOpen, ForcedClosed}
-
-// count counts a change of state.
-func (s *Breakers) count(from, to State) {
-	if from != to {
-		s.moved[slices.Index(allStates[:], from)][slices.Index(allStates[:], to)].Add(1)
 	}
 }
 
@@ -324,12 +309,17 @@ type Info struct {
 	ID, Tenant string
 	Tool       bool
 	State      State
-	Record     Record // of the state, zero while it is closed
+	Record     Record        // of the state, zero while it is closed
+	For        time.Duration // how long it has had the state, 0 while it is closed
 	// Calls, Failures, Slow and InARow are those of this node, in the window.
 	Calls, Failures, Slow, InARow int
 	Refused                       int64 // calls, by this node since its start
 	Needs                         int   // test calls that must succeed
-	Rule                          Rule
+	// Moves, and the test calls that failed and succeeded, are those of this node since it knows the breaker. Moves are from
+	// and to States.
+	Moves                    [len(States)][len(States)]int64
+	TestsFailed, TestsPassed int64
+	Rule                     Rule
 }
 
 func (s *Breakers) info(b *Breaker) Info {
@@ -339,7 +329,11 @@ func (s *Breakers) info(b *Breaker) Info {
 	r := b.rule.Load()
 	b.window.pass(r, now)
 	w := b.window.sum
-	return Info{ID: b.key.ID(), Tenant: b.key.tenant, Tool: b.key.tool, State: b.state, Record: b.record, Calls: int(w.calls), Failures: int(w.failures),
+	var since time.Duration
+	if !b.record.Since.IsZero() {
+		since = max(0, s.c.Clock().Sub(b.record.Since))
+	}
+	return Info{For: since, Moves: b.moves, TestsFailed: b.tests[0], TestsPassed: b.tests[1], ID: b.key.ID(), Tenant: b.key.tenant, Tool: b.key.tool, State: b.state, Record: b.record, Calls: int(w.calls), Failures: int(w.failures),
 		Slow: int(w.slow), InARow: b.window.row, Refused: b.refused.Load(), Needs: needs(r), Rule: *r}
 }
 
@@ -349,9 +343,9 @@ func (s *Breakers) List(tenant string) []Info {
 	return s.list(func(b *Breaker) bool { return b.key.tenant == tenant })
 }
 
-// NotClosed returns those of all tenants that are not closed.
-func (s *Breakers) NotClosed() []Info {
-	return s.list(func(b *Breaker) bool { return !b.passing.Load() })
+// Changed returns those of all tenants that have had another state than closed.
+func (s *Breakers) Changed() []Info {
+	return s.list(func(b *Breaker) bool { return b.epoch.Load() > 0 })
 }
 
 func (s *Breakers) list(which func(*Breaker) bool) []Info {

@@ -22,10 +22,10 @@ type Rule struct {
 	Count         bool          // the window is of calls, else of seconds
 	Window        int           // calls or seconds
 	MinCalls      int           // in the window, before a rate counts
-	FailureRate   float64       // percent: above it the breaker opens, so that 100 never does
+	FailureRate   float64       // percent: above it the breaker opens; at 100 if all fail
 	Consecutive   int           // failures in a row that open it; 0: none do
 	Failures      int           // failures in the window that open it; 0: none do
-	SlowRate      float64       // percent of slow calls, as FailureRate
+	SlowRate      float64       // percent of slow calls, as FailureRate; 0: slow calls open nothing
 	Slow          time.Duration // from which a call is slow
 	Open          time.Duration // before test calls
 	Canary        bool          // half open, let a growing share of calls through, else HalfOpenCalls of them
@@ -33,9 +33,9 @@ type Rule struct {
 }
 
 // Defaults is the rule without settings: 60 s, at least 10 calls, more than 5 % failures or 10 of them in a row, open
-// for 30 s, one test call.
+// for 30 s, one test call. Slow calls open nothing: what is slow for one tool is usual for another.
 func Defaults() Rule {
-	return Rule{On: true, Window: 60, MinCalls: 10, FailureRate: 5, Consecutive: 10, SlowRate: 100, Slow: 5 * time.Second, Open: 30 * time.Second, HalfOpenCalls: 1}
+	return Rule{On: true, Window: 60, MinCalls: 10, FailureRate: 5, Consecutive: 10, Slow: 5 * time.Second, Open: 30 * time.Second, HalfOpenCalls: 1}
 }
 
 // With returns the rule of a manifest: what it leaves out is as in r. A size of the other kind of window

@@ -171,7 +171,6 @@ func (s *Breakers) next() *Breaker {
 // breaker is to be looked at again. b.mu is held, but not while the store is asked.
 func (s *Breakers) claim(ctx context.Context, b *Breaker) (refusal string, wait time.Duration) {
 	if s.c.Store == nil {
-		s.count(b.state, HalfOpen)
 		b.record.State, b.record.Since = HalfOpen, s.c.Clock().UTC()
 		b.testing()
 		return "", 0
@@ -209,18 +208,14 @@ func (s *Breakers) reconcile(ctx context.Context, b *Breaker, claim bool) error 
 			return err
 		}
 		b.mu.Lock()
-		was := b.state
 		plan := s.plan(b, is, claim)
-		s.count(was, b.state)
 		b.mu.Unlock()
 		if plan == nil {
 			return nil
 		}
 		if err = s.write(ctx, b, d, plan); err == nil {
 			b.mu.Lock()
-			was := b.state
 			s.wrote(b, plan)
-			s.count(was, b.state)
 			more := b.intent != none
 			b.mu.Unlock()
 			if !more && (!claim || plan.claims) {

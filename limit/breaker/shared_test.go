@@ -274,7 +274,7 @@ func TestOperators(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer late.Stop()
-	if list := late.NotClosed(); len(list) != 2 || list[0].State != ForcedOpen || list[1].Tenant != "other" || len(late.List("acme")) != 1 {
+	if list := late.Changed(); len(list) != 2 || list[0].State != ForcedOpen || list[1].Tenant != "other" || len(late.List("acme")) != 1 {
 		t.Errorf("it knows %+v", list)
 	}
 }

@@ -104,10 +104,15 @@ func (w *window) trips(r *Rule) string {
 		return ReasonErrorCount
 	case int(s.calls) < r.MinCalls:
 		return ""
-	case float64(s.failures)*100 > r.FailureRate*float64(s.calls):
+	case over(s.failures, s.calls, r.FailureRate):
 		return ReasonFailureRate
-	case float64(s.slow)*100 > r.SlowRate*float64(s.calls):
+	case r.SlowRate > 0 && over(s.slow, s.calls, r.SlowRate):
 		return ReasonSlowRate
 	}
 	return ""
+}
+
+// over reports whether n of the calls are more than a percentage of them; of 100 all are.
+func over(n, calls uint32, percent float64) bool {
+	return float64(n)*100 > percent*float64(calls) || percent >= 100 && n == calls
 }
