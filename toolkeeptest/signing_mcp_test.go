@@ -78,8 +78,10 @@ func TestSignedCallsOverMCP(t *testing.T) {
 	if a := modern(""); a.status != 200 || !strings.Contains(a.body, `"structuredContent"`) {
 		t.Errorf("of revision 2026-07-28: %s", a)
 	}
-	if a := modern(`"requestState":"x",`); !strings.Contains(a.body, "E3404") {
-		t.Errorf("an answer to a question, which the signature does not cover: %s", a)
+	for _, answers := range []string{`"requestState":"x",`, `"inputResponses":{"q1":{"action":"accept"}},`, `"inputResponses":null,`} {
+		if a := modern(answers); !strings.Contains(a.body, "E3404") {
+			t.Errorf("an answer to a question, which the signature does not cover: %s", a)
+		}
 	}
 	// Where none is demanded, one that is sent is verified all the same.
 	other := as(t, k, k.Key("default", "other", "agent"))

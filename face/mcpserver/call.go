@@ -234,7 +234,8 @@ func readCallMeta(c *toolkeep.Call, name string, v []byte) {
 // caller may not see.
 func (x *exchange) invoke(ctx context.Context, m *mcp.Message, call *toolkeep.Call, e *entry, meta, dst []byte) ([]byte, error) {
 	token := mcp.Get(meta, mcp.MetaProgressToken)
-	if call.Signature != nil && mcp.Get(m.Params, "requestState") != nil { // it covers no answers, and Acting refuses it
+	answers := mcp.Get(m.Params, "requestState") != nil || mcp.Get(m.Params, "inputResponses") != nil
+	if call.Signature != nil && answers { // it does not cover them, and Acting refuses it
 		_, err := x.acting(meta)
 		return nil, err
 	}
