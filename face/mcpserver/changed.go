@@ -35,7 +35,9 @@ func (s *Server) announce() {
 	for _, ses := range all {
 		ses.mu.Lock()
 		shown, listed, p, gone := ses.shown, ses.listed, *ses.p, ses.gone
-		p.Narrowed = ses.narrowed
+		if p.Narrowed = ses.narrowed; p.Narrowed != nil {
+			p.Permissions = nil
+		}
 		ses.mu.Unlock()
 		if !listed || gone {
 			continue

@@ -37,6 +37,9 @@ func (x *exchange) dispatch(ctx context.Context, m *mcp.Message, dst []byte) ([]
 			return nil, mcp.NewError(mcp.CodeMethodNotFound, m.Method+" is in revision 2026-07-28 and later; send its _meta and headers")
 		}
 	}
+	if err := inLowerCase(m.Params); err != nil {
+		return nil, err
+	}
 	if x.v.kind == viewRelay {
 		return x.relayed(ctx, m, dst)
 	}

@@ -166,8 +166,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, err, 0)
 		return
 	}
+	whole := p
 	if r.Method != http.MethodPost { // in a POST, messages other than calls are checked where they are read
 		p, err = s.gate.Acting(gate.HTTP(r.Header), p)
+		whole = widened(p, whole)
 	}
 	var v *view
 	if err == nil {
@@ -181,12 +183,23 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case http.MethodPost:
 		s.post(w, r, v, p)
 	case http.MethodGet:
-		s.get(w, r, v, p)
+		s.get(w, r, v, p, whole)
 	case http.MethodDelete:
-		s.delete(w, r, v, p)
+		s.delete(w, r, v, whole)
 	default:
 		s.refuseMethod(w, r, "GET, POST, DELETE")
 	}
+}
+
+// widened is p, which Acting has made of whole, without the capability token of its request: a session
+// outlives the request.
+func widened(p, whole *toolkeep.Principal) *toolkeep.Principal {
+	if p == nil || p.Narrowed == nil {
+		return p
+	}
+	own := *p
+	own.Narrowed, own.Permissions, own.Until = nil, whole.Permissions, whole.Until
+	return &own
 }
 
 // reachedAt returns the server's address as the client sees it.

@@ -53,6 +53,7 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, v *view, p *toolke
 		s.refuseMessage(w, http.StatusBadRequest, id, unreadable(body, s.rpcError(err)))
 		return
 	}
+	whole := p
 	noCall := func(m *mcp.Message) bool { return m.Method != mcp.MethodCallTool }
 	if slices.ContainsFunc(list, noCall) {
 		p, err = s.gate.Acting(gate.HTTP(r.Header), p, func(c *toolkeep.Call) {
@@ -62,6 +63,7 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, v *view, p *toolke
 				}
 			}
 		})
+		whole = widened(p, whole)
 		if err == nil && p.Narrowed != nil {
 			v, err = s.viewAt(r.URL.Path, p)
 		}
@@ -73,7 +75,7 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, v *view, p *toolke
 	version := r.Header.Get(mcp.HeaderVersion)
 	first := list[0]
 	if mcp.Modern(version) || version == "" && !batch && first.IsRequest() && mcp.Modern(first.Version()) {
-		s.postModern(w, r, v, p, list, batch, body)
+		s.postModern(w, r, v, p, whole, list, batch, body)
 		return
 	}
 	if version != "" && !mcp.Known(version) {
@@ -85,7 +87,7 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, v *view, p *toolke
 	}
 	x := &exchange{s: s, v: v, p: p, header: r.Header, url: s.reachedAt(r), version: version}
 	if id := r.Header.Get(mcp.HeaderSession); id != "" {
-		if x.ses = s.sessionOf(w, r, id, p, v, body, list); x.ses == nil {
+		if x.ses = s.sessionOf(w, r, id, whole, v, body, list); x.ses == nil {
 			return
 		}
 		defer x.ses.leave()
@@ -96,14 +98,14 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, v *view, p *toolke
 		return
 	}
 	if first.Method == mcp.MethodInitialize && !batch {
-		s.initialize(w, r, x, first)
+		s.initialize(w, r, x, whole, first)
 		return
 	}
 	x.run(w, r, list, batch)
 }
 
 // sessionOf enters a request's session. nil: another node answered, or the session is gone
-// and the request was refused. body is the part of the request that was read, list its messages.
+// and the request was refused. p is the caller without a capability token, body is the part of the request that was read, list its messages.
 func (s *Server) sessionOf(w http.ResponseWriter, r *http.Request, id string, p *toolkeep.Principal, v *view, body []byte, list []*mcp.Message) *session {
 	ses := s.enter(id, p, v)
 	if ses == nil && !s.elsewhere(w, r, p, sessionNode(id), body, list) {
@@ -243,8 +245,8 @@ func (x *exchange) notified(ctx context.Context, m *mcp.Message) {
 	}
 }
 
-// initialize starts a session.
-func (s *Server) initialize(w http.ResponseWriter, r *http.Request, x *exchange, m *mcp.Message) {
+// initialize starts a session of the principal, which is x's without a capability token.
+func (s *Server) initialize(w http.ResponseWriter, r *http.Request, x *exchange, p *toolkeep.Principal, m *mcp.Message) {
 	if !m.IsRequest() {
 		s.refuseMessage(w, http.StatusBadRequest, nil, mcp.NewError(mcp.CodeInvalidRequest, "initialize is a request; give it an id"))
 		return
@@ -264,7 +266,7 @@ func (s *Server) initialize(w http.ResponseWriter, r *http.Request, x *exchange,
 		caps = []byte("{}")
 	}
 	version := mcp.Negotiate(wish)
-	ses, err := s.newSession(x.p, x.v, version, clone(caps))
+	ses, err := s.newSession(p, x.v, version, clone(caps))
 	if err != nil {
 		s.refuse(w, r, err, 0)
 		return
@@ -299,8 +301,9 @@ func (x *exchange) greet(ctx context.Context) ([]byte, error) {
 	return append(b, '}'), nil
 }
 
-// get opens the session's own stream, or with Last-Event-ID resumes a lost one.
-func (s *Server) get(w http.ResponseWriter, r *http.Request, v *view, p *toolkeep.Principal) {
+// get opens the session's own stream, or with Last-Event-ID resumes a lost one. The stream ends with the
+// capability token of its request, the session with whole, which is the caller without the token.
+func (s *Server) get(w http.ResponseWriter, r *http.Request, v *view, p, whole *toolkeep.Principal) {
 	id := r.Header.Get(mcp.HeaderSession)
 	if id == "" || mcp.Modern(r.Header.Get(mcp.HeaderVersion)) {
 		s.refuseMethod(w, r, "POST")
@@ -310,7 +313,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, v *view, p *toolkee
 		s.refuse(w, r, toolkeep.NewError(toolkeep.MalformedRequest, "GET opens an event stream; Accept must name text/event-stream"), http.StatusNotAcceptable)
 		return
 	}
-	ses := s.sessionOf(w, r, id, p, v, nil, nil)
+	ses := s.sessionOf(w, r, id, whole, v, nil, nil)
 	if ses == nil {
 		return
 	}
@@ -351,11 +354,11 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, v *view, p *toolkee
 		return
 	}
 	s.pump(r.Context(), e, st, rd, after, func() bool {
-		if s.gate.Still(ses.principal()) {
-			return true
+		if !s.gate.Still(ses.principal()) {
+			s.drop(ses, "its credential is not valid any more")
+			return false
 		}
-		s.drop(ses, "its credential is not valid any more")
-		return false
+		return p.Narrowed == nil || s.gate.Still(p)
 	})
 }
 

@@ -10,8 +10,8 @@ import (
 )
 
 // postModern handles a POST of revision 2026-07-28: one message, no session, and the content of
-// initialize in the message's own _meta.
-func (s *Server) postModern(w http.ResponseWriter, r *http.Request, v *view, p *toolkeep.Principal, list []*mcp.Message, batch bool, body []byte) {
+// initialize in the message's own _meta. whole is p without the request's capability token.
+func (s *Server) postModern(w http.ResponseWriter, r *http.Request, v *view, p, whole *toolkeep.Principal, list []*mcp.Message, batch bool, body []byte) {
 	m := list[0]
 	switch {
 	case batch:
@@ -35,7 +35,7 @@ func (s *Server) postModern(w http.ResponseWriter, r *http.Request, v *view, p *
 		s.refuseMessage(w, http.StatusBadRequest, m.ID, e)
 		return
 	}
-	if state := mcp.Get(m.Params, "requestState"); state != nil && s.elsewhere(w, r, p, s.stateNode(state), body, list) {
+	if state := mcp.Get(m.Params, "requestState"); state != nil && s.elsewhere(w, r, whole, s.stateNode(state), body, list) {
 		return
 	}
 	ctx, over := context.WithCancel(r.Context())

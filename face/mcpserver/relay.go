@@ -3,6 +3,7 @@ package mcpserver
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"strings"
 
@@ -135,23 +136,51 @@ func (x *exchange) relayed(ctx context.Context, m *mcp.Message, dst []byte) ([]b
 	return append(dst, x.relayedList(m.Method, result)...), nil
 }
 
-// mayRelay refuses a request that names a prompt or resource which does not exist for the caller.
+// mayRelay refuses a request that names a prompt or resource which does not exist for the caller, or
+// none where it must name one.
 func (x *exchange) mayRelay(ctx context.Context, m *mcp.Message) error {
-	prompt, uri := []byte(nil), []byte(nil)
+	of, named := m.Params, m.Method == mcp.MethodGetPrompt
 	switch m.Method {
-	case mcp.MethodGetPrompt:
-		prompt = mcp.Get(m.Params, "name")
-	case mcp.MethodReadResource, mcp.MethodSubscribe, mcp.MethodUnsubscribe:
-		uri = mcp.Get(m.Params, "uri")
+	case mcp.MethodGetPrompt, mcp.MethodReadResource, mcp.MethodSubscribe, mcp.MethodUnsubscribe:
 	case mcp.MethodComplete:
-		prompt, uri = mcp.Get(m.Params, "ref", "name"), mcp.Get(m.Params, "ref", "uri")
+		of = mcp.Get(m.Params, "ref")
+		kind := mcp.Text(of, "type")
+		if named = kind == refPrompt; !named && kind != refResource {
+			return wrongRef()
+		}
+	default:
+		return nil
 	}
-	if name, ok := mcp.Unquote(prompt); ok && !x.mayUse(x.v.relay, name) {
+	if name, is := mcp.Unquote(mcp.Get(of, "name")); named && (!is || !x.mayUse(x.v.relay, name)) {
 		return noPrompt()
 	}
-	if at, ok := mcp.Unquote(uri); ok {
-		if _, _, err := x.resourceOf(ctx, prefixURI(x.v.relay, at)); err != nil {
-			return x.noResource(at)
+	if named {
+		return nil
+	}
+	uri, is := mcp.Unquote(mcp.Get(of, "uri"))
+	if !is {
+		return x.noResource("")
+	}
+	_, _, err := x.resourceOf(ctx, prefixURI(x.v.relay, uri))
+	if e := (*mcp.Error)(nil); errors.As(err, &e) {
+		return x.noResource(uri) // without the prefix
+	}
+	return err
+}
+
+// checked are the members by which requests name what the caller must see.
+var checked = []string{"name", "uri", "ref", "type"}
+
+// inLowerCase refuses a request with a member that differs from a checked one by its case alone: a server that
+// does not tell them apart would read that one.
+func inLowerCase(params []byte) error {
+	for _, of := range [][]byte{params, mcp.Get(params, "ref")} {
+		for member := range mcp.Members(of) {
+			for _, name := range checked {
+				if member != name && strings.EqualFold(member, name) {
+					return mcp.NewError(mcp.CodeInvalidParams, "params has a member "+toolkeep.ClipBytes(member, 20)+"; write "+name+", in lower case")
+				}
+			}
 		}
 	}
 	return nil

@@ -303,3 +303,73 @@ func TestWhatAnUpstreamTellsDuringACall(t *testing.T) {
 		t.Errorf("%s", a.body)
 	}
 }
+
+// TestNamesOfAnAddress: an address has the name of what lists it, and must be visible under the name of
+// each template that may yield it.
+func TestNamesOfAnAddress(t *testing.T) {
+	d := upstream.Definitions{
+		Resources: [][]byte{[]byte(`{"uri":"book://1","name":"one"}`), []byte(`{"uri":"page://plain/index","name":"index"}`)},
+		Templates: [][]byte{[]byte(`{"uriTemplate":"page://plain/{n}","name":"plain"}`), []byte(`{"uriTemplate":"page://{kind}/{n}","name":"any"}`),
+			[]byte(`{"uriTemplate":"file:///{+path}","name":"files"}`), []byte(`{"uriTemplate":"odd://{n","name":"odd"}`), []byte(`{"uriTemplate":"a.b://{n}"}`)},
+	}
+	for uri, want := range map[string]string{"book://1": "one", "page://plain/index": "index", "page://plain/{n}": "plain", "page://plain/1": "plain any odd",
+		"page://other/1": "any odd", "page://plain/1/2": "odd", "file:///a/b\nc": "files odd", "a.b://1": "odd a.b://{n}", "axb://1": "odd"} {
+		if got := strings.Join(namesOf(d, uri), " "); got != want {
+			t.Errorf("%s has the names %s, want %s", uri, got, want)
+		}
+	}
+	d.Templates = d.Templates[:3]
+	if got := namesOf(d, "axb://1"); len(got) != 1 || got[0] != "axb://1" {
+		t.Errorf("what is listed nowhere has the names %s", got)
+	}
+}
+
+// TestRelayChecksWhatTheServerReads: what a request names is visible, however it is written, or the
+// server does not get the request; what templates list can be read, and what they hide cannot.
+func TestRelayChecksWhatTheServerReads(t *testing.T) {
+	_, url := library(t, true)
+	s := newSystem(t)
+	s.behind(upstream.Spec{Name: "library", Transport: upstream.HTTP, URL: url})
+	hidden := map[string]bool{"library.two": true, "library.ask": true}
+	s.Visible = func(_ *toolkeep.Principal, tool *toolkeep.Tool) bool { return !hidden[tool.ID] }
+	s.start()
+	ask := func(path, method, params string) answer {
+		return s.post(path, `{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":`+params+`}`)
+	}
+	const relay = "/mcp/servers/library"
+	for _, x := range []struct{ path, method, params string }{
+		{relay, "resources/read", `{"uri":"book://1"}`},
+		{relay, "resources/read", `{"uri":"page://1"}`},
+		{"/mcp/all", "resources/read", `{"uri":"toolkeep+library:page://1"}`},
+		{relay, "prompts/get", `{"name":"greet me"}`},
+		{relay, "completion/complete", `{"ref":{"type":"ref/resource","uri":"page://{n}"},"argument":{"name":"n","value":"x"}}`},
+	} {
+		if a := ask(x.path, x.method, x.params); a.message(t).Err != nil {
+			t.Errorf("%s %s %s is refused: %s", x.path, x.method, x.params, a.body)
+		}
+	}
+	hidden["library.page"] = true
+	for _, x := range []struct{ path, method, params string }{
+		{relay, "resources/read", `{"uri":"book://2"}`},
+		{relay, "resources/read", `{"URI":"book://2"}`},
+		{relay, "resources/read", `{"uri":"book://1","Uri":"book://2"}`},
+		{relay, "resources/read", `{"uri":["book://2"]}`},
+		{relay, "resources/read", `{}`},
+		{relay, "resources/subscribe", `{"URI":"book://2"}`},
+		{relay, "resources/read", `{"uri":"page://1"}`},
+		{"/mcp/all", "resources/read", `{"uri":"toolkeep+library:page://1"}`},
+		{"/mcp/all", "resources/read", `{"uri":"toolkeep+library:book://1","URI":"book://2"}`},
+		{relay, "prompts/get", `{"Name":"ask"}`},
+		{relay, "prompts/get", `{"name":7}`},
+		{"/mcp/all", "prompts/get", `{"name":"library__greet me","NAME":"ask"}`},
+		{relay, "completion/complete", `{"ref":{"type":"ref/resource","uri":"page://{n}"},"argument":{"name":"n","value":"x"}}`},
+		{relay, "completion/complete", `{"ref":{"type":"ref/prompt","Name":"ask"},"argument":{"name":"n","value":"x"}}`},
+		{relay, "completion/complete", `{"ref":{"type":"ref/prompt","name":"greet me"},"REF":{"type":"ref/prompt","name":"ask"},"argument":{"name":"n","value":"x"}}`},
+		{relay, "completion/complete", `{"ref":{"uri":"book://2"},"argument":{"name":"n","value":"x"}}`},
+	} {
+		e := ask(x.path, x.method, x.params).message(t).Err
+		if e == nil || e.Code != mcp.CodeInvalidParams && e.Code != mcp.CodeResourceNotFound {
+			t.Errorf("%s %s %s: %+v", x.path, x.method, x.params, e)
+		}
+	}
+}

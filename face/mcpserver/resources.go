@@ -1,7 +1,9 @@
 package mcpserver
 
 import (
+	"cmp"
 	"context"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -151,22 +153,59 @@ func (x *exchange) resourceOf(ctx context.Context, uri string) (server, inner st
 	if !ok || len(uri) > 64<<10 || !x.has(server) {
 		return "", "", x.noResource(uri)
 	}
-	name := inner
-	// Listed resources are checked by name, resources of a template by address.
-	if d, err := x.s.c.Upstreams.Definitions(ctx, x.p, server); err == nil {
-		for _, raw := range d.Resources {
-			if mcp.Text(raw, "uri") == inner {
-				if n := mcp.Text(raw, "name"); n != "" {
-					name = n
-				}
-				break
+	d, err := x.s.c.Upstreams.Definitions(ctx, x.p, server)
+	if err != nil {
+		return "", "", err
+	}
+	for _, name := range namesOf(d, inner) {
+		if !x.mayUse(server, name) {
+			return "", "", x.noResource(uri)
+		}
+	}
+	return server, inner, nil
+}
+
+// namesOf returns the names under which a server lists an address, all of which the caller must see:
+// that of the resource, else of the template, else of the templates that match it, since the server may
+// take any of them. What is listed nowhere has its address as name.
+func namesOf(d upstream.Definitions, uri string) (names []string) {
+	for member, defs := range map[string][][]byte{"uri": d.Resources, "uriTemplate": d.Templates} {
+		for _, raw := range defs {
+			if mcp.Text(raw, member) == uri {
+				return []string{cmp.Or(mcp.Text(raw, "name"), uri)}
 			}
 		}
 	}
-	if !x.mayUse(server, name) {
-		return "", "", x.noResource(uri)
+	for _, raw := range d.Templates {
+		if template := mcp.Text(raw, "uriTemplate"); matches(template, uri) {
+			names = append(names, cmp.Or(mcp.Text(raw, "name"), template))
+		}
 	}
-	return server, inner, nil
+	if names == nil {
+		return []string{uri}
+	}
+	return names
+}
+
+// expression is one of a URI template (RFC 6570). Without an operator it stands for one segment.
+var expression = regexp.MustCompile(`\{([+#./;?&=,!@|]?)[^{}]*\}`)
+
+// matches reports whether a template may yield an address. One that cannot be read matches all.
+func matches(template, uri string) bool {
+	pattern, at := `^`, 0
+	for _, found := range expression.FindAllStringSubmatchIndex(template, -1) {
+		pattern += regexp.QuoteMeta(template[at:found[0]])
+		if at = found[1]; found[2] == found[3] {
+			pattern += `[^/]*`
+		} else {
+			pattern += `.*`
+		}
+	}
+	if strings.ContainsAny(template[at:], "{}") {
+		return true
+	}
+	re, err := regexp.Compile(`(?s)` + pattern + regexp.QuoteMeta(template[at:]) + `$`)
+	return err != nil || re.MatchString(uri)
 }
 
 func (x *exchange) readResource(ctx context.Context, m *mcp.Message, dst []byte) ([]byte, error) {
@@ -288,6 +327,13 @@ func (x *exchange) getPrompt(ctx context.Context, m *mcp.Message, dst []byte) ([
 	return append(dst, mcp.Set(result, append(out, ']'), "messages")...), nil
 }
 
+// What completion/complete is for, in params.ref.type.
+const refPrompt, refResource = "ref/prompt", "ref/resource"
+
+func wrongRef() error {
+	return mcp.NewError(mcp.CodeInvalidParams, "params.ref.type must be ref/prompt or ref/resource")
+}
+
 // complete serves completion/complete, for the argument of a prompt or a template.
 func (x *exchange) complete(ctx context.Context, m *mcp.Message, dst []byte) ([]byte, error) {
 	ref := mcp.Get(m.Params, "ref")
@@ -297,20 +343,20 @@ func (x *exchange) complete(ctx context.Context, m *mcp.Message, dst []byte) ([]
 	var server string
 	var params []byte
 	switch mcp.Text(ref, "type") {
-	case "ref/prompt":
+	case refPrompt:
 		of, name, err := x.promptOf(ctx, mcp.Text(ref, "name"))
 		if err != nil {
 			return nil, err
 		}
 		server, params = of, mcp.Set(m.Params, mcp.Quote(name), "ref", "name")
-	case "ref/resource":
+	case refResource:
 		of, inner, err := x.resourceOf(ctx, mcp.Text(ref, "uri"))
 		if err != nil {
 			return nil, err
 		}
 		server, params = of, mcp.Set(m.Params, mcp.Quote(inner), "ref", "uri")
 	default:
-		return nil, mcp.NewError(mcp.CodeInvalidParams, "params.ref.type must be ref/prompt or ref/resource")
+		return nil, wrongRef()
 	}
 	result, err := x.passOn(ctx, server, m, params)
 	if err != nil {

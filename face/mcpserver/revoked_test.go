@@ -3,6 +3,8 @@ package mcpserver
 import (
 	"context"
 	"io"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -110,5 +112,88 @@ func TestEventIDOfAnotherSession(t *testing.T) {
 	rd, _ := s.events("GET", "/mcp", "", h...)
 	if e, err := rd.Next(); err != nil || e.ID != "0-1" {
 		t.Errorf("%+v %v", e, err)
+	}
+}
+
+// tokened is an Auth that takes every capability token, until they are revoked.
+type tokened struct {
+	gate.Auth
+	revoked atomic.Bool
+}
+
+type narrowing struct{}
+
+func (narrowing) Key() string               { return "all" }
+func (narrowing) Shows(*toolkeep.Tool) bool { return true }
+
+func (a *tokened) WithToken(p *toolkeep.Principal, _ toolkeep.CapabilityToken) (*toolkeep.Principal, error) {
+	own := *p
+	own.Narrowed = narrowing{}
+	return &own, nil
+}
+
+func (a *tokened) Refresh(_ context.Context, p *toolkeep.Principal) (*toolkeep.Principal, error) {
+	if p.Narrowed != nil && a.revoked.Load() {
+		return nil, toolkeep.NewError(toolkeep.TokenRevoked, "the token was revoked")
+	}
+	return p, nil
+}
+
+// TestTokenEndsItsStreamAlone: a stream ends with the capability token of the request that opened it,
+// whichever requests follow, and no token of a request ends the session or its calls.
+func TestTokenEndsItsStreamAlone(t *testing.T) {
+	for name, opened := range map[string]bool{"token of a list": false, "token of the stream": true} {
+		t.Run(name, func(t *testing.T) {
+			s := newSystem(t)
+			a := &tokened{Auth: s.front.Auth}
+			s.front.Auth = a
+			s.Limits.listDelay, s.front.Limits.KeepAlive = time.Millisecond, time.Hour
+			goes, began := make(chan struct{}), make(chan struct{})
+			s.Invoker = fakeInvoker(func(ctx context.Context, _ *toolkeep.Principal, c *toolkeep.Call) (*toolkeep.Result, error) {
+				close(began)
+				select {
+				case <-goes:
+				case <-ctx.Done():
+					return nil, ctx.Err()
+				}
+				return &toolkeep.Result{State: toolkeep.CallSucceeded, Output: []byte(`"done"`)}, nil
+			})
+			s.publish(manifest("demo.echo"))
+			s.start()
+			const token = "X-Capability-Token: x"
+			h := s.session("/mcp", "2025-11-25", "{}", token)[:2]
+			of := h
+			if opened {
+				of = append(slices.Clone(h), token)
+			}
+			stream, _ := s.events("GET", "/mcp", "", of...)
+			if e, err := stream.Next(); err != nil || len(e.Data) != 0 {
+				t.Fatalf("no priming event: %+v %v", e, err)
+			}
+			called := make(chan answer, 1)
+			go func() { called <- s.post("/mcp", callEcho, h...) }()
+			<-began
+			list := h
+			if !opened {
+				list = append(slices.Clone(h), token)
+			}
+			s.post("/mcp", `{"jsonrpc":"2.0","id":51,"method":"tools/list"}`, list...)
+
+			a.revoked.Store(true)
+			s.publish(manifest("demo.more"))
+			switch e, err := stream.Next(); {
+			case opened && err != io.EOF:
+				t.Errorf("the stream of the token goes on: %s %v", e.Data, err)
+			case !opened && err != nil:
+				t.Errorf("the stream, which was opened without a token, ends: %v", err)
+			}
+			if got := s.post("/mcp", `{"jsonrpc":"2.0","id":52,"method":"ping"}`, h...); got.status != 200 {
+				t.Errorf("the session is gone: %s", got.body)
+			}
+			close(goes)
+			if got := <-called; !strings.Contains(got.body, "done") {
+				t.Errorf("the call under way ends with %s", got.body)
+			}
+		})
 	}
 }

@@ -33,7 +33,7 @@ type session struct {
 	ended chan struct{} // closed with the session
 
 	mu     sync.Mutex
-	p      *toolkeep.Principal // from the newest request
+	p      *toolkeep.Principal // from the newest request, without its capability token
 	active int                 // open requests and readers
 	last   time.Time           // when active last reached 0
 	timer  *time.Timer
