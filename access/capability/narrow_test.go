@@ -194,3 +194,20 @@ func TestMint(t *testing.T) {
 		t.Errorf("a child of another tenant: %v", err)
 	}
 }
+
+// TestVersionOfWhatHasNone: a token for versions shows what has none, such as prompts, by its id alone,
+// and calls nothing that has none.
+func TestVersionOfWhatHasNone(t *testing.T) {
+	token := OfGrant(&toolkeep.Grant{Tools: []string{"a.*"}, Version: "^1"})
+	for id, versions := range map[string]map[string]bool{"a.x": {"": true, "1.2.0": true, "2.0.0": false}, "b.x": {"": false, "1.2.0": false}} {
+		for version, want := range versions {
+			tool := &toolkeep.Tool{ID: id, Version: version, Manifest: &toolkeep.Manifest{SideEffects: "reads"}}
+			if got := token.Shows(tool); got != want {
+				t.Errorf("%s %q is shown: %v", id, version, got)
+			}
+			if err := token.Allows(&toolkeep.Principal{}, tool); version == "" && err == nil {
+				t.Errorf("a call of %s without a version is allowed", id)
+			}
+		}
+	}
+}

@@ -242,9 +242,9 @@ func tokenOf(c *Claims) *Token {
 // Key implements toolkeep.Narrowing: tokens for the same tools, versions and operations share it.
 func (v *Token) Key() string { return v.key }
 
-// Shows implements toolkeep.Narrowing.
+// Shows implements toolkeep.Narrowing. What has no version is shown by its id and side effects.
 func (v *Token) Shows(t *toolkeep.Tool) bool {
-	return v.Grant.AllowsTool(t.ID) && v.allowsVersion(t.Version) && v.Grant.AllowsOperation(t.Writes())
+	return v.Grant.AllowsTool(t.ID) && (t.Version == "" || v.allowsVersion(t.Version)) && v.Grant.AllowsOperation(t.Writes())
 }
 
 // open returns the payload of a token with a valid signature. own says that the server made it.
