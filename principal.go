@@ -53,6 +53,19 @@ type Narrowing interface {
 	Shows(t *Tool) bool
 }
 
+// Shows reports whether the capability token of the principal's request, if it has one, shows calls of a
+// version of a tool, "" before it was chosen.
+func (p *Principal) Shows(tool, version string, writes bool) bool {
+	if p.Narrowed == nil {
+		return true
+	}
+	effects := "reads"
+	if writes {
+		effects = "writes"
+	}
+	return p.Narrowed.Shows(&Tool{ID: tool, Version: version, Manifest: &Manifest{ToolID: tool, SideEffects: effects}})
+}
+
 // MaxUserAgent bounds Principal.UserAgent in bytes.
 const MaxUserAgent = 256
 

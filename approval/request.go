@@ -44,6 +44,7 @@ type Request struct {
 	Session   string     `json:"session,omitempty"`
 	ToolID    string     `json:"tool_id"`
 	Version   string     `json:"version"`
+	Reads     bool       `json:"reads,omitempty"` // the tool is known not to write
 	Tool      string     `json:"tool_digest"`
 	Digest    string     `json:"digest"` // of version and arguments, see Digest
 	Why       string     `json:"why"`
@@ -128,7 +129,7 @@ func DigestOf(v *toolkeep.Invocation) string {
 func newRequest(n *Need, v *toolkeep.Invocation) *Request {
 	return &Request{
 		ID: v.ID, Tenant: v.Tenant, Subject: v.Subject, OnBehalf: v.OnBehalf, Chain: v.Chain, Actor: v.Actor, KeyID: v.KeyID, Session: v.Session,
-		ToolID: v.ToolID, Version: v.Version, Tool: v.Digest, Digest: DigestOf(v), Why: n.Why, Risk: n.Risk, Rule: n.Rule,
+		ToolID: v.ToolID, Version: v.Version, Reads: !v.Writes, Tool: v.Digest, Digest: DigestOf(v), Why: n.Why, Risk: n.Risk, Rule: n.Rule,
 		Needed: n.Count, Confirm: n.Confirm, Levels: n.Levels, CreatedAt: v.CreatedAt, ExpiresAt: v.Deadline, State: Pending,
 	}
 }

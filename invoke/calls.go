@@ -36,7 +36,7 @@ func (p *Pipeline) noteFetched(ctx context.Context, pr *toolkeep.Principal, row 
 
 func (p *Pipeline) find(ctx context.Context, pr *toolkeep.Principal, id string) (*toolkeep.Invocation, error) {
 	row, err := p.Invocations.Get(ctx, toolkeep.CallRef{Tenant: pr.Tenant, ID: id})
-	if err == nil && (row.Subject == pr.Subject || pr.May(toolkeep.PermInvocations)) {
+	if err == nil && (row.Subject == pr.Subject || pr.May(toolkeep.PermInvocations)) && pr.Shows(row.ToolID, row.Version, row.Writes) {
 		return row, nil
 	}
 	if err == nil || errors.Is(err, toolkeep.ErrNotFound) {
@@ -54,11 +54,46 @@ func (p *Pipeline) List(ctx context.Context, pr *toolkeep.Principal, f toolkeep.
 		}
 		f.Subject = pr.Subject
 	}
-	rows, n, err := p.Invocations.List(ctx, f)
+	list := p.Invocations.List
+	if pr.Narrowed != nil {
+		list = func(ctx context.Context, f toolkeep.InvocationFilter) ([]*toolkeep.Invocation, int, error) {
+			return p.listShown(ctx, pr, f)
+		}
+	}
+	rows, n, err := list(ctx, f)
 	if err != nil {
 		return nil, 0, toolkeep.NewError(toolkeep.RecordUnavailable, "the record of calls cannot be read now").Because(err)
 	}
 	return rows, n, nil
+}
+
+// MaxNarrowed is how many calls are looked through, newest first, for the list of a caller with a
+// capability token. It is counted within them.
+const MaxNarrowed = 2000
+
+// listShown is a page of those calls that the principal's capability token shows.
+func (p *Pipeline) listShown(ctx context.Context, pr *toolkeep.Principal, f toolkeep.InvocationFilter) (page []*toolkeep.Invocation, total int, err error) {
+	from, most := f.Offset, f.Limit
+	f.Limit = 200
+	for f.Offset = 0; f.Offset < MaxNarrowed; f.Offset += f.Limit {
+		rows, _, err := p.Invocations.List(ctx, f)
+		if err != nil {
+			return nil, 0, err
+		}
+		for _, row := range rows {
+			if !pr.Shows(row.ToolID, row.Version, row.Writes) {
+				continue
+			}
+			if total >= from && len(page) < most {
+				page = append(page, row)
+			}
+			total++
+		}
+		if len(rows) < f.Limit {
+			break
+		}
+	}
+	return page, total, nil
 }
 
 // Cancel ends a waiting call, or asks the node that runs it to stop. cancelled is false

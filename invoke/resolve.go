@@ -8,11 +8,14 @@ import (
 	"github.com/toolkeep/toolkeep/catalog"
 )
 
+// unresolved are the codes of a range that no version fits, or none that the caller may see.
+var unresolved = []toolkeep.Code{toolkeep.ToolNotFound, toolkeep.ToolVersionNotFound, toolkeep.VersionConflict}
+
 // resolve finds the version to call, of those that the call's capability token allows.
 func (p *Pipeline) resolve(ctx context.Context, a *activeCall) (*toolkeep.Result, error) {
 	seen := p.Access.Sees(a.principal, a.call)
 	v, warnings, err := p.Catalog.Resolve(ctx, a.principal, a.call.Tool, a.call.Range, func(t *toolkeep.Tool) bool { return p.Access.Visible(seen, t) })
-	if err != nil && seen != a.principal { // what the token alone does not allow, the decision refuses and says so
+	if seen != a.principal && err != nil && slices.Contains(unresolved, toolkeep.AsError(err).Code) { // what the token alone does not allow, the decision refuses and says so
 		if whole, more, e := p.Catalog.Resolve(ctx, a.principal, a.call.Tool, a.call.Range, func(t *toolkeep.Tool) bool { return p.Access.Visible(a.principal, t) }); e == nil {
 			v, warnings, err = whole, more, nil
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access"
+	"github.com/toolkeep/toolkeep/access/capability"
 	"github.com/toolkeep/toolkeep/invoke"
 )
 
@@ -257,5 +258,50 @@ func TestKeptAnswerIsNarrowed(t *testing.T) {
 				t.Errorf("%+v %v", res, err)
 			}
 		})
+	}
+}
+
+// ranged is a catalogue whose tool has an older version, which cannot be called, and an active one.
+type ranged struct {
+	*fakeCatalog
+	active *toolkeep.Tool
+	older  toolkeep.Code
+}
+
+func (c ranged) Resolve(_ context.Context, _ *toolkeep.Principal, _, _ string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error) {
+	if !visible(c.active) {
+		return toolkeep.Version{}, nil, toolkeep.NewError(c.older, "the older version")
+	}
+	return toolkeep.Version{Tool: c.active, Life: toolkeep.Lifecycle{State: toolkeep.Active}}, nil, nil
+}
+
+// narrowingAccess is an Access whose tokens show nothing.
+type narrowingAccess struct{ *tokenAccess }
+
+func (narrowingAccess) Sees(p *toolkeep.Principal, _ *toolkeep.Call) *toolkeep.Principal {
+	own := *p
+	own.Narrowed = capability.OfGrant(&toolkeep.Grant{})
+	return &own
+}
+
+func (narrowingAccess) Visible(p *toolkeep.Principal, _ *toolkeep.Tool) bool {
+	return p.Narrowed == nil
+}
+
+// TestTokenKeepsWhyItsVersionCannotBeCalled: a version that the token allows and that cannot be called
+// says why; what the token alone does not allow is the token's refusal.
+func TestTokenKeepsWhyItsVersionCannotBeCalled(t *testing.T) {
+	for older, want := range map[toolkeep.Code]toolkeep.Code{toolkeep.DefinitionChanged: toolkeep.DefinitionChanged, toolkeep.ToolBlocked: toolkeep.ToolBlocked,
+		toolkeep.ToolNotFound: toolkeep.TokenRevoked, toolkeep.ToolVersionNotFound: toolkeep.TokenRevoked, toolkeep.VersionConflict: toolkeep.TokenRevoked} {
+		h := newHarness(t, func(c *invoke.Config) {
+			a := &tokenAccess{fakeAccess: c.Access.(*fakeAccess)}
+			a.revoked.Store(true) // stands for what Authorise refuses
+			c.Access = narrowingAccess{a}
+			active := &toolkeep.Tool{ID: "std.x", Version: "2.0.0", Manifest: &toolkeep.Manifest{ToolID: "std.x", Version: "2.0.0", SideEffects: "reads", Risk: "low",
+				Execution: toolkeep.ExecutionSpec{Kind: "builtin"}, ParametersSchema: []byte(`{"type":"object"}`)}}
+			c.Catalog = ranged{c.Catalog.(*fakeCatalog), active, older}
+		})
+		_, err := h.call(&toolkeep.Call{Tool: "std.x", Token: "good"})
+		wantCode(t, err, want)
 	}
 }

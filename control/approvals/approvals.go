@@ -136,9 +136,10 @@ func view(p *toolkeep.Principal, q *approval.Request) Approval {
 	return v
 }
 
-// sees reports whether p may know of the request: it is asked, it is its own, or it sees all calls.
+// sees reports whether p may know of the request: it is asked, it is its own, or it sees all calls. A capability
+// token shows none of a tool that it does not allow.
 func sees(p *toolkeep.Principal, q *approval.Request) bool {
-	return q.Tenant == p.Tenant && (q.Asks(p) || q.Subject == p.Subject || p.May(toolkeep.PermInvocations))
+	return q.Tenant == p.Tenant && (q.Asks(p) || q.Subject == p.Subject || p.May(toolkeep.PermInvocations)) && p.Shows(q.ToolID, q.Version, !q.Reads)
 }
 
 // List returns the requests that the principal may know of, in a state or, with "", in any, the
