@@ -221,6 +221,11 @@ func (b Breaker) Rule() *breaker.Rule {
 		Canary: b.HalfOpen == "canary", HalfOpenCalls: b.HalfOpenCalls}
 }
 
+// Retries bounds the retries of a tool.
+func (c Calls) Retries() *breaker.Retries {
+	return &breaker.Retries{Share: c.RetryShare, Floor: c.RetryFloor}
+}
+
 // SecretDirs are the folders of file:// references.
 func (c *Config) SecretDirs() []string {
 	if len(c.Secrets.Dirs) > 0 {

@@ -160,3 +160,28 @@ func TestServicesOfAHost(t *testing.T) {
 		t.Errorf("a tool of another service: %+v, %v", res, err)
 	}
 }
+
+// TestRetryBudget: a call whose retries are used up ends with what its attempt brought, and says so.
+func TestRetryBudget(t *testing.T) {
+	never := 100.0
+	h := newHarness(t, func(c *invoke.Config) {
+		c.Breakers = breaker.New(breaker.Config{Rule: &breaker.Rule{}, Retries: &breaker.Retries{Share: 25, Floor: 3}})
+	})
+	h.tool("frail", func(m *toolkeep.Manifest) {
+		m.Breaker, m.Retry.MaxAttempts = &toolkeep.BreakerSpec{FailureRate: &never}, 3
+	})
+	h.executor.do = func(context.Context, *toolkeep.Execution) (*toolkeep.Output, error) {
+		return nil, toolkeep.NewError(toolkeep.UpstreamServerError, "down")
+	}
+	// Three retries come by themselves; the sixteenth call gives the fourth.
+	for i := 1; i <= 16; i++ {
+		attempts := map[int]int{1: 3, 2: 2, 16: 2}[i]
+		res, err := h.call(&toolkeep.Call{Tool: "std.frail"})
+		if err != nil || res.Error.Code != toolkeep.UpstreamServerError || res.Attempts != max(attempts, 1) {
+			t.Fatalf("call %d: %+v, %v", i, res, err)
+		}
+		if refused := res.Error.Details["retry_refused"]; (refused == "RETRY_BUDGET") != (i > 1) {
+			t.Errorf("call %d: %v", i, res.Error.Details)
+		}
+	}
+}

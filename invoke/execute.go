@@ -29,6 +29,9 @@ func (p *Pipeline) execute(ctx context.Context, w *prepared, k *credentialSet, r
 		held.free()        // what an earlier attempt read
 		w.slots.Await(ctx) // an earlier attempt may have left a question open
 		x.Attempt, res.Attempts = attempt, attempt
+		if attempt == 1 {
+			w.guard.Began()
+		}
 		x.Child = &child{p: p, parent: w, ctx: ctx}
 		out, err := p.attempt(ctx, ex, x, w, held)
 		if out != nil {
@@ -60,6 +63,9 @@ func (p *Pipeline) execute(ctx context.Context, w *prepared, k *credentialSet, r
 		}
 		if attempt >= r.attempts+more || !r.repeats(last) {
 			return nil, last
+		}
+		if !w.guard.Retry() {
+			return nil, last.With("retry_refused", "RETRY_BUDGET")
 		}
 		if !r.wait(ctx, attempt-more, last) {
 			if ctx.Err() != nil {

@@ -64,6 +64,7 @@ type Breaker struct {
 	passing atomic.Bool
 	epoch   atomic.Int64 // increases with each change of state: what a call of before ends with says nothing
 	refused atomic.Int64 // calls, since the node's start
+	retries budget       // of a tool
 
 	io sync.Mutex // one of those that read and write the document
 

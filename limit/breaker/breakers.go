@@ -15,19 +15,21 @@ import (
 
 // Config is what Breakers needs. The zero value works: each breaker is this node's alone, by the rule of Defaults.
 type Config struct {
-	Rule  *Rule            // of the settings; default Defaults()
-	Store Store            // where states are kept, for all nodes; nil keeps none
-	Node  string           // this node's name, in documents and events
-	Home  string           // the tenant in events of shared tools
-	Most  int              // breakers that are known at once; default 50,000
-	Clock func() time.Time // default time.Now
-	Log   *slog.Logger     // default none
+	Rule    *Rule            // of the settings; default Defaults()
+	Store   Store            // where states are kept, for all nodes; nil keeps none
+	Retries *Retries         // how many retries the calls of a tool may have; default 20 % of them, or 10 in 10 s
+	Node    string           // this node's name, in documents and events
+	Home    string           // the tenant in events of shared tools
+	Most    int              // breakers that are known at once; default 50,000
+	Clock   func() time.Time // default time.Now
+	Log     *slog.Logger     // default none
 }
 
 // Breakers has the breakers of all tools and upstreams. It is safe for concurrent use.
 type Breakers struct {
 	c        Config
 	settings Rule
+	retries  Retries
 	start    time.Time
 	seed     maphash.Seed
 	shards   [shardCount]shard
@@ -83,9 +85,12 @@ func New(c Config) *Breakers {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Breakers{c: c, settings: Defaults(), start: c.Clock(), seed: maphash.MakeSeed(), dirty: map[*Breaker]struct{}{}, wake: make(chan struct{}, 1)}
+	s := &Breakers{c: c, settings: Defaults(), retries: Retries{Share: 20, Floor: 10}, start: c.Clock(), seed: maphash.MakeSeed(), dirty: map[*Breaker]struct{}{}, wake: make(chan struct{}, 1)}
 	if c.Rule != nil {
 		s.settings = *c.Rule
+	}
+	if c.Retries != nil {
+		s.retries = *c.Retries
 	}
 	for i := range s.shards {
 		s.shards[i].of, s.shards[i].next = map[key]*Breaker{}, 64
