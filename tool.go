@@ -155,6 +155,9 @@ type ResultSpec struct {
 	MaxOutputBytes  int64    `json:"max_output_bytes,omitempty"` // default 2,000,000
 	Public          bool     `json:"public,omitempty"`
 	SensitiveFields []string `json:"sensitive_fields,omitempty"`
+	// HTML says what of a page stays: basic (default: p, br, b, i, em, strong), markup (headings, lists, tables and
+	// links too), or reject: basic, and E3712 if the page runs, loads or hides something.
+	HTML string `json:"html,omitempty"`
 
 	// StrictAsked is set if the manifest itself has strict: true: then a tool without a
 	// result schema is refused (E3723).

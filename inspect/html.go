@@ -2,8 +2,10 @@ package inspect
 
 import (
 	"bytes"
+	"encoding/xml"
 	"io"
 	"net/url"
+	"slices"
 	"strings"
 
 	"golang.org/x/net/html"
@@ -16,22 +18,36 @@ const maxHidden = 512 // nesting of hidden elements
 
 // cleanHTML removes everything from a page that runs, loads or is hidden: scripts, styles, frames, plug-ins, form
 // controls, drawings, comments, hidden elements, event handlers, and addresses other than http, https and mailto.
-// The result is a fragment of plain markup: headings, paragraphs, lists, tables, links, images by their address,
-// with whitespace collapsed outside of pre.
+// Of the rest p, br, b, i, em and strong stay as markup (Execution 8.9) and other elements as their text; a manifest
+// that says html: markup keeps headings, lists, tables, links and images by their address too. Whitespace is collapsed
+// outside of pre. What was taken out is a warning.
 //
 // Only listed elements stay, and all text is escaped again, so that a second parse cannot turn it into markup.
-// E3712 if hidden elements are nested over 512 deep: such a page is made to break parsers.
-func cleanHTML(text []byte, secrets toolkeep.Cleaner) ([]byte, error) {
+// E3712 if hidden elements are nested over 512 deep: such a page is made to break parsers; and, with html: reject, if
+// the page runs, loads or hides something.
+func (r *result) cleanHTML(text []byte) ([]byte, error) {
+	if r.clean != nil { // as sent; the tree is cleaned later
+		text = []byte(r.clean.Clean(string(text)))
+	}
 	z := html.NewTokenizer(bytes.NewReader(text))
-	c := &cleaner{out: make([]byte, 0, len(text)/2), secrets: secrets}
+	c := &cleaner{out: make([]byte, 0, len(text)/2), secrets: r.clean, markup: r.html() == "markup"}
 	for {
 		switch z.Next() {
 		case html.ErrorToken:
-			if z.Err() == io.EOF {
-				c.flush()
-				return bytes.TrimSpace(c.out), nil
+			if z.Err() != io.EOF {
+				return nil, z.Err()
 			}
-			return nil, z.Err()
+			c.flush()
+			if len(c.unsafe) > 0 && r.html() == "reject" {
+				return nil, unsafeMarkup("HTML", c.unsafe)
+			}
+			if gone := append(c.unsafe, c.taken...); len(gone) > 0 {
+				r.out.Warnings = append(r.out.Warnings, toolkeep.Warning{Code: toolkeep.UnsafeHTML, Message: "parts of the HTML were taken out: " + strings.Join(gone, ", "),
+					Details: map[string]any{"removed": gone}})
+			}
+			return bytes.TrimSpace(c.out), nil
+		case html.CommentToken:
+			c.took(&c.taken, "comment")
 		case html.TextToken:
 			if len(c.skip) == 0 {
 				c.said = append(c.said, z.Token().Data...)
@@ -49,6 +65,62 @@ func cleanHTML(text []byte, secrets toolkeep.Cleaner) ([]byte, error) {
 	}
 }
 
+// html is what the manifest says of HTML: "" (which is basic), "markup" or "reject".
+func (r *result) html() string {
+	if r.tool.Result == nil {
+		return ""
+	}
+	return r.tool.Result.HTML
+}
+
+func unsafeMarkup(kind string, what []string) error {
+	return toolkeep.NewError(toolkeep.UnsafeHTML, "the tool sent %s with %s, and its manifest refuses that (result.html: reject)", kind, strings.Join(what, ", ")).
+		With("found", what)
+}
+
+// judgeSVG reads a drawing, which is given as it was sent: it is text to a model, and a program to a browser. A DTD is
+// E3713. What runs or loads something is a warning, E3712, and with html: reject the error.
+func (r *result) judgeSVG(text []byte) error {
+	d := xml.NewDecoder(bytes.NewReader(text))
+	d.Strict, d.AutoClose, d.Entity = false, xml.HTMLAutoClose, xml.HTMLEntity
+	d.CharsetReader = func(_ string, in io.Reader) (io.Reader, error) { return in, nil }
+	var c cleaner
+	for {
+		tok, err := d.Token()
+		if err != nil {
+			break // a drawing that no parser reads is shown by none
+		}
+		switch tok := tok.(type) {
+		case xml.Directive:
+			if bytes.Contains(tok, []byte("ENTITY")) || bytes.Contains(tok, []byte("[")) {
+				return errDTD()
+			}
+		case xml.StartElement:
+			if name := strings.ToLower(tok.Name.Local); name == "script" || name == "foreignobject" || name == "iframe" || name == "handler" {
+				c.took(&c.unsafe, name)
+			}
+			for _, a := range tok.Attr {
+				switch name := strings.ToLower(a.Name.Local); {
+				case strings.HasPrefix(name, "on"):
+					c.took(&c.unsafe, name)
+				case name == "href" && !plainURL(a.Value) && !strings.HasPrefix(a.Value, "data:image/"):
+					c.took(&c.unsafe, "address in "+name)
+				}
+			}
+		}
+	}
+	switch {
+	case len(c.unsafe) == 0:
+	case r.html() == "reject":
+		return unsafeMarkup("a drawing (SVG)", c.unsafe)
+	default:
+		r.out.Warnings = append(r.out.Warnings, toolkeep.Warning{Code: toolkeep.UnsafeHTML,
+			Message: "the drawing (SVG) has " + strings.Join(c.unsafe, ", ") + ", which a browser would run; it is given as it was sent",
+			Details: map[string]any{"found": c.unsafe}})
+	}
+	return nil
+}
+
 // cleaner writes the allowed parts.
 type cleaner struct {
 	out     []byte
@@ -56,6 +128,18 @@ type cleaner struct {
 	secrets toolkeep.Cleaner // nil: none
 	skip    []atom.Atom      // elements being dropped, outermost first
 	pre     int
+	markup  bool     // plainMarkup stays, not basicMarkup alone
+	unsafe  []string // what was taken out and runs, loads or hides something; at most maxTaken names
+	taken   []string // what else was
+}
+
+const maxTaken = 20
+
+// took notes that a kind of thing was taken out. Names of event handlers are the page's own, so they are cut.
+func (c *cleaner) took(list *[]string, name string) {
+	if name = cutText(name, 40); len(*list) < maxTaken && !slices.Contains(*list, name) {
+		*list = append(*list, name)
+	}
 }
 
 // start handles a start tag; false means that it is nested too deeply.
@@ -78,18 +162,42 @@ func (c *cleaner) start(t html.Token, closed bool) bool {
 		}
 	}
 	if dropped[t.DataAtom] || hidden(t) {
+		switch {
+		case active[t.DataAtom]:
+			c.took(&c.unsafe, t.Data)
+		case dropped[t.DataAtom]:
+			c.took(&c.taken, t.Data)
+		default:
+			c.took(&c.unsafe, "hidden "+name(t))
+		}
 		if !void && t.DataAtom != 0 {
 			c.skip = append(c.skip, t.DataAtom)
 		}
 		return true
 	}
+	for _, a := range t.Attr {
+		switch {
+		case strings.HasPrefix(a.Key, "on"):
+			c.took(&c.unsafe, a.Key)
+		case (a.Key == "href" || a.Key == "src" || a.Key == "action" || a.Key == "cite") && !plainURL(a.Val):
+			c.took(&c.unsafe, "address in "+a.Key)
+		}
+	}
 	allowed, known := plainMarkup[t.DataAtom]
 	if !known {
+		if t.DataAtom != atom.Html && t.DataAtom != atom.Head && t.DataAtom != atom.Body {
+			c.took(&c.taken, name(t))
+		}
 		return true
 	}
 	c.flush()
 	if t.DataAtom == atom.Pre && !void {
 		c.pre++
+	}
+	if !c.keeps(t.DataAtom) {
+		c.took(&c.taken, t.Data)
+		c.apart(t.DataAtom)
+		return true
 	}
 	c.out = append(append(c.out, '<'), t.Data...)
 	for _, a := range t.Attr {
@@ -120,7 +228,28 @@ func (c *cleaner) end(name atom.Atom) {
 	if name == atom.Pre && c.pre > 0 {
 		c.pre--
 	}
+	if !c.keeps(name) {
+		c.apart(name)
+		return
+	}
 	c.out = append(append(append(c.out, "</"...), name.String()...), '>')
+}
+
+func (c *cleaner) keeps(name atom.Atom) bool { return c.markup || basicMarkup[name] }
+
+// apart keeps the texts around the border of an element that is taken out from running together.
+func (c *cleaner) apart(name atom.Atom) {
+	if !inline[name] {
+		c.space(name != atom.Td && name != atom.Th)
+	}
+}
+
+// name is the name of an element, that of an unknown one without its text.
+func name(t html.Token) string {
+	if t.DataAtom == 0 {
+		return "unknown element"
+	}
+	return t.Data
 }
 
 // clean redacts secrets before text is escaped, since the escaped form would not match.
@@ -226,6 +355,13 @@ var (
 	dropped = atoms(atom.Script, atom.Style, atom.Noscript, atom.Template, atom.Iframe, atom.Frame, atom.Frameset, atom.Noframes,
 		atom.Object, atom.Embed, atom.Applet, atom.Noembed, atom.Svg, atom.Math, atom.Canvas, atom.Audio, atom.Video, atom.Select,
 		atom.Textarea, atom.Button, atom.Input, atom.Datalist, atom.Link, atom.Meta, atom.Base, atom.Dialog, atom.Map)
+	// active elements run or load something.
+	active = atoms(atom.Script, atom.Iframe, atom.Frame, atom.Frameset, atom.Object, atom.Embed, atom.Applet, atom.Svg, atom.Math, atom.Base)
+	// basicMarkup stays by default, of plainMarkup.
+	basicMarkup = atoms(atom.P, atom.Br, atom.B, atom.I, atom.Em, atom.Strong)
+	// inline elements stand within a word or a sentence.
+	inline = atoms(atom.A, atom.Abbr, atom.Cite, atom.Code, atom.Del, atom.Dfn, atom.Img, atom.Ins, atom.Kbd, atom.Mark, atom.Q, atom.Rp, atom.Rt,
+		atom.Ruby, atom.S, atom.Samp, atom.Small, atom.Span, atom.Sub, atom.Sup, atom.Time, atom.U, atom.Var, atom.Wbr)
 	// voidElements have no end tag.
 	voidElements = atoms(atom.Area, atom.Base, atom.Br, atom.Col, atom.Embed, atom.Hr, atom.Img, atom.Input, atom.Link, atom.Meta,
 		atom.Param, atom.Source, atom.Track, atom.Wbr, atom.Frame)

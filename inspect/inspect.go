@@ -18,7 +18,8 @@ import (
 
 const (
 	defaultHardBytes = 100 << 20
-	maxDepth         = 1000      // nesting of a result; far more than a request may have
+	maxDepth         = 50        // nesting of JSON (Execution 8.9)
+	maxTree          = 1000      // nesting of what other types become
 	maxElements      = 2_000_000 // values of a JSON result; each costs far more in memory than in bytes
 	maxPrograms      = 1024
 	maxInline        = 4 << 10 // bytes of an attached binary that are also in the result
@@ -32,6 +33,8 @@ type Config struct {
 	// HardBytes is the size above which a result fails with E3710, both as received and as written; default 100
 	// MiB.
 	HardBytes int64
+	// FieldBytes is the size above which one text in an object or array fails the result with E3710; default 10 MB.
+	FieldBytes int64
 	// Schemas caches compiled result schemas; default a private cache with schema.DefaultCacheBytes.
 	Schemas *schema.Cache
 	// CoerceTo has the types, of schema.TargetNames, that texts become in results of tools that coerce; nil is all of
@@ -42,6 +45,7 @@ type Config struct {
 // Inspector inspects results. It is safe for concurrent use.
 type Inspector struct {
 	hard     int64
+	field    int64
 	schemas  *schema.Cache
 	targets  schema.Targets
 	programs *otter.Cache[string, *shelf]
@@ -51,6 +55,9 @@ type Inspector struct {
 func New(c Config) *Inspector {
 	if c.HardBytes <= 0 {
 		c.HardBytes = defaultHardBytes
+	}
+	if c.FieldBytes <= 0 {
+		c.FieldBytes = defaultFieldBytes
 	}
 	if c.Schemas == nil {
 		c.Schemas = schema.NewCache(0)
@@ -64,6 +71,7 @@ func New(c Config) *Inspector {
 	}
 	return &Inspector{
 		hard:     c.HardBytes,
+		field:    c.FieldBytes,
 		targets:  targets,
 		schemas:  c.Schemas,
 		programs: otter.Must(&otter.Options[string, *shelf]{MaximumSize: maxPrograms}),
@@ -95,14 +103,15 @@ type valueCleaner interface {
 	CleanValue(v any) any
 }
 
-// Inspect runs all steps on a result: size, parse, transform, redact, coerce, schema, sensitive fields, serialise,
+// Inspect runs all steps on a result: size, parse, transform, redact, coerce, schema, sensitive fields, texts, serialise,
 // truncate. It modifies neither o nor a tree in it. clean may be nil.
 //
 // The error is a *toolkeep.Error of kind result:
 //   - E3504: the body does not match its content type, or the tree contains
 //     values outside JSON
 //   - E3703: the transform failed, took over a second, or returned no or several values
-//   - E3710: the result is over the hard limit
+//   - E3710: the result, or a text in it, is over the hard limit
+//   - E3712: HTML or SVG that runs or loads something, of a tool whose manifest says html: reject
 //   - E3720: strict, and the result breaks the schema; details.errors lists the faults
 //   - E3721: strict and coercing, and a field cannot be converted to its type
 //
@@ -131,6 +140,9 @@ func (i *Inspector) Inspect(t *toolkeep.Tool, o *toolkeep.Output, clean toolkeep
 		return nil, err
 	}
 	r.hideSensitive()
+	if err := i.settle(r); err != nil {
+		return nil, err
+	}
 	r.attach()
 	r.out.Output = canon.Append(make([]byte, 0, r.sizeHint), r.value)
 	if int64(len(r.out.Output)) > i.hard {

@@ -73,7 +73,7 @@ func (g *goodText) Read(p []byte) (int, error) {
 		g.out = string(g.raw[:end])
 		if !isGoodText(g.out) {
 			*g.changed = true
-			g.out = strings.ReplaceAll(strings.ToValidUTF8(g.out, "\ufffd"), "\x00", "\ufffd")
+			g.out = replaced(g.out)
 		}
 		g.kept = copy(g.raw[:], g.raw[end:n])
 	}

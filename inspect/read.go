@@ -9,6 +9,7 @@ import (
 	"maps"
 	"math/big"
 	"mime"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -73,10 +74,11 @@ func (i *Inspector) read(r *result, o *toolkeep.Output) error {
 	case kindSequence:
 		r.value, err = list(i.parseSequence(r, text))
 	case kindHTML:
-		if r.clean != nil { // as sent; the tree is cleaned below
-			text = []byte(r.clean.Clean(string(text)))
+		if text, err = r.cleanHTML(text); err == nil {
+			r.takeText(text)
 		}
-		if text, err = cleanHTML(text, r.clean); err == nil {
+	case kindSVG:
+		if err = r.judgeSVG(text); err == nil {
 			r.takeText(text)
 		}
 	default:
@@ -86,7 +88,7 @@ func (i *Inspector) read(r *result, o *toolkeep.Output) error {
 		return r.unreadable(err)
 	}
 	if kind < kindText {
-		r.value, err = r.tidy(r.value, maxDepth)
+		r.value, err = r.tidy(r.value, maxTree)
 	}
 	return err
 }
@@ -123,6 +125,7 @@ const (
 	kindSequence
 	kindText // the kinds from here on have no tree
 	kindHTML
+	kindSVG
 	kindBinary
 	kindGuess
 )
@@ -148,7 +151,7 @@ func kindOf(media string) kind {
 	case "application/json-seq":
 		return kindSequence
 	case "image/svg+xml":
-		return kindText // SVG is shown, not parsed
+		return kindSVG
 	}
 	switch {
 	case strings.HasSuffix(media, "+json"):
@@ -197,7 +200,6 @@ func (i *Inspector) guess(r *result, body []byte) error {
 		r.takeText(body)
 		return nil
 	}
-	r.media = "application/octet-stream"
 	r.takeBinary(body)
 	return nil
 }
@@ -226,8 +228,8 @@ func notReadable(media string, err error) error {
 }
 
 func (r *result) takeText(text []byte) {
-	s, _ := r.goodText(string(text))
-	r.value, r.form = s, formText
+	r.value, _ = r.goodText(string(text))
+	r.form = formText
 	r.out.ContentType = r.media + "; charset=utf-8"
 }
 
@@ -253,6 +255,7 @@ func (r *result) takeBinary(body []byte) {
 			body = []byte(r.clean.Clean(text))
 		}
 	}
+	r.sniff(body)
 	r.form, r.raw = formBinary, body
 	object := map[string]any{"content_type": r.media, "bytes": json.Number(strconv.Itoa(len(body)))}
 	r.value, r.out.ContentType = object, r.media
@@ -263,6 +266,23 @@ func (r *result) takeBinary(body []byte) {
 	r.base64 = base64.StdEncoding.EncodeToString(body)
 	object["base64"] = r.base64
 	r.sizeHint += len(body) / 2
+}
+
+const unknownType = "application/octet-stream"
+
+// sniff names the type of bytes without a declared one by their beginning. A picture, sound or film whose bytes are
+// something else loses its type, with a warning: a browser that trusts it could run what it is.
+func (r *result) sniff(body []byte) {
+	seen, _, _ := strings.Cut(http.DetectContentType(body), ";")
+	family, _, _ := strings.Cut(r.media, "/")
+	switch {
+	case r.media == "" || r.media == unknownType:
+		r.media = seen
+	case family == "image" && !strings.HasPrefix(seen, "image/") && seen != unknownType,
+		(family == "audio" || family == "video") && strings.HasPrefix(seen, "text/"):
+		r.warn(toolkeep.InvalidResponse, "the tool declared %s, and the bytes are %s; they are given as %s", cutText(r.media, 100), seen, unknownType)
+		r.media = unknownType
+	}
 }
 
 // reads reports whether the manifest inspects the result.
@@ -289,14 +309,13 @@ func (r *result) attach() {
 	}
 }
 
-// goodText replaces what JSON or its readers cannot hold: invalid UTF-8 and NUL.
-func (r *result) goodText(s string) (string, bool) {
+// goodText replaces what JSON or its readers cannot hold, with a warning.
+func (r *result) goodText(s string) (any, bool) {
 	if isGoodText(s) {
 		return s, false
 	}
-	s = strings.ReplaceAll(strings.ToValidUTF8(s, "\ufffd"), "\x00", "\ufffd")
 	r.repaired(canon.Repairs{Text: true})
-	return s, true
+	return replaced(s), true
 }
 
 // decode converts text to UTF-8: by its type's charset, a byte order mark, or the declaration at the start of XML
@@ -402,9 +421,7 @@ func (r *result) tidy(v any, depth int) (any, error) {
 	v, _ = rewrite(v, func(v any) (any, bool) {
 		switch t := v.(type) {
 		case string:
-			if s, changed := r.goodText(t); changed {
-				return s, true
-			}
+			return r.goodText(t)
 		case int, int32, int64, uint32, uint64, float64, *big.Int:
 			return json.Number(canon.Append(nil, v)), true
 		}
@@ -413,14 +430,14 @@ func (r *result) tidy(v any, depth int) (any, error) {
 	return v, nil
 }
 
-// survey returns why v is not JSON, and whether it needs normalising. For a normal tree it costs one walk and no
+// survey returns why v is not JSON, and whether it needs normalising; settle finds control characters. For a normal tree it costs one walk and no
 // memory.
 func survey(v any, depth int) (untidy bool, err error) {
 	switch t := v.(type) {
 	case nil, bool:
 		return false, nil
 	case string:
-		return !isGoodText(t), nil
+		return !utf8.ValidString(t), nil
 	case json.Number:
 		if !canon.IsNumber(string(t)) || !canon.Bounded(t) {
 			return false, fmt.Errorf("a number has no form that JSON allows")
@@ -428,19 +445,19 @@ func survey(v any, depth int) (untidy bool, err error) {
 		return false, nil
 	case map[string]any:
 		if depth <= 0 {
-			return false, fmt.Errorf("arrays and objects are nested too deeply")
+			return false, fmt.Errorf("arrays and objects are nested over %d deep", maxDepth)
 		}
 		for k, e := range t {
 			bad, err := survey(e, depth-1)
 			if err != nil {
 				return false, err
 			}
-			untidy = untidy || bad || !isGoodText(k)
+			untidy = untidy || bad || !utf8.ValidString(k)
 		}
 		return untidy, nil
 	case []any:
 		if depth <= 0 {
-			return false, fmt.Errorf("arrays and objects are nested too deeply")
+			return false, fmt.Errorf("arrays and objects are nested over %d deep", maxDepth)
 		}
 		for _, e := range t {
 			bad, err := survey(e, depth-1)
@@ -452,10 +469,6 @@ func survey(v any, depth int) (untidy bool, err error) {
 		return untidy, nil
 	}
 	return true, canon.Check(v, 0)
-}
-
-func isGoodText(s string) bool {
-	return utf8.ValidString(s) && strings.IndexByte(s, 0) < 0
 }
 
 func cutText(s string, max int) string {

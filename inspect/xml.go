@@ -44,7 +44,7 @@ func parseXML(text []byte, left int) (any, error) {
 		}
 		switch tok := tok.(type) {
 		case xml.Directive:
-			return nil, toolkeep.NewError(toolkeep.UnsafeXML, "the tool sent XML with a DTD, which is not read: it could name entities and files")
+			return nil, errDTD()
 		case xml.StartElement:
 			if left -= 1 + len(tok.Attr); left < 0 {
 				return nil, errElements
@@ -74,6 +74,10 @@ func parseXML(text []byte, left int) (any, error) {
 			}
 		}
 	}
+}
+
+func errDTD() error {
+	return toolkeep.NewError(toolkeep.UnsafeXML, "the tool sent XML with a DTD, which is not read: it could name entities and files")
 }
 
 var (

@@ -5,53 +5,13 @@ import (
 	"strings"
 	"unicode"
 
-	"golang.org/x/text/unicode/norm"
-
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/promptscan"
 )
-
-// lookalikes are letters of other scripts that common fonts draw like a Latin letter. Full-width,
-// mathematical and other styled letters are not included: normalisation undoes them.
-var lookalikes = func() map[rune]rune {
-	pairs := map[rune]string{
-		'a': "аɑ", 'A': "АΑᎪ", 'B': "ВΒᏴ", 'c': "сϲ", 'C': "СϹᏟ", 'd': "ԁᏧ", 'D': "Ꭰ", 'e': "еҽ", 'E': "ЕΕᎬ",
-		'f': "ϝ", 'g': "ɡց", 'G': "ԌᏀ", 'h': "һհ", 'H': "НΗᎻ", 'i': "іıᎥι", 'I': "ІΙӀ", 'j': "јϳ", 'J': "ЈᎫ",
-		'k': "κк", 'K': "КΚᏦ", 'l': "ӏ", 'L': "Ꮮ", 'M': "МΜᎷ", 'n': "ո", 'N': "Ν", 'o': "оοօ", 'O': "ОΟՕ",
-		'p': "рρ", 'P': "РΡᏢ", 'q': "ԛգ", 'Q': "Ԛ", 'r': "г", 'R': "Ꭱ", 's': "ѕ", 'S': "ЅᏚՏ", 't': "т", 'T': "ТΤᎢ",
-		'u': "սυ", 'U': "Ս", 'v': "νѵ", 'V': "Ꮩ", 'w': "ԝѡ", 'W': "ᎳԜ", 'x': "хχ", 'X': "ХΧ", 'y': "уγү", 'Y': "ΥҮ",
-		'z': "ᴢ", 'Z': "ΖᏃ", '-': "‐‑‒–—−", '_': "＿ˍ",
-	}
-	m := map[rune]rune{}
-	for latin, others := range pairs {
-		for _, r := range others {
-			m[r] = latin
-		}
-	}
-	return m
-}()
-
-// latin replaces lookalikes in s by Latin letters.
-func latin(s string) string {
-	if plainASCII(s) {
-		return s
-	}
-	return strings.Map(func(r rune) rune {
-		if r < 0x80 {
-			return r
-		}
-		if to, ok := lookalikes[r]; ok {
-			return to
-		}
-		if !shows(r) && !unicode.Is(unicode.Zs, r) || unicode.Is(unicode.Mn, r) {
-			return -1
-		}
-		return r
-	}, norm.NFKD.String(s))
-}
 
 // skeleton is equal for names that look the same.
 func skeleton(name string) string {
-	s := latin(name)
+	s := promptscan.Latin(name)
 	if !strings.ContainsAny(s, "01I|m") {
 		return s
 	}
@@ -115,21 +75,12 @@ func (s *scanner) name() {
 		if foreign {
 			severity = High
 		}
-		s.add(RuleLookAlike, at, excerpt(name, 0, len(name)), severity, "the name looks like %q, which is another tool's", Visible(toolkeep.Clip(other, 80)))
+		s.add(RuleLookAlike, at, promptscan.Excerpt(name, 0, len(name)), severity, "the name looks like %q, which is another tool's", promptscan.Visible(toolkeep.Clip(other, 80)))
 		return
 	}
-	if foreign && plainASCII(latin(name)) && strings.ContainsFunc(name, posesAsLatin) {
-		s.add(RuleLookAlike, at, excerpt(name, 0, len(name)), High, "the name is read as %q and written with other letters", toolkeep.Clip(latin(name), 80))
+	if foreign && promptscan.PlainASCII(promptscan.Latin(name)) && strings.ContainsFunc(name, promptscan.PosesAsLatin) {
+		s.add(RuleLookAlike, at, promptscan.Excerpt(name, 0, len(name)), High, "the name is read as %q and written with other letters", toolkeep.Clip(promptscan.Latin(name), 80))
 	}
-}
-
-// posesAsLatin reports whether a letter of another script looks like a Latin one. Most small Greek
-// letters are excluded, because formulas use them.
-func posesAsLatin(r rune) bool {
-	if lookalikes[r] == 0 || !unicode.IsLetter(r) || unicode.Is(unicode.Latin, r) {
-		return false
-	}
-	return !unicode.Is(unicode.Greek, r) || unicode.IsUpper(r) || r == 0x03bf
 }
 
 // disguised reports whether a word mixes Latin letters with letters of another script, all of which
@@ -140,7 +91,7 @@ func disguised(word string) bool {
 		switch {
 		case unicode.Is(unicode.Latin, r):
 			latins++
-		case posesAsLatin(r):
+		case promptscan.PosesAsLatin(r):
 			others++
 		case unicode.IsLetter(r):
 			return false
@@ -151,7 +102,7 @@ func disguised(word string) bool {
 
 // words finds words of mixed scripts.
 func (s *scanner) words(pointer, text string) {
-	if plainASCII(text) {
+	if promptscan.PlainASCII(text) {
 		return
 	}
 	start := -1
@@ -159,8 +110,8 @@ func (s *scanner) words(pointer, text string) {
 		if start < 0 {
 			return
 		}
-		if word := text[start:end]; !plainASCII(word) && disguised(word) {
-			s.add(RuleMixed, pointer, excerpt(text, start, end), High, "a word that is read as %q and written with letters of another script", toolkeep.Clip(latin(word), 80))
+		if word := text[start:end]; !promptscan.PlainASCII(word) && disguised(word) {
+			s.add(RuleMixed, pointer, promptscan.Excerpt(text, start, end), High, "a word that is read as %q and written with letters of another script", toolkeep.Clip(promptscan.Latin(word), 80))
 		}
 		start = -1
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/catalog"
+	"github.com/toolkeep/toolkeep/promptscan"
 )
 
 // Limits of one Diff.
@@ -155,7 +156,7 @@ func (d *differ) values() {
 		if left <= 0 {
 			n = maxChangeShort
 		}
-		s = Visible(toolkeep.Clip(s, n))
+		s = promptscan.Visible(toolkeep.Clip(s, n))
 		left -= len(s)
 		return s
 	}
@@ -164,7 +165,7 @@ func (d *differ) values() {
 		if c.Op != "" {
 			c.Old, c.New = text(d.old, c.Pointer), text(d.new, c.Pointer)
 		}
-		c.Pointer, c.Message = Visible(c.Pointer), Visible(c.Message)
+		c.Pointer, c.Message = promptscan.Visible(c.Pointer), promptscan.Visible(c.Message)
 	}
 }
 

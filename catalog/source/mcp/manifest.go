@@ -10,6 +10,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/catalog"
+	"github.com/toolkeep/toolkeep/promptscan"
 )
 
 // Kind is the execution.kind of the tools.
@@ -177,11 +178,11 @@ func (r *reader) tool(d *definition) *PlannedTool {
 			break
 		}
 		if result == nil || !only(catalog.Faults(err), "/result_schema") {
-			d.refuse("%s", toolkeep.Clip(Visible(refusal(err)), 600))
+			d.refuse("%s", toolkeep.Clip(promptscan.Visible(refusal(err)), 600))
 			return nil
 		}
 		// The tool works without; annotations.mcp preserves it.
-		r.warn("%s: its outputSchema is not checked: %s", shown(d.tool), toolkeep.Clip(Visible(refusal(err)), 300))
+		r.warn("%s: its outputSchema is not checked: %s", shown(d.tool), toolkeep.Clip(promptscan.Visible(refusal(err)), 300))
 		result = nil
 	}
 	t.Findings = scan(d.tree, r.o.Server, r.o.Known, r.own)
@@ -194,7 +195,7 @@ func (r *reader) tool(d *definition) *PlannedTool {
 		return nil
 	}
 	if t.Checked, err = t.Checked.Renumbered(version); err != nil {
-		d.refuse("%s", toolkeep.Clip(Visible(refusal(err)), 600))
+		d.refuse("%s", toolkeep.Clip(promptscan.Visible(refusal(err)), 600))
 		return nil
 	}
 	t.Version, t.Change, t.Manifest = version, change, t.Checked.Raw()
@@ -256,7 +257,7 @@ func refusal(err error) string {
 	return "at " + inDefinition(faults[0].Pointer) + ": " + faults[0].Message
 }
 
-func shown(tool string) string { return toolkeep.Clip(oneLine(tool), 80) }
+func shown(tool string) string { return toolkeep.Clip(promptscan.OneLine(tool), 80) }
 
 // Definition restores the definition a tool was published with from its manifest, in RFC 8785 form:
 // its digest is the tool's source.digest.

@@ -11,6 +11,7 @@ import (
 	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/catalog"
 	wire "github.com/toolkeep/toolkeep/mcp"
+	"github.com/toolkeep/toolkeep/promptscan"
 )
 
 // Limits of one Read.
@@ -106,7 +107,7 @@ func Read(ctx context.Context, defs [][]byte, o Options) (*Plan, error) {
 	case o.Server == "":
 		return nil, importError("the MCP server has no name")
 	case !namespacePattern.MatchString(o.Namespace):
-		return nil, importError("the namespace %q does not match %s", Visible(toolkeep.Clip(o.Namespace, 80)), namespacePattern)
+		return nil, importError("the namespace %q does not match %s", promptscan.Visible(toolkeep.Clip(o.Namespace, 80)), namespacePattern)
 	}
 	r := &reader{o: o, until: time.Now().Add(maxTime), plan: &Plan{}, own: NewNames()}
 	if max := r.maxTools(); len(defs) > max {
@@ -237,7 +238,7 @@ func nameOf(d *definition) string {
 func readFault(err error) string {
 	e := toolkeep.AsError(err)
 	if p, _ := e.Details["pointer"].(string); p != "" {
-		return "at " + Visible(toolkeep.Clip(p, 200)) + ": " + e.Message
+		return "at " + promptscan.Visible(toolkeep.Clip(p, 200)) + ": " + e.Message
 	}
 	return e.Message
 }

@@ -9,32 +9,25 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/promptscan"
 )
 
 // Severity of a Finding.
-type Severity string
+type Severity = promptscan.Severity
 
 const (
-	High   Severity = "high"   // hardly any legitimate reason
-	Medium Severity = "medium" // a person should read it
-	Low    Severity = "low"    // worth knowing
+	High   = promptscan.High
+	Medium = promptscan.Medium
+	Low    = promptscan.Low
 )
 
-// Rules of findings.
+// Rules of findings, beside those of promptscan.
 const (
-	RuleHidden      = "hidden-characters" // invisible characters, or ones that reorder the text
-	RuleControl     = "control-characters"
-	RuleMixed       = "mixed-script"    // a word written with letters of another script that look alike
-	RuleLookAlike   = "look-alike-name" // a name that looks like another tool's
-	RuleInstruction = "instruction"     // orders to the model
-	RuleSecrecy     = "secrecy"         // keeps something from the user
-	RulePromptTag   = "prompt-tag"      // markup that models take for system markup
-	RuleExfiltrate  = "data-request"    // asks for the conversation, credentials or files that the tool does not need
-	RuleOtherTool   = "other-tool"      // mentions a tool of another server
-	RuleEncoded     = "encoded-text"    // base64 or hex that a person cannot read
-	RuleMarkup      = "hidden-markup"   // text hidden by markup
-	RuleSpace       = "pushed-out-of-sight"
-	RuleLimit       = "limit" // there were more findings than reported
+	RuleMixed     = "mixed-script"    // a word written with letters of another script that look alike
+	RuleLookAlike = "look-alike-name" // a name that looks like another tool's
+	RuleOtherTool = "other-tool"      // mentions a tool of another server
+	RuleEncoded   = "encoded-text"    // base64 or hex that a person cannot read
+	RuleLimit     = "limit"           // there were more findings than reported
 )
 
 // Limits of one Scan.
@@ -99,7 +92,7 @@ func (s *scanner) add(rule, pointer, text string, severity Severity, format stri
 		s.more++
 		return
 	}
-	s.found = append(s.found, Finding{Rule: rule, Pointer: Visible(toolkeep.Clip(pointer, 500)), Text: text, Severity: severity, Message: fmt.Sprintf(format, args...)})
+	s.found = append(s.found, Finding{Rule: rule, Pointer: promptscan.Visible(toolkeep.Clip(pointer, 500)), Text: text, Severity: severity, Message: fmt.Sprintf(format, args...)})
 }
 
 // parameters collects the argument names, which may coincide with names of other tools.
@@ -143,6 +136,13 @@ func (s *scanner) walk(pointer, key string, v any, depth int) {
 			s.words(at, k)
 			s.walk(at, k, v[k], depth+1)
 		}
+	}
+}
+
+// characters finds invisible characters.
+func (s *scanner) characters(pointer, text string) {
+	for _, f := range promptscan.Characters(text) {
+		s.add(f.Rule, pointer, f.Text, f.Severity, "%s", f.Message)
 	}
 }
 

@@ -1,4 +1,4 @@
-package mcp
+package promptscan
 
 import (
 	"strings"
@@ -8,11 +8,12 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// characters finds invisible characters. Many have legitimate uses, joining emoji, Arabic or Indic
-// letters, or marking the direction of Hebrew; only other uses are reported.
-func (s *scanner) characters(pointer, text string) {
-	if plainASCII(text) {
-		return
+// Characters finds control characters and invisible ones, one finding for each run of them. Many have
+// legitimate uses, joining emoji, Arabic or Indic letters, or marking the direction of Hebrew; only other
+// uses are reported.
+func Characters(text string) (found []Finding) {
+	if PlainASCII(text) {
+		return nil
 	}
 	runes := []rune(text)
 	for i := 0; i < len(runes); {
@@ -33,15 +34,17 @@ func (s *scanner) characters(pointer, text string) {
 			end++
 		}
 		if said := decoded(runes[i:end]); said != "" {
-			severity, message = High, message+`, which say "`+toolkeep.Clip(oneLine(said), 80)+`"`
+			severity, message = High, message+`, which say "`+toolkeep.Clip(OneLine(said), 80)+`"`
 		}
 		from := len(string(runes[:i]))
-		s.add(rule, pointer, excerpt(text, from, from+len(string(runes[i:end]))), severity, "%s", message)
+		found = append(found, Finding{rule, severity, message, Excerpt(text, from, from+len(string(runes[i:end])))})
 		i = end
 	}
+	return found
 }
 
-func plainASCII(s string) bool {
+// PlainASCII reports whether a text is of ASCII characters that a reader sees, spaces and line breaks alone.
+func PlainASCII(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c >= 0x7f || c < 0x20 && c != '\n' && c != '\r' && c != '\t' {
 			return false
@@ -164,14 +167,14 @@ func decoded(runes []rune) string {
 		}
 	}
 	out := b.String()
-	if len(out) < 3 || !readable(out) {
+	if len(out) < 3 || !Readable(out) {
 		return ""
 	}
 	return out
 }
 
-// readable reports whether bytes are text that a person could have written.
-func readable(s string) bool {
+// Readable reports whether bytes are text that a person could have written.
+func Readable(s string) bool {
 	if !utf8.ValidString(s) {
 		return false
 	}

@@ -1,4 +1,4 @@
-package mcp
+package promptscan
 
 import (
 	"fmt"
@@ -57,15 +57,15 @@ func blank(r rune) bool {
 	return false
 }
 
-// oneLine is Visible with line breaks and tabs written as \n and \t.
-func oneLine(s string) string {
+// OneLine is Visible with line breaks and tabs written as \n and \t.
+func OneLine(s string) string {
 	return strings.NewReplacer("\n", `\n`, "\t", `\t`).Replace(Visible(s))
 }
 
 const maxExcerpt = 120
 
-// excerpt returns s[from:to] with its surroundings, in one line of at most 120 characters.
-func excerpt(s string, from, to int) string {
+// Excerpt returns s[from:to] with its surroundings, in one line of at most 120 characters.
+func Excerpt(s string, from, to int) string {
 	const around = 30
 	start, end := from, to
 	for n := 0; start > 0 && n < around; n++ {
@@ -77,9 +77,9 @@ func excerpt(s string, from, to int) string {
 		end += size
 	}
 	// The match has priority over the text before it.
-	out := oneLine(s[start:end])
+	out := OneLine(s[start:end])
 	if utf8.RuneCountInString(out) > maxExcerpt {
-		out = oneLine(s[from:end])
+		out = OneLine(s[from:end])
 	}
 	return toolkeep.Clip(out, maxExcerpt)
 }
