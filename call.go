@@ -190,6 +190,7 @@ type Result struct {
 	Error        *Error // set if the tool failed
 	Warnings     []Warning
 	Cached       bool
+	Age          time.Duration // of a cached result, since it was stored; else 0
 	// Replayed means that this is the result of an earlier call with the same
 	// idempotency key; nothing was executed now.
 	Replayed    bool
@@ -205,6 +206,17 @@ type Result struct {
 	BytesRecv   int64
 	CostUSD     float64
 	Progress    Progress
+}
+
+// Source says where the result came from: executed, cache or replay (of an earlier call with the same key).
+func (r *Result) Source() string {
+	switch {
+	case r.Replayed:
+		return "replay"
+	case r.Cached:
+		return "cache"
+	}
+	return "executed"
 }
 
 // Warning accompanies a result and never fails it.

@@ -65,6 +65,8 @@ type Results interface {
 	// Get returns a result that the caller may change, except the contents of Output,
 	// Warnings and Attachments.
 	Get(k resultcache.Key) (*toolkeep.Result, bool)
+	// Stale is Get for a call that failed: it may be past its TTL, as the tool's rule allows.
+	Stale(k resultcache.Key) (*toolkeep.Result, bool)
 	Peek(k resultcache.Key) bool
 	Put(k resultcache.Key, tenant, toolID string, r *toolkeep.Result, c *toolkeep.CacheSpec)
 	// Do runs fn once for all concurrent calls with k; shared says that another call's

@@ -3,6 +3,7 @@ package invoke
 import (
 	"context"
 	"crypto/sha256"
+	"fmt"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
@@ -62,6 +63,28 @@ func (p *Pipeline) cached(a *activeCall) *toolkeep.Result {
 	}
 	p.cleanShared(a, res)
 	return res
+}
+
+// stale returns the result that stands in for one that failed, nil for none: the tool's rule has stale_if_error_s, and a
+// later attempt may succeed. It has the failure as a warning.
+func (p *Pipeline) stale(a *activeCall, res *toolkeep.Result, err error) *toolkeep.Result {
+	if err == nil && res != nil && res.Error != nil {
+		err = res.Error
+	}
+	e := toolkeep.AsError(err)
+	if a.cache.rule.StaleIfErrorS <= 0 || e == nil || !e.Code.Info().Retryable {
+		return nil
+	}
+	old, ok := p.Results.Stale(a.cache.key)
+	if !ok {
+		return nil
+	}
+	if res != nil {
+		old.Attempts = res.Attempts
+	}
+	old.Warnings = append(old.Warnings, toolkeep.Warning{Code: e.Code, Details: map[string]any{"age_s": int(old.Age.Seconds())},
+		Message: fmt.Sprintf("the tool failed, so this is its result of %d s ago: %s", int(old.Age.Seconds()), e.Message)})
+	return old
 }
 
 // cacheRule is the tool's rule with the lifetime that the call requested. noticed says

@@ -39,6 +39,9 @@ func (p *Pipeline) perform(ctx context.Context, a *activeCall) (*toolkeep.Result
 			kept := *res
 			kept.Secrets = nil // a call that gets it from the cache uses none
 			p.Results.Put(a.cache.key, w.principal.Tenant, w.tool.ID, &kept, &a.cache.rule)
+		} else if old := p.stale(a, res, err); old != nil {
+			hit = true
+			return old, nil
 		}
 		return res, err
 	}

@@ -116,7 +116,7 @@ func (n *Node) buildFaces(context.Context) error {
 		Reads: n.reads, Retrievals: n.usage, Learning: n.usage,
 		Guide: c.Search.Guide(n.search, n.usage), Analytics: n.usage.Analytics, Indexing: n.index,
 		Search: n.search, Audience: n.access.Audience, SearchAdmin: n.searchControl, Keys: n.access, Blobs: n.blobs, Set: n.faces.sets.Member,
-		Invalidate: n.recall.Invalidate, Rates: n.limits, Health: n.health.Handler(),
+		Invalidate: n.recall.Drop, Rates: n.limits, Health: n.health.Handler(),
 		Version: n.options.Version, Addr: c.HTTP.Addr, Log: n.logger("rest"),
 	})
 	return nil

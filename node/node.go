@@ -393,7 +393,7 @@ func (n *Node) startCatalog(ctx context.Context) error {
 func (n *Node) buildResults(context.Context) error {
 	c := n.config.Cache
 	n.recall = resultcache.New(resultcache.Config{Off: !c.Enabled, TTL: c.TTL, Entries: c.Entries, Bytes: c.Bytes,
-		Clock: n.options.Clock, Log: n.logger("tool_cache")})
+		Store: n.store, Clock: n.options.Clock, Log: n.logger("tool_cache")})
 	return nil
 }
 
@@ -462,7 +462,7 @@ func (n *Node) buildTelemetry(context.Context) (err error) {
 		},
 		Cache: func() telemetry.CacheStats {
 			s := n.recall.Stats()
-			return telemetry.CacheStats{Hits: s.Hits, Misses: s.Misses, Evictions: s.Evictions}
+			return telemetry.CacheStats{Hits: s.Hits, Misses: s.Misses, Evictions: s.Evictions, Corruptions: s.Corruptions}
 		},
 		Samples: []func() []telemetry.Sample{n.log.Samples, n.stats, n.samples}})
 	return err

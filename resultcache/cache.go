@@ -1,11 +1,15 @@
 package resultcache
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"hash/maphash"
 	"log/slog"
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,6 +39,8 @@ type Config struct {
 	Entries int              // default 10,000
 	Bytes   int64            // default 100 MiB; larger entries than a quarter of it are not stored
 	Clock   func() time.Time // default time.Now
+	// Store tells other nodes of Drop; nil: there are none.
+	Store toolkeep.Applier
 	// carry copies the trace of the caller that starts a shared run into the run's
 	// context, and nothing else; nil copies nothing.
 	carry func(run, caller context.Context) context.Context
@@ -58,6 +64,7 @@ type Stats struct {
 	Hits, Misses int64
 	Shared       int64            // callers that got the result of another's run
 	Evictions    map[string]int64 // by reason
+	Corruptions  int64            // entries that did not match their checksum and were dropped
 	Entries      int
 	Bytes        int64
 }
@@ -66,6 +73,7 @@ type Stats struct {
 // expired entries, Stop ends it and the shared runs.
 type Cache struct {
 	config Config
+	seed   maphash.Seed
 	store  *otter.Cache[Key, *entry]
 	index  index
 
@@ -83,13 +91,43 @@ type Cache struct {
 	stop    chan struct{}
 }
 
-// entry is one stored result. It is immutable.
+// entry is one stored result. It is immutable, except corrupt.
 type entry struct {
-	tenant string // the caller's
-	tool   string
-	result toolkeep.Result
-	size   int64
-	ttl    time.Duration
+	tenant  string // the caller's
+	tool    string
+	result  toolkeep.Result
+	size    int64
+	stored  time.Time
+	ttl     time.Duration
+	stale   time.Duration // how long after ttl it may stand in for a failure
+	sum     uint64
+	corrupt atomic.Bool // it is being dropped for that
+}
+
+// checksum covers what a caller gets of a result.
+func (c *Cache) checksum(r *toolkeep.Result) uint64 {
+	var h maphash.Hash
+	h.SetSeed(c.seed)
+	h.Write(r.Output)
+	for _, a := range r.Attachments {
+		h.WriteString(a.URL)
+	}
+	return h.Sum64()
+}
+
+// entryOf returns an intact entry and its age. A corrupt one is dropped, counted and logged (E3702).
+func (c *Cache) entryOf(k Key) (e *entry, age time.Duration, ok bool) {
+	if e, ok = c.store.GetIfPresent(k); !ok {
+		return nil, 0, false
+	}
+	if c.checksum(&e.result) != e.sum {
+		if e.corrupt.CompareAndSwap(false, true) {
+			c.config.Log.Error("a cached result was corrupt; it was dropped, and the tool runs again", "code", toolkeep.CacheCorrupt, "tool_id", e.tool)
+		}
+		c.store.Invalidate(k)
+		return nil, 0, false
+	}
+	return e, max(0, c.config.Clock().Sub(e.stored)), true
 }
 
 // New returns a Cache.
@@ -112,6 +150,7 @@ func New(c Config) *Cache {
 	}
 	cache := &Cache{
 		config:  c,
+		seed:    maphash.MakeSeed(),
 		runs:    make(map[Key]*sharedRun),
 		dropped: make(map[string]int64),
 		stop:    make(chan struct{}),
@@ -125,7 +164,7 @@ func New(c Config) *Cache {
 		Weigher: func(_ Key, e *entry) uint32 {
 			return uint32(min(max(e.size, share), math.MaxUint32))
 		},
-		ExpiryCalculator: otter.ExpiryWritingFunc(func(e otter.Entry[Key, *entry]) time.Duration { return e.Value.ttl }),
+		ExpiryCalculator: otter.ExpiryWritingFunc(func(e otter.Entry[Key, *entry]) time.Duration { return e.Value.ttl + e.Value.stale }),
 		OnAtomicDeletion: cache.index.removed,
 		Clock:            clock(c.Clock),
 		Logger:           storeLog{c.Log},
@@ -150,7 +189,7 @@ func (l storeLog) Error(ctx context.Context, msg string, err error) {
 	l.log.ErrorContext(ctx, "result cache: "+msg, "error", err)
 }
 
-// Get returns a cached result: the caller's own copy, with Cached set and without the
+// Get returns a cached result: the caller's own copy, with Cached and Age set and without the
 // fields of the call that produced it (ids, attempts, times except StartedAt and
 // EndedAt, sizes, cost). The contents of Output, Warnings and Attachments are shared
 // and must not be modified; appending is safe.
@@ -158,20 +197,38 @@ func (c *Cache) Get(k Key) (*toolkeep.Result, bool) {
 	if c.config.Off {
 		return nil, false
 	}
-	e, ok := c.store.GetIfPresent(k)
-	if !ok {
+	e, age, ok := c.entryOf(k)
+	if !ok || age >= e.ttl {
 		c.misses.Add(1)
 		return nil, false
 	}
 	c.hits.Add(1)
+	return e.copy(age), true
+}
+
+// Stale is Get for a call that failed: it also returns a result that is past its TTL by at most the rule's
+// stale_if_error_s. It counts nothing.
+func (c *Cache) Stale(k Key) (*toolkeep.Result, bool) {
+	if c.config.Off {
+		return nil, false
+	}
+	e, age, ok := c.entryOf(k)
+	if !ok {
+		return nil, false
+	}
+	return e.copy(age), true
+}
+
+func (e *entry) copy(age time.Duration) *toolkeep.Result {
 	r := e.result
-	return &r, true
+	r.Age = age
+	return &r
 }
 
 // Peek reports whether Get would return a result; it counts nothing.
 func (c *Cache) Peek(k Key) bool {
-	_, ok := c.store.GetEntryQuietly(k)
-	return ok
+	e, ok := c.store.GetEntryQuietly(k)
+	return ok && c.config.Clock().Sub(e.Value.stored) < e.Value.ttl
 }
 
 // Put stores a copy of a successful result for the TTL of the rule: ttl_s within 1 s
@@ -183,7 +240,11 @@ func (c *Cache) Put(k Key, tenant, toolID string, r *toolkeep.Result, spec *tool
 	if c.config.Off || ttl == 0 || r == nil || r.Error != nil || (r.State != "" && r.State != toolkeep.CallSucceeded) {
 		return
 	}
-	e := &entry{tenant: tenant, tool: toolID, result: kept(r), size: sizeOf(r), ttl: ttl}
+	e := &entry{tenant: tenant, tool: toolID, result: kept(r), size: sizeOf(r), stored: c.config.Clock(), ttl: ttl}
+	if ttl != forever {
+		e.stale = min(time.Duration(spec.StaleIfErrorS)*time.Second, MaxTTL)
+	}
+	e.sum = c.checksum(&e.result)
 	if e.size > c.config.Bytes/4 {
 		return
 	}
@@ -271,8 +332,26 @@ func (c *Cache) Invalidate(tenant, toolID string) int {
 	return n
 }
 
-// Follow drops the results of a tool whose versions or lifecycle changed. Pass it every
-// change of the feed.
+// DropKind is the kind of the documents by which Drop reaches all nodes: the last order of each tenant and tool.
+const DropKind = "cache_drop"
+
+// everyTool is the id of an order for all tools.
+const everyTool = "*"
+
+// Drop is Invalidate of one tenant's results on every node: on this one at once, on the others when they follow the feed,
+// within a second. It returns the number of those of this node. The error is that of the store, and then results of this
+// node alone are dropped.
+func (c *Cache) Drop(ctx context.Context, tenant, toolID string) (int, error) {
+	n := c.Invalidate(tenant, toolID)
+	if c.config.Store == nil {
+		return n, nil
+	}
+	return n, c.config.Store.Apply(ctx, toolkeep.PutDocument{Expect: toolkeep.AnyRevision, Document: toolkeep.Document{
+		Kind: DropKind, Tenant: tenant, ID: cmp.Or(toolID, everyTool), Body: fmt.Appendf(nil, `{"at":%d}`, c.config.Clock().UnixMilli())}})
+}
+
+// Follow drops the results of a tool whose versions or lifecycle changed, and what Drop on another node asks for. Pass it
+// every change of the feed.
 func (c *Cache) Follow(change toolkeep.Committed) {
 	switch ch := change.Change.(type) {
 	case toolkeep.PublishVersion:
@@ -281,6 +360,10 @@ func (c *Cache) Follow(change toolkeep.Committed) {
 		}
 	case toolkeep.SetLifecycle:
 		c.Invalidate("", ch.ToolID)
+	case toolkeep.PutDocument:
+		if d := ch.Document; d.Kind == DropKind && d.Tenant != "" {
+			c.Invalidate(d.Tenant, strings.TrimPrefix(d.ID, everyTool))
+		}
 	}
 }
 

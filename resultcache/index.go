@@ -12,12 +12,13 @@ import (
 // how many of its values are stored or about to be, because a new value is announced
 // before the old one is reported as removed.
 type index struct {
-	mu        sync.Mutex
-	tools     map[string]map[Key]int
-	entries   int
-	bytes     int64
-	evictions map[string]int64
-	max       int
+	mu          sync.Mutex
+	tools       map[string]map[Key]int
+	entries     int
+	bytes       int64
+	evictions   map[string]int64
+	corruptions int64
+	max         int
 }
 
 func (x *index) init(entries int) {
@@ -44,12 +45,14 @@ func (x *index) adding(k Key, e *entry) {
 func (x *index) removed(d otter.DeletionEvent[Key, *entry]) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	switch d.Cause {
-	case otter.CauseInvalidation:
+	switch {
+	case d.Cause == otter.CauseInvalidation && d.Value.corrupt.Load():
+		x.corruptions++
+	case d.Cause == otter.CauseInvalidation:
 		x.evictions[ManualInvalidation]++
-	case otter.CauseExpiration:
+	case d.Cause == otter.CauseExpiration:
 		x.evictions[TTLExpired]++
-	case otter.CauseOverflow:
+	case d.Cause == otter.CauseOverflow:
 		if x.entries > x.max {
 			x.evictions[CapacityExceeded]++
 		} else {
@@ -83,5 +86,5 @@ func (x *index) toolIDs() []string {
 func (x *index) stats(s *Stats) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	s.Entries, s.Bytes, s.Evictions = x.entries, x.bytes, maps.Clone(x.evictions)
+	s.Entries, s.Bytes, s.Evictions, s.Corruptions = x.entries, x.bytes, maps.Clone(x.evictions), x.corruptions
 }

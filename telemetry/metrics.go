@@ -37,6 +37,7 @@ type MetricsConfig struct {
 type CacheStats struct {
 	Hits, Misses int64
 	Evictions    map[string]int64 // by reason; a small fixed set
+	Corruptions  int64
 }
 
 // Sample is a number counted by another part, such as the store.
@@ -53,6 +54,7 @@ type Metrics struct {
 
 	calls      *prometheus.CounterVec
 	cost       *prometheus.CounterVec
+	cacheHits  *prometheus.CounterVec
 	duration   *prometheus.HistogramVec
 	limited    *prometheus.CounterVec
 	authFailed *prometheus.CounterVec
@@ -90,7 +92,7 @@ func NewMetrics(c MetricsConfig) (*Metrics, error) {
 		m.steps[i] = steps.WithLabelValues(name)
 	}
 
-	all := []prometheus.Collector{m.calls, m.cost, m.duration, m.limited, m.authFailed, m.dropped, m.rotations,
+	all := []prometheus.Collector{m.calls, m.cost, m.cacheHits, m.duration, m.limited, m.authFailed, m.dropped, m.rotations,
 		m.retries, m.timeouts, overhead, steps,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})}
 	all = append(all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "toolkeep_build_info",
@@ -128,6 +130,7 @@ func (m *Metrics) define() {
 	}
 	m.calls = counter("tool_invocation_total", "Calls by tool and BC-2 status; tool_id is empty where no tool was found.", "tool_id", "status")
 	m.cost = counter("tool_cost_usd_total", "US dollars that calls of the tool cost.", "tool_id")
+	m.cacheHits = counter("tool_cache_hits_total", "Calls of the tool that the result cache answered; their share of tool_invocation_total is the tool's hit rate.", "tool_id")
 	m.duration = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "tool_invocation_duration_ms",
 		Help: "Milliseconds of a whole call, by the tool's category.", Buckets: durationBuckets}, []string{"category"})
 	m.limited = counter("tool_rate_limit_exceeded_total", "Calls refused for load, by the limit that refused.", "limit_type")
@@ -187,6 +190,9 @@ func (m *Metrics) countCall(v *toolkeep.Invocation, t *toolkeep.Tool) {
 		m.dropped.WithLabelValues("tool_invocation_total").Inc()
 	} else {
 		s.call(statusOf(v)).Inc()
+		if v.Cached {
+			s.hit().Inc()
+		}
 	}
 	if v.CostUSD > 0 && !v.Replayed {
 		if ok {

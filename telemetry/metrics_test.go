@@ -81,6 +81,11 @@ tool_auth_failures_total{reason="unauthenticated"} 1
 tool_rate_limit_exceeded_total{limit_type="agent_tool"} 1
 tool_rate_limit_exceeded_total{limit_type="concurrency"} 1
 tool_rate_limit_exceeded_total{limit_type="upstream"} 1
+# HELP tool_cache_corruptions_total Cached results that did not match their checksum and were dropped.
+# TYPE tool_cache_corruptions_total counter
+tool_cache_corruptions_total 0
+# HELP tool_cache_hits_total Calls of the tool that the result cache answered; their share of tool_invocation_total is the tool's hit rate.
+# TYPE tool_cache_hits_total counter
 # HELP tool_cache_evictions_total Results that left the cache, by reason.
 # TYPE tool_cache_evictions_total counter
 tool_cache_evictions_total{eviction_reason="ttl_expired"} 2
@@ -88,7 +93,7 @@ tool_cache_evictions_total{eviction_reason="ttl_expired"} 2
 # TYPE tool_cache_hit_rate gauge
 tool_cache_hit_rate 0.25
 `, "tool_invocation_total", "tool_cost_usd_total", "tool_retries_total", "tool_timeout_total", "tool_auth_failures_total",
-		"tool_rate_limit_exceeded_total", "tool_cache_evictions_total", "tool_cache_hit_rate")
+		"tool_rate_limit_exceeded_total", "tool_cache_corruptions_total", "tool_cache_hits_total", "tool_cache_evictions_total", "tool_cache_hit_rate")
 
 	body := scrape(t, m)
 	for _, want := range []string{

@@ -68,6 +68,7 @@ type toolSeries struct {
 	id      string
 	byState [len(statuses)]atomic.Pointer[prometheus.Counter]
 	cost    atomic.Pointer[prometheus.Counter]
+	cached  atomic.Pointer[prometheus.Counter]
 }
 
 func (m *Metrics) newToolSeries(id string) *toolSeries { return &toolSeries{m: m, id: id} }
@@ -80,6 +81,10 @@ func (s *toolSeries) call(status int) prometheus.Counter {
 
 func (s *toolSeries) spent() prometheus.Counter {
 	return once(&s.cost, func() prometheus.Counter { return s.m.cost.WithLabelValues(s.id) })
+}
+
+func (s *toolSeries) hit() prometheus.Counter {
+	return once(&s.cached, func() prometheus.Counter { return s.m.cacheHits.WithLabelValues(s.id) })
 }
 
 // once may create the counter twice under a race; the vector returns the same one.
@@ -128,7 +133,12 @@ func evictionsDesc() *prometheus.Desc {
 	return prometheus.NewDesc("tool_cache_evictions_total", "Results that left the cache, by reason.", []string{"eviction_reason"}, nil)
 }
 
+func corruptionsDesc() *prometheus.Desc {
+	return prometheus.NewDesc("tool_cache_corruptions_total", "Cached results that did not match their checksum and were dropped.", nil, nil)
+}
+
 func (c *cacheCollector) Describe(ch chan<- *prometheus.Desc) {
+	ch <- corruptionsDesc()
 	ch <- hitRateDesc()
 	ch <- evictionsDesc()
 }
@@ -140,6 +150,7 @@ func (c *cacheCollector) Collect(ch chan<- prometheus.Metric) {
 		rate = float64(s.Hits) / float64(all)
 	}
 	ch <- prometheus.MustNewConstMetric(hitRateDesc(), prometheus.GaugeValue, rate)
+	ch <- prometheus.MustNewConstMetric(corruptionsDesc(), prometheus.CounterValue, float64(s.Corruptions))
 	for reason, n := range s.Evictions {
 		ch <- prometheus.MustNewConstMetric(evictionsDesc(), prometheus.CounterValue, float64(n), reason)
 	}

@@ -39,6 +39,7 @@ type callView struct {
 		CompletedAt *time.Time `json:"completed_at"`
 		RetryCount  int        `json:"retry_count"`
 		CacheHit    bool       `json:"cache_hit"`
+		CacheAgeS   float64    `json:"cache_age_s"`
 		Replayed    bool       `json:"idempotency_replayed"`
 	} `json:"execution_metadata"`
 }
@@ -97,7 +98,11 @@ func (v *callView) stateLine() string {
 		words = append(words, "asked to stop")
 	}
 	if v.Metadata.CacheHit {
-		words = append(words, "from the cache")
+		word := "from the cache"
+		if age := v.Metadata.CacheAgeS; age > 0 {
+			word += fmt.Sprintf(" (%.0f s old)", age)
+		}
+		words = append(words, word)
 	}
 	if v.Metadata.Replayed {
 		words = append(words, "answered by its idempotency key")

@@ -3,6 +3,7 @@ package mcpserver
 import (
 	"bytes"
 	"encoding/json"
+	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -140,6 +141,9 @@ func appendReceipt(dst []byte, r *toolkeep.Result) []byte {
 	dst = appendText(dst, `,"toolkeep/tool_version":`, r.ToolVersion)
 	if r.Cached {
 		dst = append(dst, `,"toolkeep/cached":true`...)
+	}
+	if r.Age > 0 {
+		dst = strconv.AppendFloat(append(dst, `,"toolkeep/cache_age_s":`...), r.Age.Seconds(), 'f', 3, 64)
 	}
 	if r.Replayed {
 		dst = append(dst, `,"toolkeep/replayed":true`...)

@@ -39,7 +39,7 @@
 //
 // Of tools/call: the keys in call.go, all of which begin with toolkeep/; an unknown one is refused.
 // Of its result: toolkeep/invocation_id and toolkeep/tool_version, and if applicable
-// toolkeep/cached, toolkeep/replayed, toolkeep/truncated, toolkeep/warnings, toolkeep/status (of a
+// toolkeep/cached, toolkeep/cache_age_s, toolkeep/replayed, toolkeep/truncated, toolkeep/warnings, toolkeep/status (of a
 // call that waits or failed). A refusal or failure has isError and toolkeep/code, toolkeep/name,
 // toolkeep/class, toolkeep/retryable, toolkeep/retry_after_s, toolkeep/details, and the same
 // without the prefix in structuredContent. Tools with an outputSchema have no such

@@ -31,21 +31,21 @@ type invalidateToolInput struct {
 type invalidateOutput struct {
 	Body struct {
 		Status      string `json:"status" enum:"success"`
-		Invalidated int    `json:"invalidated" doc:"cached results that were dropped"`
+		Invalidated int    `json:"invalidated" doc:"cached results that were dropped on this node; the others drop theirs within a second"`
 	} `nameHint:"InvalidateAnswer"`
 }
 
-func (a *API) invalidateTool(_ context.Context, p *toolkeep.Principal, in *invalidateToolInput) (*invalidateOutput, error) {
+func (a *API) invalidateTool(ctx context.Context, p *toolkeep.Principal, in *invalidateToolInput) (*invalidateOutput, error) {
 	if err := a.known(p, in.ToolID); err != nil {
 		return nil, err
 	}
-	return invalidated(a.c.Invalidate(p.Tenant, in.ToolID)), nil
+	return invalidated(a.c.Invalidate(ctx, p.Tenant, in.ToolID))
 }
 
-func invalidated(n int) *invalidateOutput {
+func invalidated(n int, err error) (*invalidateOutput, error) {
 	out := &invalidateOutput{}
 	out.Body.Status, out.Body.Invalidated = "success", n
-	return out
+	return out, err
 }
 
 // Key is an API key without its secret.

@@ -51,7 +51,9 @@ type ExecutionMetadata struct {
 	CheckpointsCreated  []object           `json:"checkpoints_created"`
 	ToolVersion         string             `json:"tool_version,omitempty" doc:"the version that the reference resolved to"`
 	OverheadUS          int64              `json:"overhead_us" doc:"microseconds outside of the tool"`
+	Source              string             `json:"source" enum:"executed,cache,replay" doc:"where the result came from: the tool, the cache of results, or an earlier call with the same idempotency key"`
 	CacheHit            bool               `json:"cache_hit"`
+	CacheAgeS           *float64           `json:"cache_age_s,omitempty" doc:"seconds since the cached result was made; on the answer of the call alone"`
 	IdempotencyReplayed bool               `json:"idempotency_replayed" doc:"the answer of an earlier call with the same key"`
 	RetryCount          int                `json:"retry_count"`
 	Truncated           bool               `json:"truncated"`
@@ -186,7 +188,11 @@ func appendMetadata(b []byte, r *toolkeep.Result) []byte {
 		b = appendString(b, r.ToolVersion)
 	}
 	b = appendInt(b, `,"overhead_us":`, r.Overhead.Microseconds())
+	b = append(append(append(b, `,"source":"`...), r.Source()...), '"')
 	b = appendBool(b, `,"cache_hit":`, r.Cached)
+	if r.Age > 0 {
+		b = strconv.AppendFloat(append(b, `,"cache_age_s":`...), r.Age.Seconds(), 'f', 3, 64)
+	}
 	b = appendBool(b, `,"idempotency_replayed":`, r.Replayed)
 	b = appendInt(b, `,"retry_count":`, int64(max(r.Attempts-1, 0)))
 	b = appendBool(b, `,"truncated":`, r.Truncated)

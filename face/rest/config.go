@@ -133,9 +133,9 @@ type Config struct {
 	Contexts  Contexts
 	Secrets   Secrets
 	Approvals Approvals
-	// Invalidate drops the cached results that a tenant has of a tool, "" of all, and
-	// tells how many.
-	Invalidate func(tenant, toolID string) int
+	// Invalidate drops the cached results that a tenant has of a tool, "" of all, on every node, and
+	// tells how many this one had.
+	Invalidate func(ctx context.Context, tenant, toolID string) (int, error)
 	Rates      Rates
 	// Health answers /health, /ready and /health/….
 	Health http.Handler

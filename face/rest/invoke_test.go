@@ -37,7 +37,7 @@ func TestInvoke(t *testing.T) {
 	want := `{"invocation_id":"01900000-0000-7000-8000-000000000001","status":"success","result":{"n":9007199254740993,"html":"<b>"},` +
 		`"execution_metadata":{"duration_ms":15,"started_at":"2026-01-02T03:04:05.6Z","completed_at":"2026-01-02T03:04:05.615Z",` +
 		`"cpu_used_millicore_seconds":0,"memory_peak_mb":0,"network_bytes_sent":0,"network_bytes_received":0,"documents_accessed":[],"checkpoints_created":[],` +
-		`"tool_version":"1.2.0","overhead_us":300,"cache_hit":false,"idempotency_replayed":false,"retry_count":0,"truncated":false,"cost_usd":0,"attachments":[],"warnings":[]},"call_id":"call-1"}`
+		`"tool_version":"1.2.0","overhead_us":300,"source":"executed","cache_hit":false,"idempotency_replayed":false,"retry_count":0,"truncated":false,"cost_usd":0,"attachments":[],"warnings":[]},"call_id":"call-1"}`
 	if w.Body.String() != want {
 		t.Errorf("body %s", w.Body)
 	}

@@ -3,6 +3,7 @@ package rest
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -397,7 +398,7 @@ func TestInvalidate(t *testing.T) {
 	s := newSystem()
 	s.SearchAdmin = nil
 	got, whose := "-", ""
-	s.Invalidate = func(tenant, id string) int { whose, got = tenant, id; return 4 }
+	s.Invalidate = func(_ context.Context, tenant, id string) (int, error) { whose, got = tenant, id; return 4, nil }
 	s.catalog.versions = func(string) ([]toolkeep.Version, error) { return []toolkeep.Version{{Tool: demoTool()}}, nil }
 	if m := decode(t, s.do(t, "POST", "/cache/invalidate/demo.hash", "")); got != "demo.hash" || whose != "t" || m["invalidated"] != number("4") {
 		t.Errorf("%s %v", got, m)

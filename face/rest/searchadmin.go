@@ -74,9 +74,9 @@ func (a *API) invalidate(ctx context.Context, p *toolkeep.Principal, in *invalid
 		return nil, toolkeep.NewError(toolkeep.MalformedRequest, "the search cache is off; there is nothing of scope %s to drop", scope)
 	}
 	if scope == "tool" || scope == "all" {
-		return invalidated(a.c.Invalidate(p.Tenant, id)), nil
+		return invalidated(a.c.Invalidate(ctx, p.Tenant, id))
 	}
-	return invalidated(0), nil
+	return invalidated(0, nil)
 }
 
 type reindexInput struct {

@@ -49,6 +49,7 @@ type restAnswer struct {
 	} `json:"error"`
 	ExecutionMetadata struct {
 		ToolVersion         string `json:"tool_version"`
+		Source              string `json:"source"`
 		CacheHit            bool   `json:"cache_hit"`
 		IdempotencyReplayed bool   `json:"idempotency_replayed"`
 		Warnings            []struct {
