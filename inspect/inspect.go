@@ -87,8 +87,9 @@ type Inspected struct {
 	// and must not be modified.
 	Value any
 	// Truncated says that Output is only part of the result. Whole is then the complete result: the tool's text or
-	// bytes if the result is one unchanged text or binary, JSON otherwise.
+	// bytes if the result is one unchanged text or binary, CSV if it is a list of flat objects (Table), JSON otherwise.
 	Truncated bool
+	Table     bool
 	// Attached says that the result is a binary, whose bytes are Whole: Output has its type and length, and up to 4
 	// KiB of bytes in base64.
 	Attached bool

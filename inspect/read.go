@@ -250,12 +250,14 @@ func (r *result) takeKept(o *toolkeep.Output) {
 
 // takeBinary cleans the raw bytes, because escaped secrets would not be found in base64.
 func (r *result) takeBinary(body []byte) {
+	var told []toolkeep.Warning
+	r.media, told = Sniff(r.media, body)
+	r.out.Warnings = append(r.out.Warnings, told...)
 	if r.clean != nil {
 		if text := string(body); r.clean.Clean(text) != text {
 			body = []byte(r.clean.Clean(text))
 		}
 	}
-	r.sniff(body)
 	r.form, r.raw = formBinary, body
 	object := map[string]any{"content_type": r.media, "bytes": json.Number(strconv.Itoa(len(body)))}
 	r.value, r.out.ContentType = object, r.media
@@ -270,19 +272,20 @@ func (r *result) takeBinary(body []byte) {
 
 const unknownType = "application/octet-stream"
 
-// sniff names the type of bytes without a declared one by their beginning. A picture, sound or film whose bytes are
+// Sniff names the type of bytes without a declared one by their beginning. A picture, sound or film whose bytes are
 // something else loses its type, with a warning: a browser that trusts it could run what it is.
-func (r *result) sniff(body []byte) {
-	seen, _, _ := strings.Cut(http.DetectContentType(body), ";")
-	family, _, _ := strings.Cut(r.media, "/")
+func Sniff(media string, head []byte) (as string, warnings []toolkeep.Warning) {
+	seen, _, _ := strings.Cut(http.DetectContentType(head), ";")
+	family, _, _ := strings.Cut(media, "/")
 	switch {
-	case r.media == "" || r.media == unknownType:
-		r.media = seen
+	case media == "" || media == unknownType:
+		return seen, nil
 	case family == "image" && !strings.HasPrefix(seen, "image/") && seen != unknownType,
 		(family == "audio" || family == "video") && strings.HasPrefix(seen, "text/"):
-		r.warn(toolkeep.InvalidResponse, "the tool declared %s, and the bytes are %s; they are given as %s", cutText(r.media, 100), seen, unknownType)
-		r.media = unknownType
+		return unknownType, []toolkeep.Warning{{Code: toolkeep.InvalidResponse,
+			Message: fmt.Sprintf("the tool declared %s, and the bytes are %s; they are given as %s", cutText(media, 100), seen, unknownType)}}
 	}
+	return media, nil
 }
 
 // reads reports whether the manifest inspects the result.

@@ -55,6 +55,10 @@ func (r *result) whole(serialised []byte) []byte {
 			}
 		}
 	}
+	if text, ok := tableOf(r.value, len(serialised)); ok {
+		r.out.ContentType, r.out.Table = tableType, true
+		return text
+	}
 	r.out.ContentType = jsonType
 	return serialised
 }

@@ -34,8 +34,11 @@ func (p *Pipeline) inspect(ctx context.Context, w *prepared, out *toolkeep.Outpu
 		return nil
 	}
 	kind := "blob"
-	if got.Attached && strings.HasPrefix(got.ContentType, "image/") {
+	switch {
+	case got.Attached && strings.HasPrefix(got.ContentType, "image/"):
 		kind = "image"
+	case got.Table:
+		kind = "table"
 	}
 	res.Attachments = append(res.Attachments, toolkeep.Attachment{Kind: kind, URL: "/api/v1/blobs/" + b.ID, ContentType: b.ContentType, Bytes: b.Bytes})
 	return nil

@@ -33,6 +33,11 @@ func (p *Pipeline) keep(ctx context.Context, w *prepared, grow func(int64) error
 		o.Body = head
 		return true, nil
 	}
+	if !how.Text {
+		var told []toolkeep.Warning
+		how.ContentType, told = inspect.Sniff(how.ContentType, head)
+		o.ContentType, o.Warnings = how.ContentType, append(o.Warnings, told...)
+	}
 	var repaired bool
 	whole := io.MultiReader(bytes.NewReader(head), in)
 	if how.Text {
