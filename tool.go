@@ -151,10 +151,13 @@ type Manifest struct {
 type ResultSpec struct {
 	Strict          *bool    `json:"strict,omitempty"`           // default true
 	Coerce          *bool    `json:"coerce,omitempty"`           // default false
+	CoerceTo        []string `json:"coerce_to,omitempty"`        // types that coerce turns texts into; default the setting tools.coerce_to
 	Transform       string   `json:"transform,omitempty"`        // jq program over the raw result
 	MaxOutputBytes  int64    `json:"max_output_bytes,omitempty"` // default 2,000,000
 	Public          bool     `json:"public,omitempty"`
 	SensitiveFields []string `json:"sensitive_fields,omitempty"`
+	// Sanitize has rules that each text of a result is held against, at most 16.
+	Sanitize []SanitizeRule `json:"sanitize,omitempty"`
 	// HTML says what of a page stays: basic (default: p, br, b, i, em, strong), markup (headings, lists, tables and
 	// links too), or reject: basic, and E3712 if the page runs, loads or hides something.
 	HTML string `json:"html,omitempty"`
@@ -162,6 +165,14 @@ type ResultSpec struct {
 	// StrictAsked is set if the manifest itself has strict: true: then a tool without a
 	// result schema is refused (E3723).
 	StrictAsked bool `json:"strict_asked,omitempty"`
+}
+
+// SanitizeRule is a rule of sanitising. The names sql_injection, xss and command_injection have their own pattern, and an
+// action of their own where none is given.
+type SanitizeRule struct {
+	Name    string `json:"name"`
+	Pattern string `json:"pattern,omitempty"` // RE2
+	Action  string `json:"action,omitempty"`  // reject, redact or escape
 }
 
 // HasTags reports whether the manifest has all of these tags.

@@ -311,7 +311,7 @@ type Tools struct {
 	Retry    ToolRetry
 	Strict   bool     `key:"tools.strict" default:"true" help:"fail a call whose result breaks its tool's result schema, if the manifest names no result.strict; false warns; tools of kind mcp only warn unless their manifest says result.strict: true"`
 	Coerce   bool     `key:"tools.coerce" default:"false" help:"turn texts of results into the numbers and booleans that the result schema asks for, if the manifest names no result.coerce"`
-	CoerceTo []string `key:"tools.coerce_to" default:"number,integer,boolean" help:"types that texts of results are turned into, for every tool that has it done; whole texts only"`
+	CoerceTo []string `key:"tools.coerce_to" default:"number,integer,boolean,date" help:"types that texts of results are turned into, for every tool that has it done and names none itself (result.coerce_to); whole texts only; date is the form of RFC 3339, where the format is date or date-time"`
 }
 
 // ToolRetry has the members of retry in a manifest.

@@ -102,7 +102,7 @@ func TestDefaults(t *testing.T) {
 			EndpointTimeout: 5 * time.Second, EndpointFailure: "wait", EndpointDeny: 300 * time.Second},
 		Idempotency: Idempotency{MaxBytes: 10_000_000, TTL: 24 * time.Hour},
 		Audit:       Audit{Erasable: true, Reads: "all", Inputs: "hash", ResultSummary: true, Personal: []string{"email", "phone", "card", "ssn", "iban", "ip"}, ArchiveKeep: 2557 * 24 * time.Hour, ArchiveWait: 7 * 24 * time.Hour},
-		Tools:       Tools{Timeout: 30 * time.Second, Strict: true, CoerceTo: []string{"number", "integer", "boolean"}, Retry: ToolRetry{MaxAttempts: 3, BaseDelay: time.Second, MaxDelay: 32 * time.Second, Jitter: "full"}},
+		Tools:       Tools{Timeout: 30 * time.Second, Strict: true, CoerceTo: []string{"number", "integer", "boolean", "date"}, Retry: ToolRetry{MaxAttempts: 3, BaseDelay: time.Second, MaxDelay: 32 * time.Second, Jitter: "full"}},
 		Cache:       Cache{Enabled: true, TTL: 5 * time.Minute, Entries: 10_000, Bytes: 100 << 20},
 		Catalog:     Catalog{StaleFor: 5 * time.Minute, KeepActive: 5, RemovalAfter: 90 * 24 * time.Hour},
 		Store:       Store{MaxConns: 10, Synchronous: "NORMAL", MaxStaleness: 10 * time.Second, GroupDelay: 500 * time.Microsecond, MaxWait: 2 * time.Second, WALBytes: 64 << 20, KeepCalls: 30 * 24 * time.Hour, KeepEvents: 90 * 24 * time.Hour, KeepFeed: 7 * 24 * time.Hour},

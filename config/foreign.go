@@ -95,7 +95,7 @@ var foreignSettings = foreign([]setting{
 	// Platform 3.3.6 result validator
 	{key: "result_validator.strict_mode", kind: boolean, means: "tools.strict"},
 	{key: "result_validator.type_coercion.enabled", kind: boolean, means: "tools.coerce"},
-	{key: "result_validator.type_coercion.rules", kind: anything, means: "tools.coerce_to", convert: coercions, help: "the to_type of each rule is one of tools.coerce_to; a rule for dates changes nothing, because a date is a text in JSON"},
+	{key: "result_validator.type_coercion.rules", kind: anything, means: "tools.coerce_to", convert: coercions, help: "the to_type of each rule is one of tools.coerce_to"},
 	{key: "result_validator.sanitization.enabled", kind: boolean, needs: patterns, help: "secrets are always taken out of results; nothing else is"},
 	{key: "result_validator.sanitization.patterns", kind: anything, refuse: never("own sanitization patterns are not in this build; leave the setting out"), needs: patterns, help: "refused unless empty: own patterns are not in this build"},
 
@@ -223,8 +223,7 @@ type coercion struct{ from, to, by string }
 
 var knownCoercions = []coercion{{"string", "number", "parseFloat"}, {"string", "integer", "parseInt"}, {"string", "boolean", "Boolean"}, {"string", "date", "new Date"}}
 
-// coercions are the types that a list of rules converts to; nil for null and empty text, which say nothing. Rules of
-// date convert nothing.
+// coercions are the types that a list of rules converts to; nil for null and empty text, which say nothing.
 func coercions(v any) (any, string) {
 	if text, ok := v.(string); ok {
 		doc, err := yaml.One([]byte(text), yaml.Options{Bytes: maxFile, Values: maxFile, Depth: maxDepth})
@@ -258,7 +257,7 @@ func coercions(v any) (any, string) {
 		switch {
 		case i < 0:
 			return nil, fmt.Sprintf("there is no rule from %s to %s by %s; there are %s", quote(c.from), quote(c.to), quote(c.by), ruleNames())
-		case c.to != "date" && !slices.Contains(to, c.to):
+		case !slices.Contains(to, c.to):
 			to = append(to, c.to)
 		}
 	}

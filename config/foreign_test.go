@@ -142,7 +142,7 @@ func TestAliasesThatChoose(t *testing.T) {
 		"external_adapter: {retry: {jitter: some}}\n":                                                                    `tools.retry.jitter is "some"`,
 		"external_adapter: {rate_limiting: {burst_size: -1}}\n":                                                          "limits.burst is -1",
 		"executor: {default_resource_limits: {timeout_seconds: 90000}}\n":                                                "tools.timeout is 25h0m0s, above the most of 24h0m0s",
-		"tools: {coerce_to: [date]}\n":                                                                                   "tools.coerce_to is date; there are number, integer, boolean",
+		"tools: {coerce_to: [time]}\n":                                                                                   "tools.coerce_to is time; there are number, integer, boolean, date",
 		"result_validator: {type_coercion: {rules: 5}}\n":                                                                "no list of rules",
 		"result_validator: {type_coercion: {rules: [number]}}\n":                                                         "there is no rule from",
 		"result_validator: {type_coercion: {rules: [{from_type: a, to_type: b}]}}\n":                                     `there is no rule from "a" to "b" by ""; there are string to number by parseFloat`,

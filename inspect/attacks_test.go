@@ -148,3 +148,76 @@ func BenchmarkInspectProse(b *testing.B) {
 		}
 	}
 }
+
+// TestCoerceToOfTheManifest has each rule of coercion on its own.
+func TestCoerceToOfTheManifest(t *testing.T) {
+	const schema = `{"properties":{"n":{"type":"number"},"i":{"type":"integer"},"b":{"type":"boolean"},"d":{"type":"string","format":"date"}}}`
+	i := inspect.New(inspect.Config{CoerceTo: []string{"number"}})
+	for want, to := range map[string][]string{
+		`{"b":"true","d":"2026/01/02","i":"2","n":1}`:   nil, // as the server says
+		`{"b":"true","d":"2026/01/02","i":"2","n":"1"}`: {},
+		`{"b":"true","d":"2026/01/02","i":2,"n":"1"}`:   {"integer"},
+		`{"b":true,"d":"2026/01/02","i":"2","n":"1"}`:   {"boolean"},
+		`{"b":"true","d":"2026-01-02","i":"2","n":"1"}`: {"date"},
+	} {
+		got, err := i.Inspect(tool(&toolkeep.ResultSpec{Coerce: yes(), Strict: no(), CoerceTo: to}, schema), value(t, `{"n":"1","i":"2","b":"true","d":"2026/01/02"}`), nil)
+		if err != nil || string(got.Output) != want || len(got.Warnings) != 1 || got.Warnings[0].Code != toolkeep.ResultCoercionFailed {
+			t.Errorf("%q: %+v, %v", to, got, err)
+		}
+	}
+}
+
+func TestSanitize(t *testing.T) {
+	i := inspect.New(inspect.Config{})
+	one := func(name, pattern, action string) []toolkeep.SanitizeRule {
+		return []toolkeep.SanitizeRule{{Name: name, Pattern: pattern, Action: action}}
+	}
+	for _, c := range []struct {
+		name  string
+		rules []toolkeep.SanitizeRule
+		body  string
+		want  string // E3722, or the output
+		warns int
+	}{
+		{"off by default", nil, `["'; DROP TABLE x","<script>","$(rm)"]`, `["'; DROP TABLE x","<script>","$(rm)"]`, 0},
+		{"SQL", one("sql_injection", "", ""), `["1' OR '1'='1"]`, "E3722", 0},
+		{"SQL that is none", one("sql_injection", "", ""), `["1 OR 2"]`, `["1 OR 2"]`, 0},
+		{"command", one("command_injection", "", ""), `{"a":{"b":"x | cat /etc/passwd"}}`, "E3722", 0},
+		{"in a name", one("command_injection", "", ""), "{\"`x`\":1}", "E3722", 0},
+		{"XSS", one("xss", "", ""), `["a<SCRIPT>b","javascript:x()","onerror=y"]`, `["a&lt;SCRIPT>b","javascript&#58;x()","onerror&#61;y"]`, 1},
+		{"XSS, rejected", one("xss", "", "reject"), `["<script>"]`, "E3722", 0},
+		{"its own", one("account", `ACC-\d+`, "redact"), `["of ACC-12 and ACC-3",4]`, `["of [REDACTED] and [REDACTED]",4]`, 1},
+		{"two", append(one("xss", "", "redact"), one("b", "b", "reject")...), `["<script"]`, `["[REDACTED]"]`, 1},
+		{"too much", one("a", "zz", "redact"), `["` + strings.Repeat("x", 9<<20) + `"]`, "E3722", 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, err := i.Inspect(tool(&toolkeep.ResultSpec{Sanitize: c.rules, MaxOutputBytes: 10 << 20}, ""), body("application/json", c.body), nil)
+			if c.want == "E3722" {
+				if !toolkeep.IsCode(err, toolkeep.ResultRejected) {
+					t.Errorf("%+v, %v", got, err)
+				}
+				return
+			}
+			if err != nil || string(got.Output) != c.want || len(got.Warnings) != c.warns {
+				t.Errorf("%s, %v, %v; want %s", got.Output, got.Warnings, err, c.want)
+			}
+		})
+	}
+}
+
+func TestCheckSanitize(t *testing.T) {
+	check := func(r ...toolkeep.SanitizeRule) int {
+		return len(inspect.Check(&toolkeep.Manifest{Result: &toolkeep.ResultSpec{Sanitize: r}}))
+	}
+	for _, r := range []toolkeep.SanitizeRule{{Name: "xss", Pattern: "a"}, {Name: "a", Pattern: "b"}, {Name: "a", Action: "redact"}, {Name: "a", Pattern: "(", Action: "redact"}, {Name: "a", Pattern: "b*", Action: "redact"}} {
+		if check(r) != 1 {
+			t.Errorf("%+v has no fault", r)
+		}
+	}
+	if check(toolkeep.SanitizeRule{Name: "xss"}, toolkeep.SanitizeRule{Name: "xss", Action: "reject"}, toolkeep.SanitizeRule{Name: "a", Pattern: "b+", Action: "redact"}) != 0 {
+		t.Error("good rules have faults")
+	}
+	if inspect.Check(&toolkeep.Manifest{}) != nil {
+		t.Error("no rules have faults")
+	}
+}

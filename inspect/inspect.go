@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 
 	"github.com/maypok86/otter/v2"
@@ -49,6 +50,7 @@ type Inspector struct {
 	schemas  *schema.Cache
 	targets  schema.Targets
 	programs *otter.Cache[string, *shelf]
+	patterns *otter.Cache[string, *regexp.Regexp]
 }
 
 // New makes an Inspector.
@@ -74,6 +76,7 @@ func New(c Config) *Inspector {
 		field:    c.FieldBytes,
 		targets:  targets,
 		schemas:  c.Schemas,
+		patterns: otter.Must(&otter.Options[string, *regexp.Regexp]{MaximumSize: maxPrograms}),
 		programs: otter.Must(&otter.Options[string, *shelf]{MaximumSize: maxPrograms}),
 	}
 }
@@ -113,6 +116,7 @@ type valueCleaner interface {
 //   - E3703: the transform failed, took over a second, or returned no or several values
 //   - E3710: the result, or a text in it, is over the hard limit
 //   - E3712: HTML or SVG that runs or loads something, of a tool whose manifest says html: reject
+//   - E3722: a rule of result.sanitize with the action reject matched, or one could not be applied
 //   - E3720: strict, and the result breaks the schema; details.errors lists the faults
 //   - E3721: strict and coercing, and a field cannot be converted to its type
 //
@@ -141,6 +145,9 @@ func (i *Inspector) Inspect(t *toolkeep.Tool, o *toolkeep.Output, clean toolkeep
 		return nil, err
 	}
 	r.hideSensitive()
+	if err := i.sanitize(r); err != nil {
+		return nil, err
+	}
 	if err := i.settle(r); err != nil {
 		return nil, err
 	}
@@ -261,7 +268,11 @@ func (i *Inspector) check(r *result, s *schema.Schema) error {
 	}
 	coerce := r.tool.CoerceResult()
 	if coerce {
-		r.value = s.CoerceTo(context.Background(), r.value, i.targets)
+		targets := i.targets
+		if names := r.tool.Result.CoerceTo; names != nil {
+			targets, _ = schema.NewTargets(names) // the manifest's schema knows the same names
+		}
+		r.value = s.CoerceTo(context.Background(), r.value, targets)
 	}
 	faults := s.Validate(context.Background(), r.value)
 	if len(faults) == 0 {
@@ -275,7 +286,7 @@ func (i *Inspector) check(r *result, s *schema.Schema) error {
 	code, summary := toolkeep.ResultSchemaViolation, "the result does not match the tool's result schema"
 	if coerce {
 		for _, f := range faults {
-			if f.Rule == "type" {
+			if f.Rule == "type" || f.Rule == "format" {
 				code, summary = toolkeep.ResultCoercionFailed, "a field of the result cannot be brought to its declared type"
 				break
 			}

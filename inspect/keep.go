@@ -24,7 +24,7 @@ type Keeping struct {
 // clean is for the content type.
 func (i *Inspector) Keep(t *toolkeep.Tool, o *toolkeep.Output, clean toolkeep.Cleaner) (Keeping, bool) {
 	m := t.Manifest
-	if m.PublicResult() || len(m.ResultSchema) > 0 && !o.Undescribed || m.Result != nil && (m.Result.Transform != "" || len(m.Result.SensitiveFields) > 0) {
+	if m.PublicResult() || len(m.ResultSchema) > 0 && !o.Undescribed || m.Result != nil && (m.Result.Transform != "" || len(m.Result.SensitiveFields) > 0 || len(m.Result.Sanitize) > 0) {
 		return Keeping{}, false // who may fetch the whole of a public result is known when all of it was cleaned
 	}
 	media, params := parseType(clean.Clean(o.ContentType))

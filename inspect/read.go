@@ -290,7 +290,7 @@ func Sniff(media string, head []byte) (as string, warnings []toolkeep.Warning) {
 
 // reads reports whether the manifest inspects the result.
 func (r *result) reads() bool {
-	return len(r.tool.ResultSchema) > 0 || r.tool.Result != nil && (r.tool.Result.Transform != "" || len(r.tool.Result.SensitiveFields) > 0)
+	return len(r.tool.ResultSchema) > 0 || r.tool.Result != nil && (r.tool.Result.Transform != "" || len(r.tool.Result.SensitiveFields) > 0 || len(r.tool.Result.Sanitize) > 0)
 }
 
 // attach separates a binary: its bytes go into the blob store, and the result describes them. A short one is in the

@@ -367,7 +367,7 @@ func (n *Node) buildCatalog(context.Context) error {
 	n.kinds = n.executors()
 	for kind, ex := range n.kinds {
 		checkers[kind] = func(m *toolkeep.Manifest) []toolkeep.Fault {
-			return slices.Concat(ex.Check(m), tokenexchange.CheckManifest(m), limit.Check(m), breaker.Check(m), resultcache.Check(m))
+			return slices.Concat(ex.Check(m), tokenexchange.CheckManifest(m), limit.Check(m), breaker.Check(m), resultcache.Check(m), inspect.Check(m))
 		}
 	}
 	n.catalog = catalog.New(catalog.Config{Store: n.store, Load: n.store.Versions, Checkers: checkers, Clock: n.options.Clock,

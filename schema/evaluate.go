@@ -63,7 +63,7 @@ type link struct {
 type tooMuch struct{ reason string }
 
 func (s *Schema) newRun(ctx context.Context, parts int) *run {
-	r := &run{schema: s, ctx: ctx, to: Targets{coercedKind}, left: baseSteps + stepsPerPart*parts, poll: 1 << 14}
+	r := &run{schema: s, ctx: ctx, to: Targets{kinds: coercedKind}, left: baseSteps + stepsPerPart*parts, poll: 1 << 14}
 	if s.resources != nil {
 		r.scope = &scope{}
 	}

@@ -29,6 +29,7 @@ const (
 // anything.
 type node struct {
 	coerce  kinds    // what a string converts to; 0 keeps it
+	date    string   // the format date or date-time of a text; "" for none
 	whole   bool     // a number is an integer, and is written as one
 	parts   []*node  // $ref and allOf: all apply to the same value
 	choices []choice // anyOf and oneOf: one branch each applies to the same value
@@ -107,6 +108,9 @@ func (p *planner) node(s *jsonschema.Schema) *node {
 	k := p.allowed(s)
 	if k&kindString == 0 {
 		n.coerce = k & coercedKind
+	}
+	if s.Format != nil && k&kindString != 0 && (s.Format.Name == "date" || s.Format.Name == "date-time") {
+		n.date = s.Format.Name
 	}
 	n.whole = k&kindInteger != 0 && k&kindNumber == 0
 	for _, part := range sameValue(s) {
@@ -353,7 +357,7 @@ func (p *planner) findBusy() {
 }
 
 func (n *node) hasWork() bool {
-	busy := n.coerce != 0 || n.whole || len(n.defaults) > 0 || len(n.absent) > 0 || isBusy(n.additional) || isBusy(n.items)
+	busy := n.coerce != 0 || n.date != "" || n.whole || len(n.defaults) > 0 || len(n.absent) > 0 || isBusy(n.additional) || isBusy(n.items)
 	for _, x := range n.parts {
 		busy = busy || x.busy
 	}

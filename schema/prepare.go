@@ -27,6 +27,8 @@ func (r *run) apply(n *node, v any, fill bool) (out any, changed bool) {
 	r.spend(1)
 	if s, ok := v.(string); ok && n.coerce != 0 {
 		v, changed = coerce(s, r.to.of(n.coerce))
+	} else if ok && n.date != "" && r.to.dates {
+		v, changed = dated(s, n.date)
 	}
 	if number, ok := v.(json.Number); ok && n.whole {
 		if w, ok := canon.Whole(number); ok {

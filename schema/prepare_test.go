@@ -152,8 +152,42 @@ func TestCoerceToSomeTypes(t *testing.T) {
 			t.Errorf("%q: %s, want %s", names, got, want)
 		}
 	}
-	if _, ok := schema.NewTargets([]string{"date"}); ok {
-		t.Error("there is a target date")
+	if _, ok := schema.NewTargets([]string{"time"}); ok {
+		t.Error("there is a target time")
+	}
+}
+
+func TestCoerceToDates(t *testing.T) {
+	s := compile(t, `{"properties":{"at":{"type":"string","format":"date-time"},"on":{"type":"string","format":"date"},"text":{"type":"string"}}}`)
+	to, _ := schema.NewTargets([]string{"date"})
+	for in, want := range map[string]string{
+		`{"at":"2026-01-02T03:04:05.100Z"}`:          "",
+		`{"at":"2026-01-02t03:04:05z"}`:              `{"at":"2026-01-02T03:04:05Z"}`,
+		`{"at":"2026-01-02 03:04:05+01:00"}`:         `{"at":"2026-01-02T03:04:05+01:00"}`,
+		`{"at":"2026-01-02T03:04:05+0100"}`:          `{"at":"2026-01-02T03:04:05+01:00"}`,
+		`{"at":"Fri, 02 Jan 2026 03:04:05 GMT"}`:     `{"at":"2026-01-02T03:04:05Z"}`,
+		`{"at":"Fri, 2 Jan 2026 03:04:05 -0500"}`:    `{"at":"2026-01-02T03:04:05-05:00"}`,
+		`{"at":"2026-01-02 03:04:05"}`:               "", // of which time zone
+		`{"at":"Fri, 02 Jan 2026 03:04:05 EST"}`:     "",
+		`{"on":"2026/01/02"}`:                        `{"on":"2026-01-02"}`,
+		`{"on":"20260102"}`:                          `{"on":"2026-01-02"}`,
+		`{"on":"2 January 2026"}`:                    `{"on":"2026-01-02"}`,
+		`{"on":"2026-01-02T00:00:00Z"}`:              `{"on":"2026-01-02"}`,
+		`{"on":"2026-01-02T03:00:00Z"}`:              "",
+		`{"on":"01/02/2026"}`:                        "", // two days
+		`{"text":"2026/01/02","other":"2026/01/02"}`: "",
+		`{"on":"2026-01-32"}`:                        "",
+		`{"on":5,"at":null}`:                         "",
+	} {
+		if want == "" {
+			want = string(canon.Append(nil, parse(t, in)))
+		}
+		if got := string(canon.Append(nil, s.CoerceTo(context.Background(), parse(t, in), to))); got != want {
+			t.Errorf("%s: %s, want %s", in, got, want)
+		}
+		if got := string(canon.Append(nil, s.Coerce(context.Background(), parse(t, in)))); got != string(canon.Append(nil, parse(t, in))) {
+			t.Errorf("%s: arguments are changed: %s", in, got)
+		}
 	}
 }
 

@@ -377,10 +377,13 @@ func (s *Schema) Prepare(ctx context.Context, args map[string]any) (prepared map
 }
 
 // Targets is a set of the types that Coerce converts strings to.
-type Targets struct{ kinds kinds }
+type Targets struct {
+	kinds kinds
+	dates bool // texts of the formats date and date-time are brought to the form of RFC 3339
+}
 
-// TargetNames are the types that a Targets can have.
-var TargetNames = []string{"number", "integer", "boolean"}
+// TargetNames are the types that a Targets can have. A date is a text of the format date or date-time.
+var TargetNames = []string{"number", "integer", "boolean", "date"}
 
 // NewTargets returns the set of the named types; ok is false if a name is none of TargetNames.
 func NewTargets(names []string) (t Targets, ok bool) {
@@ -395,6 +398,8 @@ func NewTargets(names []string) (t Targets, ok bool) {
 			t.kinds |= kindInteger
 		case "boolean":
 			t.kinds |= kindBoolean
+		case "date":
+			t.dates = true
 		}
 	}
 	return t, true
@@ -415,7 +420,7 @@ func (t Targets) of(place kinds) kinds {
 // Coerce is the first half of Prepare, for any value and without defaults: it returns v with strings converted to
 // the numbers and booleans that the schema asks for, copied where something changed. It does not validate.
 func (s *Schema) Coerce(ctx context.Context, v any) (coerced any) {
-	return s.CoerceTo(ctx, v, Targets{coercedKind})
+	return s.CoerceTo(ctx, v, Targets{kinds: coercedKind})
 }
 
 // CoerceTo is Coerce for places whose type is one of to.
