@@ -221,3 +221,13 @@ func TestCheckSanitize(t *testing.T) {
 		t.Error("no rules have faults")
 	}
 }
+
+// TestManyHiddenCharacters is slow by minutes if the work of one character grows with the text.
+func TestManyHiddenCharacters(t *testing.T) {
+	i := inspect.New(inspect.Config{})
+	for _, text := range []string{strings.Repeat("\x01a", 300_000), "\u0628" + strings.Repeat("\u200d", 300_000) + "\u0628", strings.Repeat("\u0628\u200d", 150_000)} {
+		if _, err := i.Inspect(tool(nil, ""), &toolkeep.Output{HasValue: true, Value: []any{text}}, nil); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -279,6 +279,9 @@ func Sniff(media string, head []byte) (as string, warnings []toolkeep.Warning) {
 	family, _, _ := strings.Cut(media, "/")
 	switch {
 	case media == "" || media == unknownType:
+		if strings.HasPrefix(seen, "text/") {
+			seen = unknownType // nothing says that it is meant to be read
+		}
 		return seen, nil
 	case family == "image" && !strings.HasPrefix(seen, "image/") && seen != unknownType,
 		(family == "audio" || family == "video") && strings.HasPrefix(seen, "text/"):

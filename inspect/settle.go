@@ -36,7 +36,7 @@ type mark struct {
 // U+FFFD, names that reach a prototype are taken out, and what addresses the model, hides characters or is not in NFC is
 // marked with one warning, E3724. E3710 if a text within the result is over the limit of a field.
 func (i *Inspector) settle(r *result) error {
-	s := settling{field: i.field}
+	s := settling{field: i.field, head: int(min(r.tool.MaxOutputBytes(), int64(maxInt)))}
 	s.walk(r.value)
 	if s.long > 0 {
 		return toolkeep.NewError(toolkeep.ResultTooLarge,
@@ -75,6 +75,7 @@ func (i *Inspector) settle(r *result) error {
 // settling is one walk of settle.
 type settling struct {
 	field   int64
+	head    int // bytes of a result that is a text
 	aimed   promptscan.Aimed
 	foreign int
 	path    [maxDepth]step
@@ -98,6 +99,10 @@ func (s *settling) walk(v any) {
 	case string:
 		if s.depth > 0 && int64(len(t)) > s.field && s.long == 0 {
 			s.long, s.longAt = int64(len(t)), s.pointer()
+		}
+		if s.depth == 0 { // of a long text what the caller gets
+			s.control = hasControl(t)
+			t = t[:min(len(t), s.head)]
 		}
 		s.text(t)
 	case map[string]any:
@@ -199,11 +204,8 @@ func (s *settling) unusual(t string) {
 	if !norm.NFC.IsNormalString(t) {
 		s.mark(ruleForm, "the text is not in the Unicode form NFC, so a text that looks equal may differ")
 	}
-	for _, f := range promptscan.Characters(t) {
-		if f.Rule == promptscan.RuleHidden && f.Severity != promptscan.Low {
-			s.mark(f.Rule, "it has "+f.Message)
-			return
-		}
+	if f, ok := promptscan.Hides(t); ok {
+		s.mark(f.Rule, "it has "+f.Message)
 	}
 }
 

@@ -43,6 +43,18 @@ func Characters(text string) (found []Finding) {
 	return found
 }
 
+// Hides returns the first thing that Characters reports of hidden characters with more than low severity, without Text. Its
+// work grows with the text alone, however many there are.
+func Hides(text string) (f Finding, ok bool) {
+	runes := []rune(text)
+	for i := range runes {
+		if rule, severity, message := hiddenAt(runes, i); rule == RuleHidden && severity != Low {
+			return Finding{Rule: rule, Severity: severity, Message: message}, true
+		}
+	}
+	return Finding{}, false
+}
+
 // PlainASCII reports whether a text is of ASCII characters that a reader sees, spaces and line breaks alone.
 func PlainASCII(s string) bool {
 	for i := range len(s) {
@@ -101,10 +113,16 @@ func hiddenAt(runes []rune, i int) (rule string, severity Severity, message stri
 // selector reports whether the character selects a variant of the one before it.
 func selector(r rune) bool { return r >= 0xfe00 && r <= 0xfe0f || r >= 0xe0100 && r <= 0xe01ef }
 
+// maxJoiners is how many joiners and selectors in a row are passed over; no text has so many.
+const maxJoiners = 64
+
 // neighbour returns the next character in a direction that is neither a joiner nor a variation
 // selector; 0 if there is none.
 func neighbour(runes []rune, i, step int) rune {
-	for i += step; i >= 0 && i < len(runes); i += step {
+	for n := 0; n < maxJoiners; n++ {
+		if i += step; i < 0 || i >= len(runes) {
+			break
+		}
 		switch r := runes[i]; {
 		case r == 0x200c, r == 0x200d, r >= 0xfe00 && r <= 0xfe0e, r >= 0x1f3fb && r <= 0x1f3ff:
 		case r == 0xfe0f && step < 0:

@@ -86,6 +86,7 @@ tool_rate_limit_exceeded_total{limit_type="upstream"} 1
 tool_cache_corruptions_total 0
 # HELP tool_cache_hits_total Calls of the tool that the result cache answered; their share of tool_invocation_total is the tool's hit rate.
 # TYPE tool_cache_hits_total counter
+tool_cache_hits_total{tool_id="clock.now"} 1
 # HELP tool_cache_evictions_total Results that left the cache, by reason.
 # TYPE tool_cache_evictions_total counter
 tool_cache_evictions_total{eviction_reason="ttl_expired"} 2
