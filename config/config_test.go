@@ -388,7 +388,7 @@ func TestSchemasOfTheDocument(t *testing.T) {
 	if s := c.Search; s.EmbeddingsURL != "http://localhost:11434/v1" || s.EmbeddingsModel != "mistral:7b" || s.EmbeddingsDimensions != 768 || s.Threshold != 0.7 {
 		t.Errorf("%+v", s)
 	}
-	want := Tools{Timeout: 31 * time.Second, Coerce: true, CoerceTo: []string{"number"}, Retry: ToolRetry{MaxAttempts: 4, BaseDelay: 1001 * time.Millisecond,
+	want := Tools{Timeout: 31 * time.Second, Coerce: true, CoerceTo: []string{"number", "date"}, Retry: ToolRetry{MaxAttempts: 4, BaseDelay: 1001 * time.Millisecond,
 		MaxDelay: time.Minute, Jitter: "equal", StatusCodes: []string{"429", "500", "502", "503", "504"}}}
 	if !reflect.DeepEqual(c.Tools, want) || c.Limits.Burst != 10 {
 		t.Errorf("%+v, burst %d", c.Tools, c.Limits.Burst)

@@ -96,8 +96,8 @@ var foreignSettings = foreign([]setting{
 	{key: "result_validator.strict_mode", kind: boolean, means: "tools.strict"},
 	{key: "result_validator.type_coercion.enabled", kind: boolean, means: "tools.coerce"},
 	{key: "result_validator.type_coercion.rules", kind: anything, means: "tools.coerce_to", convert: coercions, help: "the to_type of each rule is one of tools.coerce_to"},
-	{key: "result_validator.sanitization.enabled", kind: boolean, needs: patterns, help: "secrets are always taken out of results; nothing else is"},
-	{key: "result_validator.sanitization.patterns", kind: anything, refuse: never("own sanitization patterns are not in this build; leave the setting out"), needs: patterns, help: "refused unless empty: own patterns are not in this build"},
+	{key: "result_validator.sanitization.enabled", kind: boolean, needs: patterns, help: "secrets are always taken out of results; other rules are in each manifest (result.sanitize)"},
+	{key: "result_validator.sanitization.patterns", kind: anything, refuse: never("own sanitization patterns are those of each manifest (result.sanitize); leave the setting out"), needs: patterns, help: "refused unless empty: rules are in each manifest (result.sanitize)"},
 
 	// Platform 3.3.7 document bridge
 	{key: "document_bridge.mcp_server.pm2_process_name", needs: documents},
@@ -147,7 +147,7 @@ const (
 	catalogOutside  part = "the catalogue is always held whole in memory"
 	checkpoints     part = "checkpoints are not in this build"
 	documents       part = "the document bridge is not in this build"
-	patterns        part = "sanitization by patterns is not in this build"
+	patterns        part = "rules of sanitization are in each manifest (result.sanitize)"
 	permissionCache part = "decisions are remembered in the process until roles or tools change"
 	remoteStore     part = "a remote data layer is not in this build"
 	sandboxes       part = "sandboxes are not in this build"
