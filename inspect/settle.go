@@ -169,16 +169,7 @@ func withoutPrototypes(v any) any {
 
 // text looks at a text, or at a member's name.
 func (s *settling) text(t string) {
-	ascii, plain := true, true
-	for n := range len(t) {
-		if c := t[n]; !plainByte[c] {
-			plain = false
-			if c >= utf8.RuneSelf {
-				ascii = false
-				break
-			}
-		}
-	}
+	ascii, plain := kindOfText(t)
 	if !plain {
 		s.unusual(t)
 	}
@@ -187,13 +178,31 @@ func (s *settling) text(t string) {
 	}
 }
 
-// plainByte has the bytes of ASCII text: no control characters but tab and line ends.
-var plainByte = func() (t [256]bool) {
-	for c := range 0x7f {
-		t[c] = c >= ' ' || c == '\t' || c == '\n' || c == '\r'
+// kindOfText reports whether a text is of ASCII alone, and whether it has no control characters but tab and line ends
+// either. It looks at eight bytes at once.
+func kindOfText(t string) (ascii, plain bool) {
+	const ones, tops = 0x0101010101010101, 0x8080808080808080
+	plain = true
+	for len(t) >= 8 {
+		w := uint64(t[0]) | uint64(t[1])<<8 | uint64(t[2])<<16 | uint64(t[3])<<24 |
+			uint64(t[4])<<32 | uint64(t[5])<<40 | uint64(t[6])<<48 | uint64(t[7])<<56
+		if w&tops != 0 {
+			return false, false
+		}
+		// With no top bit set, adding 1 sets that of DEL, and taking a space away that of what is below one.
+		if plain && ((w+ones)|(w-ones*' '))&tops != 0 {
+			plain = !strings.ContainsFunc(t[:8], isControl)
+		}
+		t = t[8:]
 	}
-	return t
-}()
+	for n := range len(t) {
+		if t[n] >= utf8.RuneSelf {
+			return false, false
+		}
+		plain = plain && !isControl(rune(t[n]))
+	}
+	return true, plain
+}
 
 // unusual looks at a text that is not plain.
 func (s *settling) unusual(t string) {

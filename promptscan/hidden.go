@@ -16,10 +16,19 @@ func Characters(text string) (found []Finding) {
 		return nil
 	}
 	runes := []rune(text)
+	at := 0 // the byte of text where runes[i] begins
+	after := func(n int) int {
+		to := at
+		for range n {
+			_, size := utf8.DecodeRuneInString(text[to:])
+			to += size
+		}
+		return to
+	}
 	for i := 0; i < len(runes); {
 		rule, severity, message := hiddenAt(runes, i)
 		if rule == "" {
-			i++
+			i, at = i+1, after(1)
 			continue
 		}
 		end := i + 1
@@ -36,9 +45,9 @@ func Characters(text string) (found []Finding) {
 		if said := decoded(runes[i:end]); said != "" {
 			severity, message = High, message+`, which say "`+toolkeep.Clip(OneLine(said), 80)+`"`
 		}
-		from := len(string(runes[:i]))
-		found = append(found, Finding{rule, severity, message, Excerpt(text, from, from+len(string(runes[i:end])))})
-		i = end
+		to := after(end - i)
+		found = append(found, Finding{rule, severity, message, Excerpt(text, at, to)})
+		i, at = end, to
 	}
 	return found
 }
@@ -48,6 +57,9 @@ func Characters(text string) (found []Finding) {
 func Hides(text string) (f Finding, ok bool) {
 	runes := []rune(text)
 	for i := range runes {
+		if runes[i] < 0xad { // none of these hides
+			continue
+		}
 		if rule, severity, message := hiddenAt(runes, i); rule == RuleHidden && severity != Low {
 			return Finding{Rule: rule, Severity: severity, Message: message}, true
 		}
@@ -68,7 +80,7 @@ func PlainASCII(s string) bool {
 // hiddenAt judges the character at i; the rule is "" if nothing is wrong.
 func hiddenAt(runes []rune, i int) (rule string, severity Severity, message string) {
 	r := runes[i]
-	before, after := neighbour(runes, i, -1), neighbour(runes, i, +1)
+	before, after := func() rune { return neighbour(runes, i, -1) }, func() rune { return neighbour(runes, i, +1) }
 	switch {
 	case r == '\n' || r == '\r' || r == '\t':
 	case r < 0x20 || r >= 0x7f && r < 0xa0:
@@ -81,18 +93,18 @@ func hiddenAt(runes []rune, i int) (rule string, severity Severity, message stri
 	case r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069:
 		return RuleHidden, High, "characters that reorder the text around them"
 	case r == 0x200e || r == 0x200f || r == 0x061c:
-		if rightToLeft(before) || rightToLeft(after) {
+		if rightToLeft(before()) || rightToLeft(after()) {
 			return "", "", ""
 		}
 		return RuleHidden, Low, "direction marks in text that has no need of them"
 	case r == 0x200c || r == 0x200d:
-		if joins(before) && (joins(after) || after == 0xfe0f) || r == 0x200c && joins(before) {
+		if joins(before()) && (r == 0x200c || joins(after()) || after() == 0xfe0f) {
 			return "", "", ""
 		}
 		return RuleHidden, Medium, "invisible joiners between letters that do not join"
 	case selector(r):
 		// One after its base character is legitimate, a sequence encodes text.
-		if alone := i+1 == len(runes) || !selector(runes[i+1]); alone && i > 0 && !selector(runes[i-1]) && varies(before, r) {
+		if alone := i+1 == len(runes) || !selector(runes[i+1]); alone && i > 0 && !selector(runes[i-1]) && varies(before(), r) {
 			return "", "", ""
 		}
 		return RuleHidden, Medium, "variation selectors behind characters that have no variants"
@@ -133,18 +145,20 @@ func neighbour(runes []rune, i, step int) rune {
 	return 0
 }
 
+// maxFlag is how many tags a flag has at most, its end tag left out.
+const maxFlag = 6
+
 // flagOf reports whether a tag character is part of a flag, such as Scotland's: a black flag, a few
 // tags and the end tag.
 func flagOf(runes []rune, i int) bool {
-	start := i
-	for start > 0 && runes[start-1] >= 0xe0020 && runes[start-1] <= 0xe007e {
+	start, end := i, i
+	for start > 0 && i-start <= maxFlag && runes[start-1] >= 0xe0020 && runes[start-1] <= 0xe007e {
 		start--
 	}
-	end := i
-	for end < len(runes) && runes[end] >= 0xe0020 && runes[end] <= 0xe007e {
+	for end < len(runes) && end-start <= maxFlag && runes[end] >= 0xe0020 && runes[end] <= 0xe007e {
 		end++
 	}
-	return start > 0 && runes[start-1] == 0x1f3f4 && end-start <= 6 && end < len(runes) && runes[end] == 0xe007f
+	return start > 0 && runes[start-1] == 0x1f3f4 && end-start <= maxFlag && end < len(runes) && runes[end] == 0xe007f
 }
 
 func rightToLeft(r rune) bool {

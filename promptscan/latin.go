@@ -1,8 +1,8 @@
 package promptscan
 
 import (
-	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
 )
@@ -27,23 +27,43 @@ var lookalikes = func() map[rune]rune {
 	return m
 }()
 
-// Latin replaces lookalikes in s by Latin letters.
+// Latin replaces lookalikes in s by Latin letters and drops accents and what is not seen.
 func Latin(s string) string {
 	if PlainASCII(s) {
 		return s
 	}
-	return strings.Map(func(r rune) rune {
-		if r < 0x80 {
-			return r
+	out := make([]byte, 0, len(s))
+	for i := 0; i < len(s); {
+		if s[i] < utf8.RuneSelf {
+			out = append(out, s[i])
+			i++
+			continue
 		}
-		if to, ok := lookalikes[r]; ok {
-			return to
+		r, size := utf8.DecodeRuneInString(s[i:])
+		parts := string(norm.NFKD.PropertiesString(s[i:]).Decomposition())
+		i += size
+		if lookalikes[r] != 0 || parts == "" {
+			out = appendLatin(out, r)
+			continue
 		}
-		if !shows(r) && !unicode.Is(unicode.Zs, r) || unicode.Is(unicode.Mn, r) {
-			return -1
+		for _, part := range parts {
+			out = appendLatin(out, part)
 		}
-		return r
-	}, norm.NFKD.String(s))
+	}
+	return string(out)
+}
+
+func appendLatin(out []byte, r rune) []byte {
+	if r < utf8.RuneSelf {
+		return append(out, byte(r))
+	}
+	if to, ok := lookalikes[r]; ok {
+		return utf8.AppendRune(out, to)
+	}
+	if !unicode.IsLetter(r) && (!shows(r) && !unicode.Is(unicode.Zs, r) || unicode.Is(unicode.Mn, r)) || blank(r) {
+		return out
+	}
+	return utf8.AppendRune(out, r)
 }
 
 // PosesAsLatin reports whether a letter of another script looks like a Latin one. Most small Greek
