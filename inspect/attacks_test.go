@@ -9,8 +9,8 @@ import (
 	"github.com/toolkeep/toolkeep/inspect"
 )
 
-// TestAttacks has what a hostile upstream sends, and what becomes of it: an error, or a result with warnings. Bombs of
-// compressed bytes are unpacked by httptool, whose tests have them.
+// TestAttacks has what a hostile upstream sends, and what becomes of it: an error, or a result with warnings. Content
+// encodings are unpacked by httptool, whose TestEncodings has bombs of each; a file that is packed is never unpacked.
 func TestAttacks(t *testing.T) {
 	const (
 		jsonType, htmlType, xmlType, svgType = "application/json", "text/html", "application/xml", "image/svg+xml"
@@ -58,6 +58,9 @@ func TestAttacks(t *testing.T) {
 		{"plain SVG", refuse, svgType, `<svg><rect width="1"/></svg>`, "", ""},
 		{"a page that says it is a picture", nil, "image/png", "<html><script>x()</script></html>", `{"base64":"PGh0bWw+PHNjcmlwdD54KCk8L3NjcmlwdD48L2h0bWw+","bytes":33,"content_type":"application/octet-stream"}`, "E3504"},
 		{"a picture without a type", nil, "application/octet-stream", "\x89PNG\r\n\x1a\n", `{"base64":"iVBORw0KGgo=","bytes":8,"content_type":"image/png"}`, ""},
+
+		{"a packed file", nil, "application/zip", "PK\x03\x04\x14\x00", `{"base64":"UEsDBBQA","bytes":6,"content_type":"application/zip"}`, ""},
+		{"a packed file without a type", nil, "application/octet-stream", "PK\x03\x04\x14\x00", `{"base64":"UEsDBBQA","bytes":6,"content_type":"application/zip"}`, ""},
 
 		{"control characters", nil, "text/plain", "a\x1b[2Jb\x07\u009bc\td\r\n", "\"a\ufffd[2Jb\ufffd\ufffdc\\td\\r\\n\"", "E3504"},
 		{"control characters in JSON", nil, jsonType, `{"a\u001b":["\u0000\u0008"]}`, "{\"a\ufffd\":[\"\ufffd\ufffd\"]}", "E3504"},

@@ -198,6 +198,7 @@ func TestStatusOfEveryState(t *testing.T) {
 
 func TestReceipt(t *testing.T) {
 	r := succeeded()
+	r.Age = 1500 * time.Millisecond
 	r.Attempts, r.Cached, r.Truncated, r.CostUSD, r.BytesSent, r.BytesRecv = 3, true, true, 0.25, 10, 20
 	r.Warnings = []toolkeep.Warning{{Code: toolkeep.ToolDeprecated, Message: "move on"}}
 	r.Attachments = []toolkeep.Attachment{{Kind: "blob", URL: "/api/v1/blobs/1", ContentType: "text/plain", Bytes: 5}}
@@ -207,11 +208,12 @@ func TestReceipt(t *testing.T) {
 		!reflect.DeepEqual(m.Outputs, map[string]string{"html": `"<b>"`, "n": "9007199254740993"}) || m.PollingInfo != nil ||
 		d.ExecutionTimeMs != 15 || d.TimestampMs != uint64(r.EndedAt.UnixMilli()) || d.ToolVersion != "1.2.0" || !d.CacheHit || d.RetryCount != 2 ||
 		d.OverheadUs != 300 || !d.StartedAt.AsTime().Equal(at) || d.NetworkBytesSent != 10 || d.NetworkBytesReceived != 20 || d.CostUsd != 0.25 ||
-		!d.Truncated || len(d.Attachments) != 1 || d.Attachments[0].Bytes != 5 || d.Warnings[0] != "E3006: move on" {
+		d.Source != "cache" || d.GetCacheAgeS() != 1.5 || !d.Truncated || len(d.Attachments) != 1 || d.Attachments[0].Bytes != 5 || d.Warnings[0] != "E3006: move on" {
 		t.Errorf("%v", m)
 	}
 	a := answer(&toolkeep.Result{InvocationID: someID, State: toolkeep.CallQueued}, "", "")
-	if a.msg.Status != l03v1.ToolInvocationResult_PENDING || a.msg.PollingInfo.StatusUrl != "/api/v1/invocations/"+someID || a.trailer != nil {
+	if a.msg.Status != l03v1.ToolInvocationResult_PENDING || a.msg.PollingInfo.StatusUrl != "/api/v1/invocations/"+someID || a.trailer != nil ||
+		a.msg.Metadata.Source != "" || a.msg.Metadata.CacheAgeS != nil {
 		t.Errorf("%v", a)
 	}
 	for output, form := range map[string]string{`[1]`: "bare", `"x"`: "bare", `{}`: "", "": "none", `{"a":`: "bare"} {

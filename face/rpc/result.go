@@ -157,8 +157,13 @@ func metadataOf(r *toolkeep.Result) *l03v1.ToolInvocationResult_ExecutionMetadat
 		OverheadUs: unsigned(r.Overhead.Microseconds()), NetworkBytesSent: unsigned(r.BytesSent), NetworkBytesReceived: unsigned(r.BytesRecv),
 		CostUsd: r.CostUSD, Truncated: r.Truncated, StartedAt: stamp(r.StartedAt), CompletedAt: stamp(r.EndedAt),
 	}
+	if r.Age > 0 {
+		age := r.Age.Seconds()
+		m.CacheAgeS = &age
+	}
 	switch {
 	case !r.EndedAt.IsZero():
+		m.Source = r.Source()
 		m.TimestampMs = unsigned(r.EndedAt.UnixMilli())
 		if !r.StartedAt.IsZero() {
 			m.ExecutionTimeMs = unsigned(r.EndedAt.Sub(r.StartedAt).Milliseconds())

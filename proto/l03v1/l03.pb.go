@@ -2731,6 +2731,8 @@ type ToolInvocationResult_ExecutionMetadata struct {
 	Attachments             []*Attachment          `protobuf:"bytes,31,rep,name=attachments,proto3" json:"attachments,omitempty"`
 	Warnings                []string               `protobuf:"bytes,32,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	FallbackToolId          string                 `protobuf:"bytes,33,opt,name=fallback_tool_id,json=fallbackToolId,proto3" json:"fallback_tool_id,omitempty"`
+	CacheAgeS               *float64               `protobuf:"fixed64,34,opt,name=cache_age_s,json=cacheAgeS,proto3,oneof" json:"cache_age_s,omitempty"` // seconds since the cached result was made; on the answer of the call alone
+	Source                  string                 `protobuf:"bytes,35,opt,name=source,proto3" json:"source,omitempty"`                                  // executed, cache or replay
 	unknownFields           protoimpl.UnknownFields
 	sizeCache               protoimpl.SizeCache
 }
@@ -2894,6 +2896,20 @@ func (x *ToolInvocationResult_ExecutionMetadata) GetWarnings() []string {
 func (x *ToolInvocationResult_ExecutionMetadata) GetFallbackToolId() string {
 	if x != nil {
 		return x.FallbackToolId
+	}
+	return ""
+}
+
+func (x *ToolInvocationResult_ExecutionMetadata) GetCacheAgeS() float64 {
+	if x != nil && x.CacheAgeS != nil {
+		return *x.CacheAgeS
+	}
+	return 0
+}
+
+func (x *ToolInvocationResult_ExecutionMetadata) GetSource() string {
+	if x != nil {
+		return x.Source
 	}
 	return ""
 }
@@ -3111,7 +3127,7 @@ const file_agentic_l03_v1_l03_proto_rawDesc = "" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
 	"\x04mode\x18\x02 \x01(\tR\x04mode\x1aP\n" +
 	"\x10FilesystemPolicy\x12<\n" +
-	"\x06mounts\x18\x01 \x03(\v2$.agentic.l03.v1.SandboxContext.MountR\x06mounts\"\x9e\x0f\n" +
+	"\x06mounts\x18\x01 \x03(\v2$.agentic.l03.v1.SandboxContext.MountR\x06mounts\"\xeb\x0f\n" +
 	"\x14ToolInvocationResult\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12C\n" +
@@ -3135,7 +3151,7 @@ const file_agentic_l03_v1_l03_proto_rawDesc = "" +
 	"\auser_id\x18\x1e \x01(\tR\x06userId\x1a:\n" +
 	"\fOutputsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a\x81\a\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a\xce\a\n" +
 	"\x11ExecutionMetadata\x12*\n" +
 	"\x11execution_time_ms\x18\x01 \x01(\x04R\x0fexecutionTimeMs\x12!\n" +
 	"\ftimestamp_ms\x18\x02 \x01(\x04R\vtimestampMs\x12!\n" +
@@ -3158,7 +3174,10 @@ const file_agentic_l03_v1_l03_proto_rawDesc = "" +
 	"\ttruncated\x18\x1e \x01(\bR\ttruncated\x12<\n" +
 	"\vattachments\x18\x1f \x03(\v2\x1a.agentic.l03.v1.AttachmentR\vattachments\x12\x1a\n" +
 	"\bwarnings\x18  \x03(\tR\bwarnings\x12(\n" +
-	"\x10fallback_tool_id\x18! \x01(\tR\x0efallbackToolId\"\xb9\x01\n" +
+	"\x10fallback_tool_id\x18! \x01(\tR\x0efallbackToolId\x12#\n" +
+	"\vcache_age_s\x18\" \x01(\x01H\x00R\tcacheAgeS\x88\x01\x01\x12\x16\n" +
+	"\x06source\x18# \x01(\tR\x06sourceB\x0e\n" +
+	"\f_cache_age_s\"\xb9\x01\n" +
 	"\x06Status\x12\v\n" +
 	"\aSUCCESS\x10\x00\x12\v\n" +
 	"\aFAILURE\x10\x01\x12\v\n" +
@@ -3472,6 +3491,7 @@ func file_agentic_l03_v1_l03_proto_init() {
 	}
 	file_agentic_l03_v1_l03_proto_msgTypes[25].OneofWrappers = []any{}
 	file_agentic_l03_v1_l03_proto_msgTypes[27].OneofWrappers = []any{}
+	file_agentic_l03_v1_l03_proto_msgTypes[36].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
