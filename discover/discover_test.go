@@ -248,3 +248,21 @@ func BenchmarkUpdateOneOf10000(b *testing.B) {
 		x.Update(slices.Values(all))
 	}
 }
+
+// TestVersionsInAnyOrder: a change in which other tools stand between the versions of one shows each tool
+// once, in the version that "latest" means, and removes no other.
+func TestVersionsInAnyOrder(t *testing.T) {
+	blocked := tool("b.y", "3.0.0", "some words")
+	blocked.Life.State = toolkeep.Blocked
+	all := []toolkeep.Version{tool("a.first", "1.0.0", "first words"), tool("b.y", "1.0.0", "old words")}
+	for i := range 500 {
+		all = append(all, tool(fmt.Sprintf("d.n%03d", i), "1.0.0", "something else"))
+	}
+	x := index(all...)
+	x.Change(slices.Values([]toolkeep.Version{tool("b.y", "2.0.0", "new words"), tool("c.z", "1.0.0", "other words"), blocked, tool("b.y", "1.5.0", "newer words")}))
+	got := found(x.Search("words", 9, nil))
+	slices.Sort(got)
+	if want := []string{"a.first@1.0.0", "b.y@2.0.0", "c.z@1.0.0"}; !slices.Equal(got, want) || x.Len() != 503 {
+		t.Errorf("of %d tools found %v, want %v", x.Len(), got, want)
+	}
+}

@@ -185,7 +185,7 @@ func New(cfg Config) *Index {
 func (x *Index) Len() int { return len(x.current.Load().sorted) }
 
 // Update makes the index show the latest active version of each tool among versions, the complete
-// set. The versions of a tool follow one another. Only tools with a changed digest are tokenised again.
+// set, in any order; that of the tools' ids costs least. Only tools with a changed digest are tokenised again.
 func (x *Index) Update(versions iter.Seq[toolkeep.Version]) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -311,12 +311,15 @@ func (x *Index) apply(d delta) {
 	}
 }
 
-// latestActive chooses like the catalogue's "latest": stable before prerelease. It keeps the order of the tools.
+// latestActive chooses like the catalogue's "latest": stable before prerelease. It has each tool once, and
+// keeps the order of tools that come by their ids.
 func latestActive(versions iter.Seq[toolkeep.Version]) (list []showing) {
 	var best *semver.Version // of the last tool; nil until it has two versions
+	ordered := true
 	for v := range versions {
 		k := docKey{v.Tool.ID, v.Tool.Tenant}
 		if n := len(list); n == 0 || list[n-1].key != k {
+			ordered = ordered && (n == 0 || list[n-1].key.compare(k) < 0)
 			list, best = append(list, showing{key: k}), nil
 		}
 		last := &list[len(list)-1]
@@ -335,7 +338,26 @@ func latestActive(versions iter.Seq[toolkeep.Version]) (list []showing) {
 			last.tool, best = v.Tool, sem
 		}
 	}
+	if !ordered {
+		return merged(list)
+	}
 	return list
+}
+
+// merged sorts and has each tool once, for versions of a tool that did not follow one another.
+func merged(list []showing) []showing {
+	slices.SortStableFunc(list, func(a, b showing) int { return a.key.compare(b.key) })
+	out := list[:0]
+	for _, l := range list {
+		last := len(out) - 1
+		switch {
+		case last < 0 || out[last].key != l.key:
+			out = append(out, l)
+		case out[last].tool == nil || l.tool != nil && newer(parseVersion(l.tool), parseVersion(out[last].tool)):
+			out[last] = l
+		}
+	}
+	return out
 }
 
 func parseVersion(t *toolkeep.Tool) *semver.Version {
