@@ -644,3 +644,24 @@ func TestLateEntriesAreFaded(t *testing.T) {
 		t.Errorf("rolled ahead:\n%s\nrolled at the end:\n%s", strings.Join(late, "\n"), strings.Join(inTime, "\n"))
 	}
 }
+
+// TestLateEntriesKeepFavourites: an entry that comes long after its day moves no tool out of a user's
+// favourites that weighs more, and one of today comes in.
+func TestLateEntriesKeepFavourites(t *testing.T) {
+	us := &user{}
+	for i := range maxFavourites {
+		us.favour(int32(i), 1)
+		us.favour(int32(i), 1)
+	}
+	has := func(tool int32) bool {
+		return slices.ContainsFunc(us.Favourites, func(f favourite) bool { return f.Tool == tool })
+	}
+	us.favour(100, 0.01)
+	if has(100) || !has(maxFavourites-1) {
+		t.Error("a late entry took the place of a favourite")
+	}
+	us.favour(101, 1)
+	if !has(101) || len(us.Favourites) != maxFavourites {
+		t.Error("a call of today found no place")
+	}
+}

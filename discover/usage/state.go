@@ -373,6 +373,9 @@ func (us *user) favour(tool int32, weight float64) {
 	l := us.Favourites
 	i := slices.IndexFunc(l, func(f favourite) bool { return f.Tool == tool })
 	if i < 0 {
+		if len(l) == maxFavourites && weight < min(1, l[maxFavourites-1].Weight) {
+			return // an entry that comes late: what counts as of today always comes in
+		}
 		l = append(l[:min(len(l), maxFavourites-1)], favourite{Tool: tool}) // the one with the lowest weight goes
 		i = len(l) - 1
 	}
