@@ -206,6 +206,15 @@ type Result struct {
 	BytesRecv   int64
 	CostUSD     float64
 	Progress    Progress
+	Fallback    *Fallback // set if another tool was asked because this one failed
+}
+
+// Fallback says which tool was asked in place of the call's own, and why.
+type Fallback struct {
+	Tool         string `json:"tool_id"`
+	Version      string `json:"tool_version"`
+	InvocationID string `json:"invocation_id" doc:"of its own call"`
+	Reason       Code   `json:"reason" doc:"the error with which the tool itself ended"`
 }
 
 // Source says where the result came from: executed, cache or replay (of an earlier call with the same key).

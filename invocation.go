@@ -81,6 +81,9 @@ type Invocation struct {
 	// Withheld is why what the record told of the person is not in it; "" if it is.
 	Withheld Withheld
 
+	// Fallback is the tool that was asked because this one failed, nil for none.
+	Fallback *Fallback
+
 	// Replayed means that the caller got a stored result; never stored.
 	Replayed bool
 

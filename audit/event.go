@@ -47,41 +47,42 @@ type who struct {
 
 // callData is the data of a call's end.
 type callData struct {
-	InvocationID string          `json:"invocation_id"`
-	Agent        string          `json:"agent_did"`
-	User         string          `json:"user_did,omitempty"`
-	Actor        string          `json:"actor_did,omitempty"`
-	Chain        []string        `json:"caller_chain,omitempty"`
-	Tenant       string          `json:"tenant_id"`
-	Session      string          `json:"session_id,omitempty"`
-	Parent       string          `json:"parent_invocation_id,omitempty"`
-	ToolID       string          `json:"tool_id"`
-	ToolVersion  string          `json:"tool_version,omitempty"`
-	Digest       string          `json:"tool_digest,omitempty"`
-	State        string          `json:"state"`
-	Decision     string          `json:"decision"`
-	Code         string          `json:"error_code,omitempty"`
-	Name         string          `json:"error_name,omitempty"`
-	Message      string          `json:"message,omitempty"`
-	Details      json.RawMessage `json:"details,omitempty"`
-	Face         string          `json:"face,omitempty"`
-	KeyID        string          `json:"key_id,omitempty"`
-	Address      string          `json:"ip_address,omitempty"`
-	UserAgent    string          `json:"user_agent,omitempty"`
-	CallID       string          `json:"call_id,omitempty"`
-	Writes       bool            `json:"writes"`
-	Sent         bool            `json:"sent"`
-	Cached       bool            `json:"cache_hit"`
-	Attempts     int             `json:"attempts"`
-	StartedAt    *time.Time      `json:"started_at,omitempty"`
-	CreatedAt    time.Time       `json:"created_at"`
-	DurationMS   float64         `json:"duration_ms"`
-	OutputBytes  int             `json:"output_bytes"`
-	Parameters   json.RawMessage `json:"parameters,omitempty"`
-	Summary      string          `json:"result_summary,omitempty"`
-	PriorTools   []string        `json:"prior_tools_in_session,omitempty"`
-	Erased       bool            `json:"erased,omitempty"`
-	Unreadable   bool            `json:"unreadable,omitempty"`
+	InvocationID string             `json:"invocation_id"`
+	Agent        string             `json:"agent_did"`
+	User         string             `json:"user_did,omitempty"`
+	Actor        string             `json:"actor_did,omitempty"`
+	Chain        []string           `json:"caller_chain,omitempty"`
+	Tenant       string             `json:"tenant_id"`
+	Session      string             `json:"session_id,omitempty"`
+	Parent       string             `json:"parent_invocation_id,omitempty"`
+	ToolID       string             `json:"tool_id"`
+	ToolVersion  string             `json:"tool_version,omitempty"`
+	Digest       string             `json:"tool_digest,omitempty"`
+	State        string             `json:"state"`
+	Decision     string             `json:"decision"`
+	Code         string             `json:"error_code,omitempty"`
+	Name         string             `json:"error_name,omitempty"`
+	Message      string             `json:"message,omitempty"`
+	Details      json.RawMessage    `json:"details,omitempty"`
+	Face         string             `json:"face,omitempty"`
+	KeyID        string             `json:"key_id,omitempty"`
+	Address      string             `json:"ip_address,omitempty"`
+	UserAgent    string             `json:"user_agent,omitempty"`
+	CallID       string             `json:"call_id,omitempty"`
+	Writes       bool               `json:"writes"`
+	Sent         bool               `json:"sent"`
+	Cached       bool               `json:"cache_hit"`
+	Attempts     int                `json:"attempts"`
+	StartedAt    *time.Time         `json:"started_at,omitempty"`
+	CreatedAt    time.Time          `json:"created_at"`
+	DurationMS   float64            `json:"duration_ms"`
+	OutputBytes  int                `json:"output_bytes"`
+	Parameters   json.RawMessage    `json:"parameters,omitempty"`
+	Summary      string             `json:"result_summary,omitempty"`
+	PriorTools   []string           `json:"prior_tools_in_session,omitempty"`
+	Fallback     *toolkeep.Fallback `json:"fallback,omitempty"`
+	Erased       bool               `json:"erased,omitempty"`
+	Unreadable   bool               `json:"unreadable,omitempty"`
 }
 
 // eventDecided tells of an approval, whose decision is approved, denied or expired.
@@ -124,7 +125,7 @@ func NewEntry(l *toolkeep.Link, e *toolkeep.Entry) (*Entry, error) {
 	d := callData{InvocationID: v.ID, Agent: v.Subject, User: v.OnBehalf, Actor: v.Actor, Chain: v.Chain, Tenant: v.Tenant, Session: v.Session, Parent: v.Parent,
 		ToolID: v.ToolID, ToolVersion: v.Version, Digest: v.Digest, State: string(v.State), Decision: decision(v), Code: string(v.Code),
 		Message: v.Message, Details: v.Details, Face: v.Face, KeyID: v.KeyID, Address: v.Addr, UserAgent: v.UserAgent, CallID: v.CallID, Writes: v.Writes, Sent: v.Sent, Cached: v.Cached,
-		Attempts: v.Attempts, CreatedAt: v.CreatedAt.UTC(), DurationMS: float64(v.TotalUS) / 1000, OutputBytes: v.OutputSize, Parameters: v.Input, Summary: v.ResultSummary, PriorTools: v.PriorTools,
+		Attempts: v.Attempts, CreatedAt: v.CreatedAt.UTC(), DurationMS: float64(v.TotalUS) / 1000, OutputBytes: v.OutputSize, Parameters: v.Input, Summary: v.ResultSummary, PriorTools: v.PriorTools, Fallback: v.Fallback,
 		Erased: v.Withheld == toolkeep.Erased, Unreadable: v.Withheld == toolkeep.Unreadable}
 	if v.Code != "" {
 		d.Name = v.Code.Info().Name

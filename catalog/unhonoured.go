@@ -37,7 +37,6 @@ var unhonoured = []unhonouredField{
 		refused:  toolkeep.SandboxUnavailable,
 		demanded: func(m *toolkeep.Manifest) bool { return m.Execution.Sandbox != "" && m.Execution.Sandbox != "none" },
 		why:      "the tool demands isolation (execution.sandbox) and this build has no sandbox"},
-	{pointer: "/fallback"},
 	{pointer: "/health"},
 }
 

@@ -22,7 +22,7 @@ func (p *Pipeline) admit(ctx context.Context, a *activeCall) (*toolkeep.Result, 
 	}
 	c := a.call
 	a.row = newRow(&a.asked)
-	if p.draining.Load() && a.mode != modeChild { // calls under way go on, including their child calls
+	if p.draining.Load() && a.mode != modeChild && !a.instead { // calls under way go on, including their child calls
 		return nil, toolkeep.NewError(toolkeep.Draining, "this node is shutting down; send the call again").After(time.Second)
 	}
 	if err := p.admitSignature(ctx, a); err != nil { // it takes no id of the caller's
@@ -221,6 +221,9 @@ func (p *Pipeline) lookUpID(ctx context.Context, a *activeCall) error {
 func (p *Pipeline) takeRequest(ctx context.Context, a *activeCall) error {
 	switch a.mode {
 	case modeDryRun:
+		if a.instead {
+			return nil
+		}
 		return p.Limits.PeekRequest(ctx, a.principal)
 	case modeChild:
 		return nil // the root call took it

@@ -44,7 +44,7 @@ func (p *Pipeline) approve(ctx context.Context, a *activeCall) (*toolkeep.Result
 		return nil, nil
 	case p.Approvals == nil:
 		return nil, cannotAsk("%s needs a person's approval (%s) and no approval service is configured", a.tool.Ref(), need.Why)
-	case a.mode == modeChild:
+	case a.mode == modeChild || a.instead:
 		return nil, cannotAsk("%s needs a person's approval (%s), for which a tool that calls it cannot wait; call it by itself", a.tool.Ref(), need.Why)
 	}
 	if a.standing = p.Approvals.Standing(&a.row, need); a.standing != nil {

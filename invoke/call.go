@@ -51,6 +51,7 @@ type asked struct {
 	ancestors   []string        // the tools above this one, from the root
 	above       *limit.Slots    // of the parent; nil for a root call
 	cleaner     *redact.Cleaner // removes secrets from what the call shows; see clean
+	instead     bool            // the call is that of a fallback, or a dry run of it
 }
 
 // origin is where a call came from, as its record says it. A worker has it from the row, a child call

@@ -193,7 +193,7 @@ func (p *Pipeline) Result(v *toolkeep.Invocation) *toolkeep.Result {
 		Output: v.Output, Warnings: append([]toolkeep.Warning(nil), v.Warnings...), Cached: v.Cached, Truncated: v.Truncated,
 		Attachments: v.Attachments, Secrets: v.Secrets, Attempts: v.Attempts, StartedAt: v.StartedAt, EndedAt: v.EndedAt,
 		ToolTime: time.Duration(v.ToolUS) * time.Microsecond, Overhead: time.Duration(v.TotalUS-v.ToolUS) * time.Microsecond,
-		BytesSent: v.BytesSent, BytesRecv: v.BytesRecv, CostUSD: v.CostUSD, Progress: v.Progress,
+		BytesSent: v.BytesSent, BytesRecv: v.BytesRecv, CostUSD: v.CostUSD, Progress: v.Progress, Fallback: v.Fallback,
 	}
 	if v.Withheld != "" {
 		res.Warnings = append(res.Warnings, toolkeep.Warning{Code: toolkeep.HandleExpired, Message: "what was recorded of this call is " + string(v.Withheld),

@@ -10,7 +10,7 @@
 //	 8 claim      the row in state running, committed before anything is sent
 //	 9 equip      secrets at the last moment
 //	10 execute    deadline, attempts, cancellation
-//	11 inspect    parse, check, clean, cut
+//	11 inspect    parse, check, clean, cut; then the fallback of a tool that failed
 //	12 record     the row's end, cache, metrics, log
 //
 // # States

@@ -21,6 +21,7 @@ func (p *Pipeline) execute(ctx context.Context, w *prepared, k *credentialSet, r
 	}
 	var last *toolkeep.Error
 	var timedOut bool // an attempt exceeded its own limit
+	sent := false     // an attempt may have reached the upstream
 	more := 0         // 1 after the extra attempt with refreshed secrets
 	if err := p.memory.admit(ctx, w.id); err != nil {
 		return nil, err
@@ -61,6 +62,8 @@ func (p *Pipeline) execute(ctx context.Context, w *prepared, k *credentialSet, r
 			more, x.Credentials = 1, k.creds
 			continue
 		}
+		last.NothingSent = last.NothingSent && !sent
+		sent = !last.NothingSent
 		if attempt >= r.attempts+more || !r.repeats(last) {
 			return nil, last
 		}

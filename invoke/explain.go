@@ -21,6 +21,9 @@ type Explanation struct {
 	Execute  bool               `json:"would_execute"` // every step passes
 	Steps    []StepVerdict      `json:"steps"`
 	Warnings []toolkeep.Warning `json:"warnings,omitempty"`
+	Fallback *FallbackVerdict   `json:"fallback,omitempty"` // nil if the tool has none, or none may be asked
+
+	broken bool // a breaker refuses the tool, and its fallback would be asked
 }
 
 // StepVerdict is the outcome of one step.
@@ -38,11 +41,23 @@ type StepVerdict struct {
 // and continues after a refusal as far as possible. A call whose signature is not known to be right is
 // not explained: the error is that of admit.
 func (p *Pipeline) Explain(ctx context.Context, pr *toolkeep.Principal, c *toolkeep.Call) (any, error) {
-	x := &Explanation{Tool: c.Tool, Steps: make([]StepVerdict, stepCount)}
+	x, err := p.explain(ctx, &activeCall{asked: asked{mode: modeDryRun, principal: pr, call: c, began: p.Clock(), composition: &composition{}}, record: record{explained: newExplanation(c.Tool)}})
+	if err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+func newExplanation(tool string) *Explanation {
+	x := &Explanation{Tool: tool, Steps: make([]StepVerdict, stepCount)}
 	for s := range stepCount {
 		x.Steps[s] = StepVerdict{Step: s.String(), Verdict: "unknown", Reason: "an earlier step's refusal leaves this open"}
 	}
-	a := &activeCall{asked: asked{mode: modeDryRun, principal: pr, call: c, began: p.Clock(), composition: &composition{}}, record: record{explained: x}}
+	return x
+}
+
+func (p *Pipeline) explain(ctx context.Context, a *activeCall) (*Explanation, error) {
+	x := a.explained
 	if _, err := p.carry(ctx, a); err != nil {
 		return nil, err
 	}
@@ -54,6 +69,9 @@ func (p *Pipeline) Explain(ctx context.Context, pr *toolkeep.Principal, c *toolk
 	x.Execute = true
 	for s := range StepExecute {
 		x.Execute = x.Execute && x.Steps[s].Verdict == "pass"
+	}
+	if x.Execute && x.Fallback == nil && p.mayFallBack(a) {
+		x.Fallback = p.fallbackFor(ctx, a)
 	}
 	for s := StepExecute; s < stepCount; s++ {
 		x.Steps[s] = StepVerdict{Step: s.String(), Verdict: "not_run"}
@@ -98,6 +116,9 @@ func (a *activeCall) passReason(s Step) string {
 			return "the idempotency key belongs to invocation " + a.kept.ID + " (" + string(a.kept.State) + "), whose answer would be returned"
 		}
 	case StepLimit:
+		if a.explained.broken {
+			return "a circuit breaker refuses the tool (E3903); its fallback " + a.explained.Fallback.Tool + " would be asked"
+		}
 		if notes := a.overlay.Notes(a.tool.Manifest, retryOf(a.tool).attempts); len(notes) > 0 {
 			return "the agent's context: " + strings.Join(notes, "; ")
 		}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -194,6 +195,18 @@ func (c *fakeCatalog) Resolve(_ context.Context, _ *toolkeep.Principal, tool, _ 
 	return toolkeep.Version{Tool: t, Life: toolkeep.Lifecycle{State: toolkeep.Active}}, nil, nil
 }
 
+func (c *fakeCatalog) Offering(_ *toolkeep.Principal, name string, visible func(*toolkeep.Tool) bool) (ids []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id, t := range c.tools {
+		if slices.Contains(t.Manifest.Capabilities, name) && visible(t) {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
 type fakeAccess struct {
 	deny    atomic.Bool
 	denials atomic.Int64
@@ -202,6 +215,7 @@ type fakeAccess struct {
 	blocked atomic.Pointer[toolkeep.Error]
 	policy  access.Policy // nil: none
 	actAs   bool
+	hidden  string // id of a tool
 }
 
 func (a *fakeAccess) Policy() access.Policy { return a.policy }
@@ -241,7 +255,7 @@ func (a *fakeAccess) NoteDenied(*toolkeep.Principal, string) { a.denials.Add(1) 
 
 func (a *fakeAccess) Sees(p *toolkeep.Principal, _ *toolkeep.Call) *toolkeep.Principal { return p }
 
-func (a *fakeAccess) Visible(*toolkeep.Principal, *toolkeep.Tool) bool { return true }
+func (a *fakeAccess) Visible(_ *toolkeep.Principal, t *toolkeep.Tool) bool { return t.ID != a.hidden }
 
 func (a *fakeAccess) Authorise(*toolkeep.Principal, *toolkeep.Tool, *toolkeep.Call) access.Decision {
 	if a.deny.Load() {

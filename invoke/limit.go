@@ -14,7 +14,7 @@ import (
 // limit reads the agent's overlay for the tool, on which rate, cache key, deadline,
 // attempts and secrets depend. Then it asks the breakers of the tool and its upstream, and
 // takes the tool's bucket and a slot; for a waiting call the worker does. A refusal by a
-// breaker costs nothing of the limits. Test calls of a breaker are counted when they are sent.
+// breaker costs nothing of the limits; a call whose tool has a fallback goes on. Test calls of a breaker are counted when they are sent.
 func (p *Pipeline) limit(ctx context.Context, a *activeCall) (_ *toolkeep.Result, err error) {
 	if a.tool.Writes() {
 		if err := p.shed(a); err != nil {
@@ -33,9 +33,9 @@ func (p *Pipeline) limit(ctx context.Context, a *activeCall) (_ *toolkeep.Result
 	case a.waits():
 		return nil, nil
 	case a.mode == modeDryRun:
-		return nil, cmp.Or(a.guard.Peek(), p.peekLimits(ctx, a))
+		return nil, cmp.Or(p.peekBreakers(ctx, a), p.peekLimits(ctx, a))
 	}
-	if err := a.guard.Look(); err != nil {
+	if err := a.guard.Look(); err != nil && !p.mayFallBack(a) {
 		return nil, err
 	}
 	return nil, p.takeLimits(ctx, a)
@@ -83,13 +83,26 @@ func (p *Pipeline) takeLimits(ctx context.Context, a *activeCall) (err error) {
 	return err
 }
 
+// peekBreakers returns what the breakers would refuse, unless the tool's fallback would be asked then.
+func (p *Pipeline) peekBreakers(ctx context.Context, a *activeCall) error {
+	err := a.guard.Peek()
+	if err == nil || !a.decision.Allowed || !p.mayFallBack(a) || !mends(a.tool, toolkeep.AsError(err)) {
+		return err
+	}
+	if a.explained.Fallback = p.fallbackFor(ctx, a); !a.explained.Fallback.Execute {
+		return err
+	}
+	a.explained.broken = true
+	return nil
+}
+
 func (p *Pipeline) peekLimits(ctx context.Context, a *activeCall) error {
 	if a.overlay != nil {
 		if err := p.Overlays.Peek(a.principal, a.tool, a.overlay); err != nil {
 			return err
 		}
 	}
-	return p.Limits.Peek(ctx, a.principal, a.tool, false)
+	return p.Limits.Peek(ctx, a.principal, a.tool, a.instead)
 }
 
 // servicer is an executor that names the services of an upstream, other than by host and port.

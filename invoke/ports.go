@@ -20,6 +20,8 @@ type Catalog interface {
 	// that it is deprecated or sunset (E3006). Errors: E3001, E3004, E3005, E3009,
 	// E3010, E3012.
 	Resolve(ctx context.Context, p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error)
+	// Offering returns the ids of tools that declare the capability, in their order, of those that are visible; the first 20.
+	Offering(p *toolkeep.Principal, capability string, visible func(*toolkeep.Tool) bool) []string
 }
 
 // Access decides who may do what.

@@ -145,7 +145,7 @@ func (p *Pipeline) settle(a *activeCall, res *toolkeep.Result, e *toolkeep.Error
 	}
 	if res != nil {
 		row.Attempts, row.Cached, row.Truncated = res.Attempts, res.Cached, res.Truncated
-		row.ToolUS = res.ToolTime.Microseconds()
+		row.ToolUS, row.Fallback = res.ToolTime.Microseconds(), res.Fallback
 		row.BytesSent, row.BytesRecv, row.CostUSD = res.BytesSent, res.BytesRecv, res.CostUSD
 		row.OutputSize, row.Attachments, row.Secrets = len(res.Output), res.Attachments, res.Secrets
 		row.Warnings = append(a.warnings, res.Warnings...)

@@ -10,10 +10,16 @@ import (
 	"github.com/toolkeep/toolkeep/resultcache"
 )
 
-// perform is steps 9 to 11, run once for all concurrent calls with the same cache key.
+// perform is steps 9 to 11, and the fallback of a tool that failed.
 func (p *Pipeline) perform(ctx context.Context, a *activeCall) (*toolkeep.Result, error) {
 	ctx, cancel := p.bound(ctx, a)
 	defer cancel()
+	res, err := p.performOnce(ctx, a)
+	return p.fallBack(ctx, a, res, err)
+}
+
+// performOnce is steps 9 to 11, run once for all concurrent calls with the same cache key.
+func (p *Pipeline) performOnce(ctx context.Context, a *activeCall) (*toolkeep.Result, error) {
 	w := p.prepare(a)
 	if !a.cache.on() {
 		return p.once(ctx, w, &a.steps)

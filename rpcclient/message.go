@@ -124,6 +124,9 @@ func resultOf(m *l03v1.ToolInvocationResult, trailer metadata.MD) *toolkeep.Resu
 		Progress: toolkeep.Progress{Percent: int(m.GetProgressPercent()), Phase: m.GetCurrentPhase()},
 		Replayed: slices.Contains(trailer["x-idempotency-replayed"], "true"),
 	}
+	if tool := d.GetFallbackToolId(); tool != "" {
+		r.Fallback = &toolkeep.Fallback{Tool: tool}
+	}
 	if e := m.GetError(); e != nil {
 		r.Error = &toolkeep.Error{Code: toolkeep.Code(e.GetCode()), Message: e.GetMessage(), Details: e.GetDetails().AsMap(),
 			Retryable: e.GetRetryable(), RetryAfter: time.Duration(e.GetRetryAfterS()) * time.Second, InvocationID: m.GetInvocationId()}

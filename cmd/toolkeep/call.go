@@ -281,6 +281,7 @@ type callError struct {
 type callMetadata struct {
 	Warnings    []struct{ Code, Message string } `json:"warnings"`
 	Truncated   bool                             `json:"truncated"`
+	Fallback    *toolkeep.Fallback               `json:"fallback"`
 	Attachments []struct {
 		URL   string `json:"url"`
 		Bytes int64  `json:"bytes"`
@@ -323,6 +324,9 @@ func (a *app) showCall(raw []byte, answer *callAnswer) error {
 		if err := a.printJSON(raw); err != nil {
 			return err
 		}
+	}
+	if f := answer.Metadata.Fallback; f != nil {
+		fmt.Fprintf(a.stderr, "toolkeep: the tool failed (%s), so its fallback %s@%s was asked (invocation %s)\n", f.Reason, f.Tool, f.Version, f.InvocationID)
 	}
 	for _, w := range answer.Metadata.Warnings {
 		fmt.Fprintf(a.stderr, "toolkeep: warning %s: %s\n", w.Code, w.Message)

@@ -151,6 +151,11 @@ func appendReceipt(dst []byte, r *toolkeep.Result) []byte {
 	if r.Truncated {
 		dst = append(dst, `,"toolkeep/truncated":true`...)
 	}
+	if r.Fallback != nil {
+		if raw, err := json.Marshal(r.Fallback); err == nil {
+			dst = append(append(dst, `,"toolkeep/fallback":`...), raw...)
+		}
+	}
 	if len(r.Secrets) > 0 {
 		if raw, err := json.Marshal(r.Secrets); err == nil {
 			dst = append(append(dst, `,"toolkeep/secrets":`...), raw...)

@@ -41,8 +41,9 @@ func TestResultsOfCalls(t *testing.T) {
 		"nothing":   {"demo__echo", done(``), nil, `{"content":[{"type":"text","text":"null"}],` + receipt + `}}`},
 		"warned, kept": {"demo__echo", with(done(`1`), func(r *toolkeep.Result) {
 			r.Cached, r.Replayed = true, true
+			r.Fallback = &toolkeep.Fallback{Tool: "demo.other", Version: "2.0.0", InvocationID: "j", Reason: "E3520"}
 			r.Warnings = []toolkeep.Warning{{Code: "E3006", Message: "old"}}
-		}), nil, `{"content":[{"type":"text","text":"1"}],` + receipt + `,"toolkeep/cached":true,"toolkeep/replayed":true,"toolkeep/warnings":[{"code":"E3006","message":"old"}]}}`},
+		}), nil, `{"content":[{"type":"text","text":"1"}],` + receipt + `,"toolkeep/cached":true,"toolkeep/replayed":true,"toolkeep/fallback":{"tool_id":"demo.other","tool_version":"2.0.0","invocation_id":"j","reason":"E3520"},"toolkeep/warnings":[{"code":"E3006","message":"old"}]}}`},
 		"an attachment": {"demo__echo", with(done(`"cut"`), func(r *toolkeep.Result) {
 			r.Truncated = true
 			r.Attachments = []toolkeep.Attachment{{Kind: "blob", URL: "/api/v1/blobs/b", ContentType: "text/plain", Bytes: 5}}

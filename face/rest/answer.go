@@ -62,6 +62,8 @@ type ExecutionMetadata struct {
 	Warnings            []toolkeep.Warning `json:"warnings"`
 
 	Secrets []toolkeep.SecretUse `json:"secrets,omitempty" doc:"what the call authenticated with: hash of the reference, and whose secret answered"`
+
+	Fallback *toolkeep.Fallback `json:"fallback,omitempty" doc:"the tool that was asked because this one failed"`
 }
 
 // PollingInfo is BC-2's.
@@ -204,6 +206,11 @@ func appendMetadata(b []byte, r *toolkeep.Result) []byte {
 	b = appendList(b, r.Warnings)
 	if len(r.Secrets) > 0 {
 		b = appendList(append(b, `,"secrets":`...), r.Secrets)
+	}
+	if r.Fallback != nil {
+		if raw, err := gate.Marshal(r.Fallback); err == nil {
+			b = append(append(b, `,"fallback":`...), raw...)
+		}
 	}
 	return append(b, '}')
 }

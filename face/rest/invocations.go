@@ -82,6 +82,7 @@ type InvocationSummary struct {
 	ToolMS       float64    `json:"tool_ms" doc:"spent in the tool"`
 	CacheHit     bool       `json:"cache_hit"`
 	Attempts     int        `json:"attempts"`
+	Fallback     string     `json:"fallback_tool_id,omitempty" doc:"the tool that was asked because this one failed"`
 	Async        bool       `json:"async_mode"`
 	CallID       string     `json:"call_id,omitempty"`
 	Erased       bool       `json:"erased,omitempty" doc:"what was recorded of the person was erased"`
@@ -132,6 +133,9 @@ func summarise(v *toolkeep.Invocation) InvocationSummary {
 		DurationMS: float64(v.TotalUS) / 1000, ToolMS: float64(v.ToolUS) / 1000,
 		CacheHit: v.Cached, Attempts: v.Attempts, Async: v.Async, CallID: v.CallID,
 		Erased: v.Withheld == toolkeep.Erased, Unreadable: v.Withheld == toolkeep.Unreadable,
+	}
+	if v.Fallback != nil {
+		s.Fallback = v.Fallback.Tool
 	}
 	if v.Code != "" {
 		s.ErrorCode, s.ErrorName = string(v.Code), v.Code.Info().Name

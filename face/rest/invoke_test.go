@@ -49,6 +49,18 @@ func TestInvoke(t *testing.T) {
 	}
 }
 
+// TestInvokeFallback: the answer and the list say which tool answered instead.
+func TestInvokeFallback(t *testing.T) {
+	s := newSystem()
+	res := succeeded()
+	res.Fallback = &toolkeep.Fallback{Tool: "demo.other", Version: "2.0.0", InvocationID: "j", Reason: toolkeep.CircuitBreakerOpen}
+	s.Invoker = okInvoker(res)
+	w := s.do(t, "POST", "/api/v1/tools/invoke", hashCall)
+	if want := `"warnings":[],"fallback":{"tool_id":"demo.other","tool_version":"2.0.0","invocation_id":"j","reason":"E3903"}}`; !strings.Contains(w.Body.String(), want) {
+		t.Errorf("body %s", w.Body)
+	}
+}
+
 func TestInvokeWaits(t *testing.T) {
 	for state, status := range map[toolkeep.CallState]string{
 		toolkeep.CallAccepted: "pending", toolkeep.CallQueued: "pending", toolkeep.CallPendingApproval: "pending_approval",

@@ -171,6 +171,9 @@ func metadataOf(r *toolkeep.Result) *l03v1.ToolInvocationResult_ExecutionMetadat
 	case !r.StartedAt.IsZero():
 		m.TimestampMs = unsigned(r.StartedAt.UnixMilli())
 	}
+	if r.Fallback != nil {
+		m.FallbackToolId = r.Fallback.Tool
+	}
 	for _, a := range r.Attachments {
 		m.Attachments = append(m.Attachments, &l03v1.Attachment{Kind: a.Kind, Url: a.URL, ContentType: valid(a.ContentType), Bytes: unsigned(a.Bytes)})
 	}

@@ -102,10 +102,18 @@ func AppendCall(b []byte, v *toolkeep.Invocation, parts Parts) ([]byte, error) {
 	b = appendBytes(b, v.Sealed)
 	b = appendString(b, string(v.Withheld))
 	b = appendBytes(b, v.Input)
+	actor := v.Actor
 	if parts.Waiting { // it is in that part
-		return appendString(b, ""), nil
+		actor = ""
 	}
-	return appendString(b, v.Actor), nil
+	b = appendString(b, actor)
+	var other []byte
+	if f := v.Fallback; f != nil {
+		for _, s := range [...]string{f.Tool, f.Version, f.InvocationID, string(f.Reason)} {
+			other = appendString(other, s)
+		}
+	}
+	return appendBytes(b, other), nil
 }
 
 func appendExtras(b []byte, v *toolkeep.Invocation) ([]byte, error) {
@@ -239,6 +247,13 @@ func DecodeCall(tenant, id string, data []byte) (*toolkeep.Invocation, error) {
 	v.Sealed, v.Withheld = d.bytes(), toolkeep.Withheld(d.string())
 	v.Input = d.bytes()
 	v.Actor = d.string()
+	if other := d.span(); d.err == nil && len(other) != 0 {
+		e := &decoder{b: other}
+		v.Fallback = &toolkeep.Fallback{Tool: e.string(), Version: e.string(), InvocationID: e.string(), Reason: toolkeep.Code(e.string())}
+		if e.err != nil {
+			d.fail()
+		}
+	}
 	if d.err == nil && len(waiting) != 0 {
 		d = &decoder{b: waiting}
 		decodeWaiting(d, v)

@@ -10,7 +10,6 @@ import (
 var unbuilt = map[string]string{
 	"sanitising rules":            "E3722",
 	"budgets":                     "E3820",
-	"the fallback tool":           "E3904",
 	"priorities and backpressure": "E3910 E3911",
 	"sandboxes":                   "E3920 E3921 E3923 E3924 E3926",
 	"the document bridge":         "E3940 E3942 E3943 E3944",
