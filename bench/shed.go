@@ -66,11 +66,11 @@ func admitted(t target, callers int, d time.Duration) (m measured, refused int, 
 				err := s.send(requests.Add(1))
 				switch now := time.Now(); {
 				case err == nil:
-					if now.After(from) {
+					if now.After(from) && now.Before(until) {
 						r.took = append(r.took, now.Sub(began))
 					}
 				case strings.Contains(err.Error(), "E3811"):
-					if now.After(from) {
+					if now.After(from) && now.Before(until) {
 						r.refused++
 					}
 					time.Sleep(shedPause)
@@ -82,7 +82,7 @@ func admitted(t target, callers int, d time.Duration) (m measured, refused int, 
 		})
 	}
 	wg.Wait()
-	m.took = time.Since(from)
+	m.took = until.Sub(from)
 	for _, r := range all {
 		m.latencies = append(m.latencies, r.took...)
 		refused += r.refused
