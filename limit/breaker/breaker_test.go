@@ -207,6 +207,8 @@ func TestRates(t *testing.T) {
 		{"above it", 50, 0, 6, 0, 10, Open},
 		{"most of them at 100", 100, 0, 9, 0, 10, Closed},
 		{"all at 100", 100, 0, 10, 0, 10, Open},
+		{"one failure", 5, 0, 1, 0, 10, Closed},
+		{"two of them", 5, 0, 2, 0, 10, Open},
 		{"too few", 100, 0, 9, 0, 9, Closed},
 		{"slow ones, which count nothing", 100, 0, 0, 10, 10, Closed},
 		{"most of them slow at 100", 100, 100, 0, 9, 10, Closed},

@@ -106,7 +106,7 @@ func (m *model) done(age int, test bool, o Outcome, now, took time.Duration) {
 		return float64(n)/float64(calls) > percent/100 || percent == 100 && n == calls
 	}
 	if m.state == Closed && (o == Failed || slow) && (m.r.Consecutive > 0 && m.row >= m.r.Consecutive || m.r.Failures > 0 && failures >= m.r.Failures ||
-		calls >= m.r.MinCalls && (over(failures, m.r.FailureRate) || m.r.SlowRate > 0 && over(slows, m.r.SlowRate))) {
+		calls >= m.r.MinCalls && ((failures > 1 || m.r.MinCalls <= 1) && over(failures, m.r.FailureRate) || m.r.SlowRate > 0 && over(slows, m.r.SlowRate))) {
 		m.move(Open)
 		m.until = now + m.r.Open
 	}

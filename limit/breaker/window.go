@@ -94,7 +94,7 @@ func (w *window) add(r *Rule, now int64, failed, slow bool) {
 	w.sum.add(one)
 }
 
-// trips says why the counts open the breaker, "" if they do not.
+// trips says why the counts open the breaker, "" if they do not. One failure is no rate where more than one call is asked for.
 func (w *window) trips(r *Rule) string {
 	s := w.sum
 	switch {
@@ -104,7 +104,7 @@ func (w *window) trips(r *Rule) string {
 		return ReasonErrorCount
 	case int(s.calls) < r.MinCalls:
 		return ""
-	case over(s.failures, s.calls, r.FailureRate):
+	case (s.failures > 1 || r.MinCalls <= 1) && over(s.failures, s.calls, r.FailureRate):
 		return ReasonFailureRate
 	case r.SlowRate > 0 && over(s.slow, s.calls, r.SlowRate):
 		return ReasonSlowRate
