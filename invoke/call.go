@@ -99,6 +99,7 @@ func (c *caching) on() bool { return c.rule.Policy != "" }
 type record struct {
 	row       toolkeep.Invocation
 	stored    bool // the row is in the store
+	claimed   bool // the call came past its claim, so it may have been sent
 	parked    bool // the row waited for a person: a worker makes its record
 	next      next
 	stepBegan time.Time

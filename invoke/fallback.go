@@ -33,7 +33,8 @@ func mends(t *toolkeep.Tool, e *toolkeep.Error) bool {
 
 // fallBack asks the fallback of a tool that failed, once, as a call below this one: with its rights, its arguments and
 // what is left of its time. Cached for the tool, and kept under the key, is what the call itself ends with. E3904 if both failed.
-// A fallback that cannot be asked changes nothing but the details of the tool's own error.
+// A fallback that cannot be asked changes nothing but the details of the tool's own error. One that was sent and then
+// cancelled, or broken off, ends the call in the same way: it may have taken effect.
 func (p *Pipeline) fallBack(ctx context.Context, a *activeCall, res *toolkeep.Result, err error) (*toolkeep.Result, error) {
 	why := failure(res, toolkeep.AsError(err))
 	if why == nil || ctx.Err() != nil || !p.mayFallBack(a) || !mends(a.tool, why) {
@@ -44,17 +45,31 @@ func (p *Pipeline) fallBack(ctx context.Context, a *activeCall, res *toolkeep.Re
 		return notMended(res, why, x)
 	}
 	defer a.slots.Await(ctx)
-	got, refused := p.carry(ctx, p.below(a, modeChild, x.Tool, x.Version))
-	if refused != nil { // something has changed since it was looked at
-		e := toolkeep.AsError(refused)
-		x.Code, x.Reason = e.Code, e.Message
-		return notMended(res, why, x)
-	}
+	b := p.below(a, modeChild, x.Tool, x.Version)
+	got, refused := p.carry(ctx, b)
 	out := toolkeep.Result{ToolID: a.tool.ID, ToolVersion: a.tool.Version}
 	if res != nil {
 		out = *res
 	}
 	out.Error, out.Cached = nil, false
+	if refused != nil {
+		e := toolkeep.AsError(refused)
+		// An earlier run of a call that waits may hold the key.
+		sent := b.kept != nil || b.claimed && !e.NothingSent
+		if !sent && ctx.Err() == nil { // something has changed since it was looked at
+			x.Code, x.Reason = e.Code, e.Message
+			return notMended(res, why, x)
+		}
+		own := *e
+		own.NothingSent = !sent && why.NothingSent
+		if sent {
+			out.Fallback = &toolkeep.Fallback{Tool: x.Tool, Version: x.Version, InvocationID: b.row.ID, Reason: why.Code}
+		}
+		if ctx.Err() != nil {
+			return &out, ended(ctx, a.row.ID, &own, false)
+		}
+		return &out, &own
+	}
 	out.BytesSent, out.BytesRecv, out.CostUSD, out.ToolTime = out.BytesSent+got.BytesSent, out.BytesRecv+got.BytesRecv, out.CostUSD+got.CostUSD, out.ToolTime+got.ToolTime
 	out.Fallback = &toolkeep.Fallback{Tool: got.ToolID, Version: got.ToolVersion, InvocationID: got.InvocationID, Reason: why.Code}
 	failed := got.Error

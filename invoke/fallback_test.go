@@ -204,3 +204,66 @@ func TestFallbackByCapability(t *testing.T) {
 		t.Errorf("explained as %+v, %v", x, err)
 	}
 }
+
+// TestFallbackIsBrokenOff: a fallback that was sent and then ended without a result may have taken effect, so the call is no
+// refusal of its own tool, and its key stays.
+func TestFallbackIsBrokenOff(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		by    func(h *harness, own *toolkeep.Execution)
+		panic bool
+		code  toolkeep.Code
+		state toolkeep.CallState
+		async bool
+	}{
+		"cancelled":            {by: cancelRow, code: toolkeep.Cancelled, state: toolkeep.CallCancelled},
+		"a waiting call's too": {by: cancelRow, code: toolkeep.Cancelled, state: toolkeep.CallCancelled, async: true},
+		"a panic":              {panic: true, code: toolkeep.InternalError, state: toolkeep.CallRefused},
+		"the node stops":       {by: func(h *harness, _ *toolkeep.Execution) { h.pipeline.Interrupt() }, code: toolkeep.OutcomeUnknown, state: toolkeep.CallUnknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHarness(t)
+			h.tool("main", writes, fallsBackTo("std.other"))
+			h.tool("other", writes, func(m *toolkeep.Manifest) { m.Idempotent = true })
+			other := ""
+			h.executor.do = func(ctx context.Context, x *toolkeep.Execution) (*toolkeep.Output, error) {
+				if x.Tool.ID == "std.main" {
+					return nil, unsent(toolkeep.NetworkError)
+				}
+				other = x.InvocationID
+				if c.panic {
+					panic("a bug")
+				}
+				c.by(h, x)
+				<-ctx.Done()
+				return nil, toolkeep.NewError(toolkeep.Cancelled, "stopped").Because(context.Cause(ctx))
+			}
+			res, err := h.call(&toolkeep.Call{Tool: "std.main", Key: "k", Async: c.async})
+			h.work()
+			id := ""
+			if err != nil {
+				id = err.InvocationID
+			} else {
+				id = res.InvocationID
+			}
+			row := h.row(id)
+			if row.State != c.state || row.Code != c.code || row.Retryable {
+				t.Errorf("the call is %s %s, retryable %t", row.State, row.Code, row.Retryable)
+			}
+			if f := row.Fallback; f == nil || f.Tool != "std.other" || f.InvocationID != other || f.Reason != toolkeep.NetworkError {
+				t.Errorf("recorded %+v", f)
+			}
+			if kept, err := h.store.Invocations().ByKey(t.Context(), "acme", "alice", "k"); err != nil || kept.ID != id {
+				t.Errorf("the key was freed: %v", err)
+			}
+		})
+	}
+}
+
+// cancelRow cancels a running call, as its caller does.
+func cancelRow(h *harness, x *toolkeep.Execution) {
+	if ok, _, err := h.pipeline.Cancel(context.Background(), alice, x.InvocationID, ""); !ok || err != nil {
+		h.t.Error(ok, err)
+	}
+}

@@ -209,6 +209,7 @@ func (p *Pipeline) carry(ctx context.Context, a *activeCall) (res *toolkeep.Resu
 	if a.mode == modeDryRun {
 		return nil, p.explainSecrets(ctx, a)
 	}
+	a.claimed = true
 	held, leave := p.hold(ctx, a)
 	defer leave()
 	if res, err = p.recheck(held, a); res == nil && err == nil {
