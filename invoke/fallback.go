@@ -91,7 +91,11 @@ func notMended(res *toolkeep.Result, why *toolkeep.Error, x *FallbackVerdict) (*
 	own := *why
 	if x.Tool != "" {
 		own.Details = maps.Clone(why.Details)
-		own.With("fallback", map[string]any{"tool_id": x.Tool, "error_code": string(x.Code), "reason": x.Reason})
+		said := map[string]any{"tool_id": x.Tool, "reason": x.Reason}
+		if x.Code != "" {
+			said["error_code"] = string(x.Code)
+		}
+		own.With("fallback", said)
 	}
 	if res == nil || res.Error == nil {
 		return res, &own
@@ -151,13 +155,17 @@ func (p *Pipeline) fallbackFor(ctx context.Context, a *activeCall) *FallbackVerd
 	none := &FallbackVerdict{Reason: "there is no other tool for it that you may see"}
 	for _, ref := range p.substitutes(a) {
 		tool, rng, _ := strings.Cut(ref, "@")
-		x, err := p.explain(ctx, p.below(a, modeDryRun, tool, rng))
+		b := p.below(a, modeDryRun, tool, rng)
+		x, err := p.explain(ctx, b)
 		if err != nil || x.Version == "" || tool == a.tool.ID {
 			continue
 		}
 		v := &FallbackVerdict{Tool: x.Tool, Version: x.Version, Execute: true}
+		if b.tool.Writes() && !a.tool.Writes() { // who may repeat a read does not expect that it writes twice
+			v.Execute, v.Reason = false, "it writes, and the tool that was called only reads"
+		}
 		for s := range StepExecute {
-			if step := x.Steps[s]; step.Verdict != "pass" {
+			if step := x.Steps[s]; v.Execute && step.Verdict != "pass" {
 				v.Execute, v.Code, v.Reason = false, step.Code, step.Reason
 				break
 			}

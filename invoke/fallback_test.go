@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/toolkeep/toolkeep"
@@ -66,6 +67,7 @@ func TestFallbackIsAsked(t *testing.T) {
 		other  []func(*toolkeep.Manifest)
 		hidden bool
 		asked  bool
+		writes bool          // why it is not asked
 		said   toolkeep.Code // of details.fallback
 	}{
 		"a server error":              {fault: down, asked: true},
@@ -76,7 +78,8 @@ func TestFallbackIsAsked(t *testing.T) {
 		"a write that was sent":       {fault: down, main: []func(*toolkeep.Manifest){writes}},
 		"an idempotent write too":     {fault: down, main: []func(*toolkeep.Manifest){writes, idempotent}},
 		"a write that was not sent":   {fault: unsent(toolkeep.NetworkError), main: []func(*toolkeep.Manifest){writes}, asked: true},
-		"the other tool writes":       {fault: down, other: []func(*toolkeep.Manifest){writes}, asked: true},
+		"both write":                  {fault: unsent(toolkeep.NetworkError), main: []func(*toolkeep.Manifest){writes}, other: []func(*toolkeep.Manifest){writes}, asked: true},
+		"only the other tool writes":  {fault: down, other: []func(*toolkeep.Manifest){writes}, writes: true},
 		"other parameters":            {fault: down, other: []func(*toolkeep.Manifest){takes(`{"type":"object","required":["x"]}`)}, said: toolkeep.MissingParameter},
 		"an approval":                 {fault: down, other: []func(*toolkeep.Manifest){approved}, said: toolkeep.ApprovalUnavailable},
 		"a secret that is missing":    {fault: down, other: []func(*toolkeep.Manifest){func(m *toolkeep.Manifest) { m.Auth = []toolkeep.AuthSpec{{Type: "bearer", Secret: "env://MISSING"}} }}, said: toolkeep.SecretNotFound},
@@ -102,6 +105,9 @@ func TestFallbackIsAsked(t *testing.T) {
 				details, _ := res.Error.Details["fallback"].(map[string]any)
 				if len(h.called) != 1 || res.Error.Code != c.fault.Code || res.Fallback != nil || row.Fallback != nil || fmt.Sprint(details["error_code"]) != fmt.Sprint(map[bool]any{true: string(c.said), false: nil}[c.said != ""]) {
 					t.Errorf("%v were called: %+v", h.called, res.Error)
+				}
+				if reason, _ := details["reason"].(string); strings.HasPrefix(reason, "it writes") != c.writes {
+					t.Errorf("not asked because %q", reason)
 				}
 				if h.access.denials.Load() != 0 {
 					t.Error("a fallback that was not asked counts as a denial")
