@@ -43,7 +43,8 @@ func (p *Pipeline) sharedTimeLimit(a *activeCall) timeLimit {
 	if d := a.overlay.Within(l.after); d < l.after {
 		l.whose, l.after = toolkeep.LimitOverlay, d
 	}
-	if a.mode != modeWorker && !a.call.Async && !a.call.Connected && p.SyncLimit < l.after {
+	// A call below another has the limit of the outermost, in whose context it runs.
+	if a.mode != modeWorker && a.mode != modeChild && !a.call.Async && !a.call.Connected && p.SyncLimit < l.after {
 		l.whose, l.after = toolkeep.LimitSynchronous, p.SyncLimit
 	}
 	return l

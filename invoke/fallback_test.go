@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/invoke"
@@ -271,5 +272,40 @@ func TestFallbackIsBrokenOff(t *testing.T) {
 func cancelRow(h *harness, x *toolkeep.Execution) {
 	if ok, _, err := h.pipeline.Cancel(context.Background(), alice, x.InvocationID, ""); !ok || err != nil {
 		h.t.Error(ok, err)
+	}
+}
+
+// TestTimeBelowAWaitingCall: the limit of synchronous calls holds neither for the fallback of a waiting call nor for what
+// its tool calls.
+func TestTimeBelowAWaitingCall(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t, func(c *invoke.Config) { c.SyncLimit = 10 * time.Second })
+	minute := func(m *toolkeep.Manifest) { m.Execution.TimeoutMS = 60_000 }
+	h.tool("main", minute, fallsBackTo("std.other"))
+	h.tool("other", minute)
+	h.tool("child", minute)
+	left := map[string]time.Duration{}
+	h.executor.do = func(ctx context.Context, x *toolkeep.Execution) (*toolkeep.Output, error) {
+		end, _ := toolkeep.Deadline(ctx)
+		left[x.Tool.ID] = time.Until(end)
+		if x.Tool.ID == "std.main" {
+			if _, err := x.Child.Invoke(ctx, x.Principal, &toolkeep.Call{Tool: "std.child"}); err != nil {
+				t.Error(err)
+			}
+			return nil, toolkeep.NewError(toolkeep.UpstreamServerError, "down")
+		}
+		return &toolkeep.Output{Value: 1, HasValue: true}, nil
+	}
+	for _, async := range []bool{true, false} {
+		clear(left)
+		if _, err := h.call(&toolkeep.Call{Tool: "std.main", Async: async}); err != nil {
+			t.Fatal(err)
+		}
+		h.work()
+		for _, tool := range []string{"std.main", "std.child", "std.other"} {
+			if d := left[tool]; d <= 0 || (d > 10*time.Second) != async {
+				t.Errorf("async %t: %s has %s", async, tool, d)
+			}
+		}
 	}
 }
