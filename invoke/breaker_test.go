@@ -185,3 +185,21 @@ func TestRetryBudget(t *testing.T) {
 		}
 	}
 }
+
+// TestRetryWithoutTime: a retry for which there is no time left uses up none of the tool's.
+func TestRetryWithoutTime(t *testing.T) {
+	t.Parallel()
+	breakers := breaker.New(breaker.Config{Rule: &breaker.Rule{}, Retries: &breaker.Retries{Floor: 1}})
+	h := newHarness(t, func(c *invoke.Config) { c.Breakers = breakers })
+	tool := h.tool("busy", func(m *toolkeep.Manifest) { m.Retry.MaxAttempts = 3 })
+	h.executor.do = func(context.Context, *toolkeep.Execution) (*toolkeep.Output, error) {
+		return nil, toolkeep.NewError(toolkeep.UpstreamServerError, "down").After(time.Hour)
+	}
+	res, err := h.call(&toolkeep.Call{Tool: "std.busy"})
+	if err != nil || res.Attempts != 1 || res.Error.Details["retry_refused"] != nil {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	if g := breakers.Of(tool, ""); !g.Retry() || g.Retry() {
+		t.Error("the tool has not one retry")
+	}
+}

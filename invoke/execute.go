@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"time"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/limit/breaker"
@@ -67,14 +68,18 @@ func (p *Pipeline) execute(ctx context.Context, w *prepared, k *credentialSet, r
 		if attempt >= r.attempts+more || !r.repeats(last) {
 			return nil, last
 		}
-		if !w.guard.Retry() {
-			return nil, last.With("retry_refused", "RETRY_BUDGET")
-		}
-		if !r.wait(ctx, attempt-more, last) {
+		pause := r.pause(attempt-more, last)
+		if deadline, ok := toolkeep.Deadline(ctx); ok && time.Until(deadline) <= pause {
 			if ctx.Err() != nil {
 				return nil, ended(ctx, w.id, last, timedOut)
 			}
-			return nil, last // the wait would outlast the deadline
+			return nil, last // and no retry is counted
+		}
+		if !w.guard.Retry() {
+			return nil, last.With("retry_refused", "RETRY_BUDGET")
+		}
+		if !toolkeep.Sleep(ctx, pause) {
+			return nil, ended(ctx, w.id, last, timedOut)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package invoke
 
 import (
-	"context"
 	"encoding/json"
 	"math/rand/v2"
 	"slices"
@@ -74,16 +73,12 @@ func statusOf(e *toolkeep.Error) (int, bool) {
 	return 0, false
 }
 
-// wait sleeps before the next attempt; it returns false if there is no time for it.
-func (r retry) wait(ctx context.Context, attempt int, e *toolkeep.Error) bool {
-	d := r.delay(attempt)
+// pause is the wait before the next attempt.
+func (r retry) pause(attempt int, e *toolkeep.Error) time.Duration {
 	if e.RetryAfter > 0 {
-		d = e.RetryAfter
+		return e.RetryAfter
 	}
-	if deadline, ok := toolkeep.Deadline(ctx); ok && time.Until(deadline) <= d {
-		return false
-	}
-	return toolkeep.Sleep(ctx, d)
+	return r.delay(attempt)
 }
 
 // delay is the pause after the given attempt.
