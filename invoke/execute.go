@@ -31,9 +31,6 @@ func (p *Pipeline) execute(ctx context.Context, w *prepared, k *credentialSet, r
 		held.free()        // what an earlier attempt read
 		w.slots.Await(ctx) // an earlier attempt may have left a question open
 		x.Attempt, res.Attempts = attempt, attempt
-		if attempt == 1 {
-			w.guard.Began()
-		}
 		x.Child = &child{p: p, parent: w, ctx: ctx}
 		out, err := p.attempt(ctx, ex, x, w, held)
 		if out != nil {
@@ -89,6 +86,9 @@ func (p *Pipeline) attempt(ctx context.Context, ex toolkeep.Executor, x *toolkee
 	pass, err := w.guard.Take(ctx)
 	if err != nil {
 		return nil, toolkeep.AsError(err)
+	}
+	if x.Attempt == 1 {
+		w.guard.Began()
 	}
 	tool, host := breaker.Ignored, breaker.Ignored // of a panic
 	defer func() { pass.Done(tool, host) }()

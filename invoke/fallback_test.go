@@ -309,3 +309,27 @@ func TestTimeBelowAWaitingCall(t *testing.T) {
 		}
 	}
 }
+
+// TestFallbackOfAnOpenBreaker: a call that the breaker refuses counts as refused once, and gives the tool no retries.
+func TestFallbackOfAnOpenBreaker(t *testing.T) {
+	t.Parallel()
+	one, never := 1, 100.0
+	breakers := breaker.New(breaker.Config{Retries: &breaker.Retries{Share: 10}})
+	h := newFallbackHarness(t, func(c *invoke.Config) { c.Breakers = breakers })
+	h.fault = toolkeep.NewError(toolkeep.UpstreamServerError, "down")
+	tool := h.tool("main", fallsBackTo("std.other"), func(m *toolkeep.Manifest) {
+		m.Breaker = &toolkeep.BreakerSpec{ConsecutiveFailures: &one, FailureRate: &never}
+	})
+	h.tool("other")
+	for range 21 {
+		if res, err := h.call(&toolkeep.Call{Tool: "std.main"}); err != nil || res.Fallback == nil {
+			t.Fatalf("%+v, %v", res, err)
+		}
+	}
+	if info, _ := breakers.Get("", "tool:std.main"); info.Refused != 20 {
+		t.Errorf("20 calls were refused, and %d counted", info.Refused)
+	}
+	if breakers.Of(tool, "").Retry() {
+		t.Error("one call in 21 was sent, and a tenth of them may be retries")
+	}
+}

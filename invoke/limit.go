@@ -35,8 +35,10 @@ func (p *Pipeline) limit(ctx context.Context, a *activeCall) (_ *toolkeep.Result
 	case a.mode == modeDryRun:
 		return nil, cmp.Or(p.peekBreakers(ctx, a), p.peekLimits(ctx, a))
 	}
-	if err := a.guard.Look(); err != nil && !p.mayFallBack(a) {
-		return nil, err
+	if a.guard.Peek() != nil && !p.mayFallBack(a) { // else execute counts the refusal
+		if err := a.guard.Look(); err != nil {
+			return nil, err
+		}
 	}
 	return nil, p.takeLimits(ctx, a)
 }
