@@ -329,6 +329,35 @@ func TestSealing(t *testing.T) {
 	}
 }
 
+// TestGivenUpWhileOpen: a node that has a key open goes on reading with it once it is given up, and seals with another.
+func TestGivenUpWhileOpen(t *testing.T) {
+	p := newPlace(t)
+	p.event("t", "e1")
+	p.write(true)
+	stranger, err := secret.NewSealer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	docs, _, err := p.store.Documents(t.Context(), archive.KeyKind)
+	if err != nil || len(docs) != 1 {
+		t.Fatalf("%d keys: %v", len(docs), err)
+	}
+	d, done := docs[0], false
+	if d.Body, done, err = archive.GiveUp(stranger, &d); !done || err != nil {
+		t.Fatal(err)
+	}
+	if err := p.store.Apply(t.Context(), toolkeep.PutDocument{Document: d, Expect: d.Revision}); err != nil {
+		t.Fatal(err)
+	}
+	p.event("t", "e2")
+	p.write(true)
+	p.has("t", "e1", "e2")
+	p.begin(p.sealer) // as after a restart
+	if ids, damaged := p.ids("t"); !slices.Equal(ids, []string{"e2"}) || len(damaged) != 1 {
+		t.Errorf("after a restart there are %q, %v", ids, damaged)
+	}
+}
+
 // TestDamage: a segment that was changed, cut or exchanged is named, and the others are read.
 func TestDamage(t *testing.T) {
 	p := newPlace(t)

@@ -42,6 +42,7 @@ type dataSecret struct {
 	id      string
 	key     []byte
 	created time.Time
+	lost    bool // given up since it was opened: it reads and does not seal
 }
 
 type keyRing struct {
@@ -69,12 +70,13 @@ func (k *keyRing) load(ctx context.Context) error {
 	}
 	keys, away := make(map[string]dataSecret, len(documents)), map[string]error{}
 	for _, d := range documents {
+		var body keyBody
+		err := json.Unmarshal(d.Body, &body)
 		if had, ok := k.keys[d.ID]; ok {
+			had.lost = had.lost || err == nil && body.Lost
 			keys[d.ID] = had
 			continue
 		}
-		var body keyBody
-		err := json.Unmarshal(d.Body, &body)
 		if err == nil && body.Lost {
 			continue
 		}
@@ -84,7 +86,7 @@ func (k *keyRing) load(ctx context.Context) error {
 		}
 		switch {
 		case err == nil && len(key) == keyBytes && keyID(key) == d.ID:
-			keys[d.ID] = dataSecret{d.ID, key, body.CreatedAt}
+			keys[d.ID] = dataSecret{id: d.ID, key: key, created: body.CreatedAt}
 		case audit.MayOpenLater(err):
 			away[d.ID] = fmt.Errorf("the archive's key %s cannot be opened now: %w", d.ID, err)
 		default:
@@ -105,6 +107,9 @@ func (k *keyRing) newest(ctx context.Context) (dataSecret, error) {
 	}
 	var use dataSecret
 	for _, key := range k.keys {
+		if key.lost {
+			continue
+		}
 		if c := key.created.Compare(use.created); use.id == "" || c < 0 || c == 0 && key.id < use.id {
 			use = key
 		}
@@ -117,7 +122,7 @@ func (k *keyRing) newest(ctx context.Context) (dataSecret, error) {
 	}
 	key := make([]byte, keyBytes)
 	rand.Read(key) // never fails
-	use = dataSecret{keyID(key), key, k.now().UTC()}
+	use = dataSecret{id: keyID(key), key: key, created: k.now().UTC()}
 	sealed, err := k.sealer.Seal(key, sealContext(use.id))
 	if err != nil {
 		return dataSecret{}, err
