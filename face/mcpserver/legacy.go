@@ -302,7 +302,7 @@ func (x *exchange) greet(ctx context.Context) ([]byte, error) {
 }
 
 // get opens the session's own stream, or with Last-Event-ID resumes a lost one. The stream ends with the
-// capability token of its request, the session with whole, which is the caller without the token.
+// capability token and the client certificate of its request, the session with whole, which is the caller without the token.
 func (s *Server) get(w http.ResponseWriter, r *http.Request, v *view, p, whole *toolkeep.Principal) {
 	id := r.Header.Get(mcp.HeaderSession)
 	if id == "" || mcp.Modern(r.Header.Get(mcp.HeaderVersion)) {
@@ -353,12 +353,13 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, v *view, p, whole *
 		st.detach(rd)
 		return
 	}
+	opener := passing(p)
 	s.pump(r.Context(), e, st, rd, after, func() bool {
 		if !s.gate.Still(ses.principal()) {
 			s.drop(ses, "its credential is not valid any more")
 			return false
 		}
-		return p.Narrowed == nil || s.gate.Still(p)
+		return opener == nil || s.gate.Still(opener)
 	})
 }
 

@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"context"
+	"crypto/x509"
 	"io"
 	"slices"
 	"strings"
@@ -193,6 +194,69 @@ func TestTokenEndsItsStreamAlone(t *testing.T) {
 			close(goes)
 			if got := <-called; !strings.Contains(got.body, "done") {
 				t.Errorf("the call under way ends with %s", got.body)
+			}
+		})
+	}
+}
+
+// certified is an Auth whose callers show the certificate now, until it is the one that is denied.
+type certified struct {
+	gate.Auth
+	now, denied atomic.Pointer[x509.Certificate]
+}
+
+func (a *certified) Authenticate(ctx context.Context, bearer, addr string) (*toolkeep.Principal, error) {
+	p, err := a.Auth.Authenticate(ctx, bearer, addr)
+	if err != nil {
+		return nil, err
+	}
+	own := *p
+	own.Certificate = a.now.Load()
+	own.Until = own.Certificate.NotAfter
+	return &own, nil
+}
+
+func (a *certified) Refresh(_ context.Context, p *toolkeep.Principal) (*toolkeep.Principal, error) {
+	if p.Certificate != nil && p.Certificate == a.denied.Load() {
+		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "the certificate is denied")
+	}
+	return p, nil
+}
+
+// TestCertificateEndsItsStreamAlone: a stream ends with the client certificate of the request that opened it, whichever
+// requests follow.
+func TestCertificateEndsItsStreamAlone(t *testing.T) {
+	for _, opened := range []bool{false, true} {
+		t.Run(map[bool]string{false: "of a later request", true: "of the stream"}[opened], func(t *testing.T) {
+			s := newSystem(t)
+			a := &certified{Auth: s.front.Auth}
+			first, second := &x509.Certificate{NotAfter: time.Now().Add(time.Hour)}, &x509.Certificate{NotAfter: time.Now().Add(time.Hour)}
+			a.now.Store(first)
+			s.front.Auth = a
+			s.Limits.listDelay, s.front.Limits.KeepAlive = time.Millisecond, time.Hour
+			s.publish(manifest("demo.echo"))
+			s.start()
+			h := s.session("/mcp", "2025-11-25", "{}")
+			stream, _ := s.events("GET", "/mcp", "", h...)
+			if e, err := stream.Next(); err != nil || len(e.Data) != 0 {
+				t.Fatalf("no priming event: %+v %v", e, err)
+			}
+			a.now.Store(second)
+			s.post("/mcp", `{"jsonrpc":"2.0","id":51,"method":"tools/list"}`, h...)
+			if opened {
+				a.denied.Store(first)
+			} else {
+				a.denied.Store(second)
+			}
+			s.publish(manifest("demo.more"))
+			switch e, err := stream.Next(); {
+			case opened && err != io.EOF:
+				t.Errorf("the stream of the certificate goes on: %s %v", e.Data, err)
+			case !opened && err != nil:
+				t.Errorf("the stream, which another certificate opened, ends: %v", err)
+			}
+			if got := s.post("/mcp", `{"jsonrpc":"2.0","id":52,"method":"ping"}`, h...); got.status != 200 {
+				t.Errorf("the session is gone: %s", got.body)
 			}
 		})
 	}

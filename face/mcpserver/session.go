@@ -33,7 +33,7 @@ type session struct {
 	ended chan struct{} // closed with the session
 
 	mu     sync.Mutex
-	p      *toolkeep.Principal // from the newest request, without its capability token
+	p      *toolkeep.Principal // from the newest request, as lasting leaves it
 	active int                 // open requests and readers
 	last   time.Time           // when active last reached 0
 	timer  *time.Timer
@@ -64,13 +64,41 @@ type keptStream struct {
 	until  time.Time
 }
 
+// lasting is the principal of a request without what ends with the request or with the connection that brought it: its
+// tokens and the client certificate. What a certificate opened asks for that certificate itself.
+func lasting(p *toolkeep.Principal) *toolkeep.Principal {
+	p = p.WithoutToken()
+	if p.Certificate == nil {
+		return p
+	}
+	own := *p
+	if own.Until.Equal(own.Certificate.NotAfter) {
+		own.Until = time.Time{}
+	}
+	own.Certificate = nil
+	return &own
+}
+
+// passing is the principal that a stream asks for besides the session's, nil if no token narrowed it and it came with no certificate.
+func passing(p *toolkeep.Principal) *toolkeep.Principal {
+	switch {
+	case p.Narrowed != nil:
+		return p
+	case p.Certificate == nil:
+		return nil
+	}
+	own := *p
+	own.Until = time.Time{} // the certificate's is looked at with it; of a bearer there may be a newer one
+	return &own
+}
+
 // newSession creates and registers a session; E3802 if there is no room.
 func (s *Server) newSession(p *toolkeep.Principal, v *view, version string, caps []byte) (*session, error) {
 	var secret [32]byte
 	_, _ = rand.Read(secret[:]) // never fails
 	ses := &session{
 		s: s, id: tagOf(s.node) + "." + base64.RawURLEncoding.EncodeToString(secret[:]), public: publicID(secret[:]), owner: ownerOf(p), view: v, version: version, caps: caps,
-		ended: make(chan struct{}), p: p.WithoutToken(), active: 1,
+		ended: make(chan struct{}), p: lasting(p), active: 1,
 		calls: map[string]context.CancelCauseFunc{}, asks: map[string]chan *mcp.Message{}, streams: map[string]*stream{},
 	}
 	ses.own = s.newStream("0")
@@ -170,7 +198,7 @@ func (s *Server) enter(id string, p *toolkeep.Principal, v *view) *session {
 	if ses.gone {
 		return nil
 	}
-	ses.p = p.WithoutToken()
+	ses.p = lasting(p)
 	ses.active++
 	return ses
 }
