@@ -413,12 +413,16 @@ func (a *Access) refresh(ctx context.Context, p *toolkeep.Principal) (*toolkeep.
 	if ring == nil {
 		return nil, toolkeep.NewError(toolkeep.RegistryUnavailable, "the API keys are not loaded yet; try again shortly").After(time.Second)
 	}
-	own, err := a.refreshCertificate(p)
+	own, subject, err := a.refreshCertificate(p)
 	if err != nil {
 		return nil, err
 	}
 	if p.KeyID == "" {
-		return a.refreshOutside(p, own)
+		now, err := a.refreshOutside(p, own)
+		if err == nil && subject != "" && now.Subject != subject && !now.May(toolkeep.PermActAs) {
+			return nil, certificateGone("names no such caller any more")
+		}
+		return now, err
 	}
 	h, err := a.find(ctx, ring, p.KeyID)
 	if err != nil {
@@ -426,6 +430,9 @@ func (a *Access) refresh(ctx context.Context, p *toolkeep.Principal) (*toolkeep.
 	}
 	if h == nil || h.key.Tenant != p.Tenant || !h.key.RevokedAt.IsZero() {
 		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "the API key that admitted the call is not valid any more")
+	}
+	if subject != "" && h.key.Subject != subject {
+		return nil, certificateGone("names no such caller any more")
 	}
 	now, r := *p, a.rightsOf(&h.rights, h.key.Tenant, h.key.Roles)
 	now.Roles, now.Scope, now.Workspace, now.Permissions, now.Method = r.roles, h.key.Scope, h.key.Workspace, r.permissions, "api_key"

@@ -279,34 +279,40 @@ func withCertificate(p *toolkeep.Principal, cert *x509.Certificate) *toolkeep.Pr
 	return &own
 }
 
+func certificateGone(why string) error {
+	return toolkeep.NewError(toolkeep.Unauthenticated, "the client certificate that admitted the caller %s", why)
+}
+
 // refreshCertificate is Refresh for the certificate with which a principal came in; without it there is nothing to
-// look up. It returns the roles that the certificate's rule gives now, where it named the caller. E3214.
-func (a *Access) refreshCertificate(p *toolkeep.Principal) (roles []string, err error) {
+// look up. It returns the roles that the certificate's rule gives now, where it named the caller, and the subject that
+// the caller's own must be, unless it may act as another; "" is any. E3214.
+func (a *Access) refreshCertificate(p *toolkeep.Principal) (roles []string, subject string, err error) {
 	cert := p.Certificate
 	if cert == nil {
-		return nil, nil
-	}
-	gone := func(why string) ([]string, error) {
-		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "the client certificate that admitted the caller %s", why)
+		return nil, "", nil
 	}
 	if a.config.Clock().After(cert.NotAfter) {
-		return gone("has expired")
+		return nil, "", certificateGone("has expired")
 	}
 	if a.certificates == nil {
-		return nil, nil
+		return nil, "", nil
 	}
 	all := a.certificates.Get()
 	if all.denies(cert) {
-		return gone("is denied now")
+		return nil, "", certificateGone("is denied now")
 	}
-	if p.Method != MethodMTLS {
-		return nil, nil
+	names := p.Method == MethodMTLS
+	if !names && (!a.config.SameSubject || p.Method == MethodProxy) {
+		return nil, "", nil
 	}
-	rule, _ := all.find(cert)
-	if rule == nil || rule.Tenant != p.Tenant || rule.Workspace != p.Workspace {
-		return gone("names no such caller any more")
+	rule, subject := all.find(cert)
+	if rule == nil || rule.Tenant != p.Tenant || names && rule.Workspace != p.Workspace {
+		return nil, "", certificateGone("names no such caller any more")
 	}
-	return rule.Roles, nil
+	if !names {
+		return nil, subject, nil
+	}
+	return rule.Roles, subject, nil
 }
 
 // roles returns all roles that the rules give.

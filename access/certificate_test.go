@@ -221,6 +221,51 @@ func TestCertificateRulesReload(t *testing.T) {
 	}
 }
 
+// What a certificate opened ends where its rule names another subject or none: for who came in by it, and with
+// access.same_subject for a key or token beside it, not for a proxy.
+func TestRuleOfAnotherSubjectEnds(t *testing.T) {
+	cert := shown(uri("spiffe://example.org/agents/billing"))
+	key, _ := NewKey(toolkeep.APIKey{Tenant: "default", Subject: "billing", Roles: []string{"agent"}}, time.Now())
+	const same, other, none = certificateRules, "certificates: [{uri: 'spiffe://example.org/agents/*', subject: ledger, roles: [agent]}]", "certificates: [{cn: backup, roles: [agent]}]"
+	for name, x := range map[string]struct {
+		method string // "" stands for a token
+		must   bool   // be of the certificate's subject
+		rules  string
+		ends   bool
+	}{
+		"by itself, another":       {MethodMTLS, false, other, true},
+		"by itself, none":          {MethodMTLS, false, none, true},
+		"by itself, the same":      {MethodMTLS, false, same, false},
+		"a key, another":           {"api_key", true, other, true},
+		"a key, none":              {"api_key", true, none, true},
+		"a key, the same":          {"api_key", true, same, false},
+		"a key, another, as may":   {"api_key", false, other, false},
+		"a token, another":         {"", true, other, true},
+		"a token, none":            {"", true, none, true},
+		"a token, the same":        {"", true, same, false},
+		"a token, another, as may": {"", false, other, false},
+		"a proxy, none":            {MethodProxy, true, none, false},
+	} {
+		a, _ := withRules(t, x.rules, func(c *Config) {
+			c.SameSubject, c.Signing = x.must, Signing{Proxy: []Secret{fixedSecret(longSecret)}, ProxyRoles: []string{"agent"}, ProxyTenants: []string{"default"}}
+			if err := c.Store.(*memory).Apply(t.Context(), toolkeep.PutKey{Key: key}); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if err := a.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		p := &toolkeep.Principal{Tenant: "default", Subject: "billing", Roles: []string{"agent"}, Method: x.method, Certificate: cert}
+		if x.method == "api_key" {
+			p.KeyID = key.ID
+		}
+		if _, err := a.Refresh(t.Context(), p); x.ends != toolkeep.IsCode(err, toolkeep.Unauthenticated) || !x.ends && err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		a.Stop()
+	}
+}
+
 func TestCertificateRuleFaults(t *testing.T) {
 	for name, x := range map[string]struct{ give, at, want string }{
 		"empty":              {"", "", "not readable"},
