@@ -74,13 +74,11 @@ func (e *Engine) reload(ctx context.Context, files Files, err error) State {
 		return e.setState(func(s *State) { s.Refused, s.RefusedAt = "", time.Time{} })
 	}
 	var s State
+	var g *generation
 	if err == nil {
-		var g *generation
-		if g, s, err = e.load(ctx, files); err == nil {
-			e.current.Store(g)
-		}
+		g, s, err = e.load(ctx, files)
 	}
-	if ctx.Err() != nil {
+	if ctx.Err() != nil { // before any of it is taken: what decides, State and a kept bundle agree
 		return e.State()
 	}
 	if err != nil {
@@ -93,6 +91,7 @@ func (e *Engine) reload(ctx context.Context, files Files, err error) State {
 		s = e.setState(func(s *State) { s.Refused, s.RefusedAt = why, e.c.Clock() })
 		e.c.Log.Error("the changed policy is not taken; the one in use goes on", "source", e.c.source(), "digest", s.Digest, "error", err)
 	} else {
+		e.current.Store(g)
 		e.changes.Add(1)
 		s = e.setState(func(now *State) { *now = s })
 		e.c.Log.Info("the changed policy is in use", "source", e.c.source(), "digest", s.Digest, "files", s.Files, "tests", s.Tests)

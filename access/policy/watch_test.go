@@ -93,6 +93,30 @@ func TestReload(t *testing.T) {
 	}
 }
 
+// stopping is a context that has ended where no other is made of it, as reload looks at it.
+type stopping struct{ context.Context }
+
+func (stopping) Err() error { return context.Canceled }
+
+// TestStopsWhileItLoads: an engine that stops between the load of a change and its use takes nothing of it.
+func TestStopsWhileItLoads(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"p.rego": "package toolkeep\nallow := true"})
+	e, err := New(t.Context(), Config{Path: dir, Timeout: 20 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	was := e.State()
+	write(t, dir, map[string]string{"p.rego": "package toolkeep\nallow := false"})
+	files, err := Read(dir, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := e.reload(stopping{t.Context()}, files, nil); s.Digest != was.Digest || !allows(t, e) {
+		t.Errorf("%+v, and the policy before it allows: %t", s, allows(t, e))
+	}
+}
+
 // bundle writes a gzipped tar archive.
 func bundle(t *testing.T, at string, files ...*tar.Header) {
 	t.Helper()
