@@ -315,3 +315,36 @@ func TestHammer(t *testing.T) {
 		t.Errorf("the list is %s, %v", raw, err)
 	}
 }
+
+// TestFewerTestsAreEnough lets a version of the tool that asks for fewer test calls than have passed be called: one more closes
+// the breaker, on the node that tests and on one that goes on after it.
+func TestFewerTestsAreEnough(t *testing.T) {
+	t.Parallel()
+	for node := range 2 {
+		o := start(t, 2, quick())
+		for range 2 {
+			o.try(0, Failed)
+		}
+		o.await(t, 1, "open", in(Open))
+		o.later(31 * time.Second)
+		if e := o.try(0, Succeeded); e != nil {
+			t.Fatal(e)
+		}
+		o.await(t, 1, "told of a test that passed", func(i Info) bool { return i.Record.Passed == 1 })
+		o.later(time.Duration(node) * 61 * time.Second)
+		one := 1
+		newer := *tool
+		newer.Manifest = &toolkeep.Manifest{Breaker: &toolkeep.BreakerSpec{HalfOpenCalls: &one}}
+		guard := o.all[node].Of(&newer, "")
+		a, err := guard.Take(t.Context())
+		if err != nil {
+			t.Fatalf("node %d: %v", node, err)
+		}
+		if guard.Look() == nil {
+			t.Errorf("node %d makes two test calls at once, and one is enough", node)
+		}
+		a.Done(Succeeded, Ignored)
+		o.await(t, 0, "closed", in(Closed))
+		o.await(t, 1, "closed", in(Closed))
+	}
+}
