@@ -65,6 +65,7 @@ type Breaker struct {
 	epoch   atomic.Int64 // increases with each change of state: what a call of before ends with says nothing
 	refused atomic.Int64 // calls, since the node's start
 	retries budget       // of a tool
+	others  atomic.Int32 // calls in a row whose rule has a window of another form
 
 	io sync.Mutex // one of those that read and write the document
 

@@ -241,3 +241,58 @@ func TestRates(t *testing.T) {
 		})
 	}
 }
+
+// TestVersionsWithOtherWindows calls two versions of a tool in turn whose windows differ: what fails opens the breaker all the same, by
+// its rate and by failures in a row. A version that is called alone has its window.
+func TestVersionsWithOtherWindows(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		version := func(kind string, size int) *toolkeep.Tool {
+			return &toolkeep.Tool{ID: "a.b", Manifest: &toolkeep.Manifest{Breaker: &toolkeep.BreakerSpec{Window: kind, WindowSize: &size}}}
+		}
+		older, newer := version("time", 60), version("count", 50)
+		calls := func(s *Breakers, most int, version func(n int) *toolkeep.Tool, fails func(n int) bool) (done int) {
+			for n := range most {
+				a, err := s.Of(version(n), "").Take(t.Context())
+				if err != nil {
+					return n
+				}
+				o := Succeeded
+				if fails(n) {
+					o = Failed
+				}
+				a.Done(o, Ignored)
+			}
+			return most
+		}
+		inTurn := func(n int) *toolkeep.Tool { return []*toolkeep.Tool{older, newer}[n%2] }
+		if n := calls(New(Config{}), 100, inTurn, func(n int) bool { return n%3 == 0 }); n != 10 {
+			t.Errorf("a third of the calls fails, and %d go through", n)
+		}
+		row := Defaults()
+		row.MinCalls = 1000
+		batches := func(n int) *toolkeep.Tool { return []*toolkeep.Tool{older, newer}[n/25%2] }
+		s := New(Config{Rule: &row})
+		if n := calls(s, 100, batches, func(n int) bool { return n >= 40 }); n != 50 { // the 45th changes the window
+			t.Errorf("all calls fail from the 41st on, and %d go through", n)
+		}
+		s = New(Config{})
+		window := func() int {
+			info, _ := s.Get("", "tool:a.b")
+			return info.Rule.Window
+		}
+		calls(s, 5, inTurn, func(int) bool { return false })
+		if window() != 60 {
+			t.Errorf("the window is of %d", window())
+		}
+		calls(s, settled, func(int) *toolkeep.Tool { return newer }, func(int) bool { return false })
+		if window() != 50 {
+			t.Errorf("after %d calls the window is of %d", settled, window())
+		}
+		calls(s, 1, inTurn, func(int) bool { return false })
+		s.Of(older, "")
+		if window() != 50 {
+			t.Errorf("two calls make the window one of %d", window())
+		}
+	})
+}

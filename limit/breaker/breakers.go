@@ -122,19 +122,36 @@ func (s *Breakers) find(k key) *Breaker {
 // ruled is find of a breaker that has this rule from now on.
 func (s *Breakers) ruled(k key, rule *Rule) *Breaker {
 	b := s.find(k)
-	if b != nil && *b.rule.Load() != *rule {
-		b.follow(*rule)
+	switch {
+	case b == nil:
+	case *b.rule.Load() != *rule:
+		b.follow(*rule, s.now())
+	case b.others.Load() != 0:
+		b.others.Store(0)
 	}
 	return b
 }
 
-// follow takes another rule, of another version of the tool that is called. Counts go with a window of another form.
-func (b *Breaker) follow(rule Rule) {
+// settled is how many calls in a row, of versions with another form of window, change that of a breaker that has counted calls.
+// Where versions are called in turn one form stays, so that something is counted.
+const settled = 20
+
+// follow takes another rule, of another version of the tool that is called. A window of another form takes over at once where
+// nothing is counted, else after settled calls; failures in a row go on.
+func (b *Breaker) follow(rule Rule, now int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	was := b.rule.Load()
-	if was.Count != rule.Count || was.Window != rule.Window {
-		b.window.clear()
+	b.window.pass(was, now)
+	switch {
+	case was.Count == rule.Count && was.Window == rule.Window:
+		b.others.Store(0)
+	case b.window.sum.calls == 0 || b.others.Add(1) >= settled:
+		b.others.Store(0)
+		b.window = window{row: b.window.row}
+	default:
+		rule.Count, rule.Window = was.Count, was.Window
+		rule = rule.bounded()
 	}
 	b.rule.Store(&rule)
 }
