@@ -349,3 +349,36 @@ func TestQueueWait(t *testing.T) {
 		}
 	})
 }
+
+// TestIdleTimeIsNoWork has all that is queued given up while a group is written: that the writer then waits is not its pace.
+func TestIdleTimeIsNoWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := &Queue[int]{}
+		q.Start(1)
+		put := func(ctx context.Context) {
+			go func() { _ = q.Do(q.Request(ctx)) }()
+			synctest.Wait()
+		}
+		answer := func() {
+			for _, r := range q.Take(nil) {
+				time.Sleep(time.Second)
+				r.Answer(nil)
+				q.Answered()
+			}
+		}
+		put(t.Context())
+		gone, leave := context.WithCancel(t.Context())
+		put(gone)
+		leave()
+		answer()
+		answer()
+		time.Sleep(time.Hour)
+		put(t.Context())
+		answer()
+		put(t.Context())
+		if got := q.Wait(); got != time.Second {
+			t.Errorf("groups take 1 s each, and one more %s", got)
+		}
+		answer()
+	})
+}

@@ -188,7 +188,9 @@ func (q *Queue[S]) Take(dst []*Request[S]) []*Request[S] {
 	rest := copy(q.items, q.items[n:])
 	clear(q.items[rest:])
 	q.items = q.items[:rest]
-	if len(dst) != 0 {
+	if len(dst) == 0 { // their callers gave up, and the writer waits
+		q.busy = time.Time{}
+	} else {
 		q.group, q.under = dst[0].at, len(dst)
 		if q.busy.IsZero() {
 			q.busy = time.Now()
