@@ -40,6 +40,7 @@ type Breakers struct {
 	end     context.CancelFunc // nil before Start
 	ended   bool
 	keeping sync.WaitGroup
+	renewal time.Duration
 }
 
 const shardCount = 64
@@ -85,7 +86,7 @@ func New(c Config) *Breakers {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Breakers{c: c, settings: Defaults(), retries: Retries{Share: 20, Floor: 10}, start: c.Clock(), seed: maphash.MakeSeed(), dirty: map[*Breaker]struct{}{}, wake: make(chan struct{}, 1)}
+	s := &Breakers{c: c, settings: Defaults(), retries: Retries{Share: 20, Floor: 10}, start: c.Clock(), seed: maphash.MakeSeed(), dirty: map[*Breaker]struct{}{}, wake: make(chan struct{}, 1), renewal: testRenewal}
 	if c.Rule != nil {
 		s.settings = *c.Rule
 	}
@@ -370,24 +371,29 @@ func (s *Breakers) Changed() []Info {
 	return s.list(func(b *Breaker) bool { return b.epoch.Load() > 0 })
 }
 
-func (s *Breakers) list(which func(*Breaker) bool) []Info {
-	var found []*Breaker
-	for i := range s.shards {
-		sh := &s.shards[i]
-		sh.mu.RLock()
-		for _, b := range sh.of {
-			if which(b) {
-				found = append(found, b)
-			}
-		}
-		sh.mu.RUnlock()
-	}
+func (s *Breakers) list(is func(*Breaker) bool) []Info {
+	found := s.which(is)
 	out := make([]Info, len(found))
 	for i, b := range found {
 		out[i] = s.info(b)
 	}
 	slices.SortFunc(out, func(a, b Info) int { return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.ID, b.ID)) })
 	return out
+}
+
+// which returns the breakers that are so.
+func (s *Breakers) which(is func(*Breaker) bool) (found []*Breaker) {
+	for i := range s.shards {
+		sh := &s.shards[i]
+		sh.mu.RLock()
+		for _, b := range sh.of {
+			if is(b) {
+				found = append(found, b)
+			}
+		}
+		sh.mu.RUnlock()
+	}
+	return found
 }
 
 // Get returns the breaker of an id; ok is false if this node does not know it.

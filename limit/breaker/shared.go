@@ -30,6 +30,8 @@ const (
 	storeAgain = time.Second
 	// testLease is for how long nothing may be heard of test calls before another node makes them.
 	testLease = time.Minute
+	// testRenewal is how often a node says that its test calls still run.
+	testRenewal = testLease / 3
 	// tries is how often a change is tried again that met another one.
 	tries = 5
 )
@@ -134,10 +136,16 @@ func (s *Breakers) mark(b *Breaker) {
 
 // keep reconciles breakers with the store, one after the other. While the store fails it tries again each second.
 func (s *Breakers) keep(ctx context.Context) {
+	renewal := time.NewTicker(s.renewal)
+	defer renewal.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-renewal.C:
+			for _, b := range s.which(func(b *Breaker) bool { return !b.passing.Load() && b.tested() }) {
+				s.mark(b)
+			}
 		case <-s.wake:
 		}
 		for ctx.Err() == nil {
@@ -155,6 +163,13 @@ func (s *Breakers) keep(ctx context.Context) {
 			}
 		}
 	}
+}
+
+// tested reports whether test calls of this node are under way.
+func (b *Breaker) tested() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.running > 0
 }
 
 func (s *Breakers) next() *Breaker {
@@ -259,7 +274,7 @@ func (s *Breakers) plan(b *Breaker, is *Record, claim bool) *plan {
 	case tests && b.intent == closes:
 		w.next, w.event = nil, eventClosed
 		return w
-	case tests && b.intent == progresses:
+	case tests && (b.intent == progresses || b.intent == none && b.running > 0 && is.Until.Sub(wall) <= testLease-testRenewal):
 		next.State, next.Node, next.Until = HalfOpen, s.c.Node, wall.Add(testLease)
 		return w
 	case is.State == HalfOpen && is.Node == s.c.Node && b.intent == reopens:

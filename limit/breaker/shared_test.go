@@ -63,6 +63,7 @@ func start(t *testing.T, n int, r Rule) *nodes {
 	base := time.Now()
 	for i := range n {
 		s := New(Config{Rule: &r, Store: o.unsure, Node: fmt.Sprint("node", i), Clock: func() time.Time { return base.Add(time.Duration(o.now.Load())) }})
+		s.renewal = 5 * time.Millisecond
 		if err := following.Start(t.Context(), "", "", s); err != nil {
 			t.Fatal(err)
 		}
@@ -347,4 +348,30 @@ func TestFewerTestsAreEnough(t *testing.T) {
 		o.await(t, 0, "closed", in(Closed))
 		o.await(t, 1, "closed", in(Closed))
 	}
+}
+
+// TestSlowTests has a test call take longer than a minute: the other node does not take over, and the test closes the breaker.
+func TestSlowTests(t *testing.T) {
+	t.Parallel()
+	r := quick()
+	r.HalfOpenCalls = 1
+	o := start(t, 2, r)
+	for range 2 {
+		o.try(0, Failed)
+	}
+	o.await(t, 1, "open", in(Open))
+	o.later(31 * time.Second)
+	a, err := o.all[0].Of(tool, "").Take(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	was := o.await(t, 1, "half open", in(HalfOpen))
+	for range 2 {
+		o.later(45 * time.Second)
+		was = o.await(t, 1, "told that it is still tested", func(i Info) bool { return i.Record.Until.After(was.Record.Until) })
+	}
+	refusedFor(t, o.try(1, Succeeded), "testing")
+	a.Done(Succeeded, Ignored)
+	o.await(t, 0, "closed", in(Closed))
+	o.await(t, 1, "closed", in(Closed))
 }
