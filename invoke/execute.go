@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"sync/atomic"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
@@ -91,8 +92,12 @@ func (p *Pipeline) attempt(ctx context.Context, ex toolkeep.Executor, x *toolkee
 		w.guard.Began()
 	}
 	tool, host := breaker.Ignored, breaker.Ignored // of a panic
-	defer func() { pass.Done(tool, host) }()
-	out, fault = p.send(ctx, ex, x, w, held)
+	var parked atomic.Int64
+	defer func() {
+		pass.Without(time.Duration(parked.Load()))
+		pass.Done(tool, host)
+	}()
+	out, fault = p.send(ctx, ex, x, w, held, &parked)
 	tool, host = verdictOf(ctx, w.id, fault)
 	return out, fault
 }
@@ -126,14 +131,14 @@ func verdictOf(ctx context.Context, id string, e *toolkeep.Error) (tool, host br
 
 // send is an attempt within its own limit. A tool without one only has the
 // call's: two limits that end together would make E3502 or E3901 a matter of chance.
-func (p *Pipeline) send(ctx context.Context, ex toolkeep.Executor, x *toolkeep.Execution, w *prepared, held *resultMemory) (*toolkeep.Output, *toolkeep.Error) {
+func (p *Pipeline) send(ctx context.Context, ex toolkeep.Executor, x *toolkeep.Execution, w *prepared, held *resultMemory, parked *atomic.Int64) (*toolkeep.Output, *toolkeep.Error) {
 	limit, own := x.Tool.Manifest.AttemptTimeout(), ctx
 	if limit < x.Tool.Manifest.Timeout() {
 		var cancel context.CancelFunc
 		own, cancel = limited(ctx, timeLimit{after: limit}, x.Caller)
 		defer cancel()
 	}
-	own, over := parks(own, ctx, w)
+	own, over := parks(own, ctx, w, parked)
 	defer over()
 	x.Grow = func(bytes int64) error { return held.grow(own, bytes) }
 	x.Keep = func(o *toolkeep.Output, body io.Reader) (bool, error) { return p.keep(own, w, x.Grow, o, body) }

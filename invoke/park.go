@@ -2,6 +2,8 @@ package invoke
 
 import (
 	"context"
+	"sync/atomic"
+	"time"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/limit"
@@ -12,17 +14,33 @@ import (
 // agents from the tool. It implements toolkeep.PauseHook.
 type parking struct {
 	*limit.Slots
-	ctx context.Context // the call's; an attempt's or a question's may end before it
+	ctx    context.Context // the call's; an attempt's or a question's may end before it
+	since  time.Time       // when the pause began
+	parked *atomic.Int64   // how long the attempt was, in nanoseconds
+}
+
+func (p *parking) Pause() {
+	p.since = time.Now()
+	p.Slots.Pause()
+}
+
+func (p *parking) Resume() {
+	p.parked.Add(int64(time.Since(p.since)))
+	p.Slots.Resume()
 }
 
 // Await waits for the slots until the call ends.
-func (p parking) Await() { p.Slots.Await(p.ctx) }
+func (p *parking) Await() {
+	since := time.Now()
+	p.Slots.Await(p.ctx)
+	p.parked.Add(int64(time.Since(since)))
+}
 
 // parks returns attempt, the context of an attempt of the call, with pauses that park the
-// call. over ends those that the attempt leaves open.
-func parks(attempt, call context.Context, w *prepared) (ctx context.Context, over func()) {
+// call. over ends those that the attempt leaves open. parked counts their time.
+func parks(attempt, call context.Context, w *prepared, parked *atomic.Int64) (ctx context.Context, over func()) {
 	if _, ok := w.call.Caller.(toolkeep.Asker); !ok {
 		return attempt, func() {}
 	}
-	return toolkeep.OnPause(attempt, parking{w.slots, call})
+	return toolkeep.OnPause(attempt, &parking{Slots: w.slots, ctx: call, parked: parked})
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/invoke"
+	"github.com/toolkeep/toolkeep/limit/breaker"
 )
 
 // slowAsker is a caller whose answer comes when the test says so.
@@ -225,4 +227,46 @@ func codeOf(res *toolkeep.Result) toolkeep.Code {
 		return ""
 	}
 	return res.Error.Code
+}
+
+// TestParkedTimeIsNotSlow has a tool ask its caller, who answers after a minute: for the breaker the tool took no time.
+func TestParkedTimeIsNotSlow(t *testing.T) {
+	var now atomic.Int64
+	base := time.Now()
+	rule := breaker.Defaults()
+	rule.MinCalls, rule.SlowRate = 1, 100
+	breakers := breaker.New(breaker.Config{Rule: &rule, Clock: func() time.Time { return base.Add(time.Duration(now.Load())) }})
+	h := newHarness(t, func(c *invoke.Config) { c.Breakers = breakers })
+	h.tool("asks", func(m *toolkeep.Manifest) { m.Execution.TimeoutMS = time.Minute.Milliseconds() })
+	synctest.Test(t, func(t *testing.T) {
+		p := h.over(t, discard{}, "", nil)
+		defer p.Stop()
+		wait := func(d time.Duration) {
+			time.Sleep(d)
+			now.Add(int64(d))
+		}
+		c, own := newAsker(), 4*time.Second
+		h.executor.do = func(ctx context.Context, x *toolkeep.Execution) (*toolkeep.Output, error) {
+			_, err := c.Ask(ctx, "elicitation/create", nil)
+			wait(own)
+			return &toolkeep.Output{HasValue: true}, err
+		}
+		for _, want := range []breaker.State{breaker.Closed, breaker.Open} {
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				if _, err := p.Invoke(t.Context(), alice, &toolkeep.Call{Tool: "std.asks", Caller: c}); err != nil {
+					t.Error(err)
+				}
+			}()
+			<-c.asked
+			wait(time.Minute)
+			c.answer <- struct{}{}
+			<-ended
+			if info, _ := breakers.Get("", "tool:std.asks"); info.State != want {
+				t.Errorf("after a call that took %s without its question it is %s, want %s", own, info.State, want)
+			}
+			own = 6 * time.Second
+		}
+	})
 }

@@ -265,7 +265,17 @@ func (g Guard) Take(ctx context.Context) (a Attempt, err error) {
 	if a.host, err = g.s.take(ctx, g.host, began); err != nil {
 		g.s.done(&a.tool, Ignored, began)
 	}
+	if a.tool.test || a.host.test { // the store may have been asked
+		a.tool.began = g.s.now()
+		a.host.began = a.tool.began
+	}
 	return a, err
+}
+
+// Without has d of the attempt's time not count as slow: what it waited for was not its tool. It is called before Done.
+func (a *Attempt) Without(d time.Duration) {
+	a.tool.began += int64(d)
+	a.host.began += int64(d)
 }
 
 // Done tells of the attempt's end, for its tool and its upstream.

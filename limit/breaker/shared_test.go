@@ -25,6 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type unsure struct {
 	*sqlite.Store
 	away atomic.Bool
+	read atomic.Pointer[func()] // called before a document is read
 }
 
 var errAway = errors.New("the store is away")
@@ -37,6 +38,9 @@ func (u *unsure) Apply(ctx context.Context, changes ...toolkeep.Change) error {
 }
 
 func (u *unsure) Document(ctx context.Context, kind, tenant, id string) (toolkeep.Document, error) {
+	if read := u.read.Load(); read != nil {
+		(*read)()
+	}
 	if u.away.Load() {
 		return toolkeep.Document{}, errAway
 	}
@@ -374,4 +378,26 @@ func TestSlowTests(t *testing.T) {
 	a.Done(Succeeded, Ignored)
 	o.await(t, 0, "closed", in(Closed))
 	o.await(t, 1, "closed", in(Closed))
+}
+
+// TestSlowStoreIsNoSlowTool has the store take longer than a slow call does when a test call asks it.
+func TestSlowStoreIsNoSlowTool(t *testing.T) {
+	t.Parallel()
+	r := quick()
+	r.HalfOpenCalls, r.SlowRate = 1, 100
+	o := start(t, 1, r)
+	for range 2 {
+		o.try(0, Failed)
+	}
+	o.await(t, 0, "written as open", func(i Info) bool { return i.Record.Node != "" })
+	o.later(31 * time.Second)
+	slow := func() { o.later(6 * time.Second) }
+	o.read.Store(&slow)
+	a, err := o.all[0].Of(tool, "").Take(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.read.Store(nil)
+	a.Done(Succeeded, Ignored)
+	o.await(t, 0, "closed", in(Closed))
 }
