@@ -264,7 +264,7 @@ func TestParkedTimeIsNotSlow(t *testing.T) {
 			c.answer <- struct{}{}
 			<-ended
 			if info, _ := breakers.Get("", "tool:std.asks"); info.State != want {
-				t.Errorf("after a call that took %s without its question it is %s, want %s", own, info.State, want)
+				t.Fatalf("after a call that took %s without its question it is %s, want %s", own, info.State, want)
 			}
 			own = 6 * time.Second
 		}
