@@ -19,9 +19,9 @@ func (a *app) breakersCmd() *cobra.Command {
 		Example: "  toolkeep breakers list\n  toolkeep breakers open tool:shop.find --reason 'a migration'\n  toolkeep breakers reset tool:shop.find",
 	})
 	c.AddCommand(a.breakersListCmd(), a.breakersShowCmd(),
-		a.breakersDoCmd(breakers.Open, "Refuse all calls of a tool or an upstream, until reset", "is forced open: its calls are refused (E3903) until it is reset"),
-		a.breakersDoCmd(breakers.Close, "Let all calls of a tool or an upstream through, whatever they end with, until reset", "is forced closed: its calls go through until it is reset"),
-		a.breakersDoCmd(breakers.Reset, "Close a breaker, and have calls decide again", "is closed, and opens when calls fail"))
+		a.breakersDoCmd(breakers.Open, "Refuse all calls of a tool or an upstream, until reset", "its calls are refused (E3903) until it is reset"),
+		a.breakersDoCmd(breakers.Close, "Let all calls of a tool or an upstream through, whatever they end with, until reset", "its calls go through until it is reset"),
+		a.breakersDoCmd(breakers.Reset, "Close a breaker, and have calls decide again", "it opens when calls fail"))
 	return c
 }
 
@@ -108,7 +108,7 @@ func (a *app) breakersDoCmd(action, short, done string) *cobra.Command {
 			}
 			var b breakers.Breaker
 			return a.ask(cmd.Context(), http.MethodPost, breakerPath(args[0]), body, &b, func(w io.Writer) error {
-				_, err := fmt.Fprintf(w, "%s %s\n", b.ID, done)
+				_, err := fmt.Fprintf(w, "%s is %s: %s\n", b.ID, b.State, done)
 				return err
 			})
 		},

@@ -392,9 +392,6 @@ func (s *Breakers) Reset(ctx context.Context, tenant, id, by, reason string) err
 	k := keyOf(tenant, id)
 	err := s.operate(ctx, k, toolkeep.DeleteDocument{Kind: Kind, Tenant: tenant, ID: id, Expect: toolkeep.AnyRevision, By: by},
 		s.event(eventClosed, k, &Record{State: Closed, By: by, Reason: reason, Node: s.c.Node}))
-	if errors.Is(err, toolkeep.ErrNotFound) {
-		err = nil
-	}
 	if b := s.known(k); b != nil && err == nil {
 		b.mu.Lock()
 		if b.state == Closed {
@@ -405,16 +402,19 @@ func (s *Breakers) Reset(ctx context.Context, tenant, id, by, reason string) err
 	return err
 }
 
-// operate writes what an operator decided, and takes it here at once.
-func (s *Breakers) operate(ctx context.Context, k key, changes ...toolkeep.Change) error {
+// operate writes what an operator decided, a document's change and its event, and takes it here at once. Where there is no document
+// to delete, the event alone is written.
+func (s *Breakers) operate(ctx context.Context, k key, document, event toolkeep.Change) error {
 	b := s.find(k)
-	if b == nil {
-		return s.c.Store.Apply(ctx, changes...)
+	if b != nil {
+		b.io.Lock()
+		defer b.io.Unlock()
 	}
-	b.io.Lock()
-	defer b.io.Unlock()
-	err := s.c.Store.Apply(ctx, changes...)
-	if err == nil {
+	err := s.c.Store.Apply(ctx, document, event)
+	if errors.Is(err, toolkeep.ErrNotFound) {
+		err = s.c.Store.Apply(ctx, event)
+	}
+	if err == nil && b != nil {
 		b.mu.Lock()
 		b.intent = none // what this node decided before is over
 		b.mu.Unlock()

@@ -401,3 +401,43 @@ func TestSlowStoreIsNoSlowTool(t *testing.T) {
 	a.Done(Succeeded, Ignored)
 	o.await(t, 0, "closed", in(Closed))
 }
+
+// TestResetBeforeItIsWritten resets a breaker that is open here and not in the store yet, and one that is closed: both are closed
+// then, and an event says who did it.
+func TestResetBeforeItIsWritten(t *testing.T) {
+	t.Parallel()
+	store, err := sqlite.Open(t.Context(), sqlite.Config{Path: filepath.Join(t.TempDir(), "db")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	r := quick()
+	s := New(Config{Rule: &r, Store: store}) // it is not started, and writes nothing by itself
+	for range 2 {
+		a, err := s.Of(tool, "").Take(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.Done(Failed, Ignored)
+	}
+	if info, _ := s.Get("acme", "tool:shop.find"); info.State != Open {
+		t.Fatalf("it is %s", info.State)
+	}
+	for range 2 {
+		if err := s.Reset(t.Context(), "acme", "tool:shop.find", "eve", "done"); err != nil {
+			t.Fatal(err)
+		}
+		if info, _ := s.Get("acme", "tool:shop.find"); info.State != Closed || info.InARow != 0 {
+			t.Errorf("after the reset it is %+v", info)
+		}
+	}
+	events := 0
+	for _, e := range storetest.Entries(t.Context(), t, store) {
+		if e.Event != nil && e.Event.Type == eventClosed && strings.Contains(string(e.Event.Data), `"agent_did":"eve"`) {
+			events++
+		}
+	}
+	if events != 2 {
+		t.Errorf("%d events tell of two resets", events)
+	}
+}
