@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/inspect"
@@ -191,6 +192,11 @@ func TestSanitize(t *testing.T) {
 		{"XSS, rejected", one("xss", "", "reject"), `["<script>"]`, "E3722", 0},
 		{"its own", one("account", `ACC-\d+`, "redact"), `["of ACC-12 and ACC-3",4]`, `["of [REDACTED] and [REDACTED]",4]`, 1},
 		{"two", append(one("xss", "", "redact"), one("b", "b", "reject")...), `["<script"]`, `["[REDACTED]"]`, 1},
+		{"too long a pattern", one("a", strings.Repeat(`.{900}`, 100)+"Z", "redact"), `["x"]`, "E3722", 0},
+		{"much, and short patterns", append(one("a", "[0-9]{3}", "redact"), one("b", "[x-z]", "redact")...), `["` + strings.Repeat(" ", 2_500_000) + `x123"]`,
+			`["` + strings.Repeat(" ", 2_500_000) + `[REDACTED][REDACTED]"]`, 2},
+		{"in the context of its text", one("a", `^a|\bb|c\Qé`, "redact"), `["aaé b bbécécé","` + strings.Repeat(" ", 1<<20) + `b"]`,
+			`["[REDACTED]aé [REDACTED] [REDACTED]bé[REDACTED][REDACTED]","` + strings.Repeat(" ", 1<<20) + `[REDACTED]"]`, 1},
 		{"too much", one("a", "zz", "redact"), `["` + strings.Repeat("x", 9<<20) + `"]`, "E3722", 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -208,16 +214,31 @@ func TestSanitize(t *testing.T) {
 	}
 }
 
+// TestSanitizeInTime takes minutes if matching is not stopped.
+func TestSanitizeInTime(t *testing.T) {
+	i := inspect.New(inspect.Config{})
+	i.SetSanitizing(20 * time.Millisecond)
+	for name, c := range map[string]struct{ pattern, text string }{
+		"matches in a long line": {`a(.*b)?`, strings.Repeat("a", 1<<20)},
+		"a long pattern":         {strings.Repeat("(.{9}|", 60) + "Z" + strings.Repeat(")", 60), strings.Repeat("x", 7<<20)},
+	} {
+		rules := []toolkeep.SanitizeRule{{Name: "a", Pattern: c.pattern, Action: "redact"}}
+		if got, err := i.Inspect(tool(&toolkeep.ResultSpec{Sanitize: rules}, ""), body("application/json", `["`+c.text+`"]`), nil); !toolkeep.IsCode(err, toolkeep.ResultRejected) {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+}
+
 func TestCheckSanitize(t *testing.T) {
 	check := func(r ...toolkeep.SanitizeRule) int {
 		return len(inspect.Check(&toolkeep.Manifest{Result: &toolkeep.ResultSpec{Sanitize: r}}))
 	}
-	for _, r := range []toolkeep.SanitizeRule{{Name: "xss", Pattern: "a"}, {Name: "a", Pattern: "b"}, {Name: "a", Action: "redact"}, {Name: "a", Pattern: "(", Action: "redact"}, {Name: "a", Pattern: "b*", Action: "redact"}} {
+	for _, r := range []toolkeep.SanitizeRule{{Name: "xss", Pattern: "a"}, {Name: "a", Pattern: "b"}, {Name: "a", Action: "redact"}, {Name: "a", Pattern: "(", Action: "redact"}, {Name: "a", Pattern: "b*", Action: "redact"}, {Name: "a", Pattern: ".{999}Z.", Action: "redact"}} {
 		if check(r) != 1 {
 			t.Errorf("%+v has no fault", r)
 		}
 	}
-	if check(toolkeep.SanitizeRule{Name: "xss"}, toolkeep.SanitizeRule{Name: "xss", Action: "reject"}, toolkeep.SanitizeRule{Name: "a", Pattern: "b+", Action: "redact"}) != 0 {
+	if check(toolkeep.SanitizeRule{Name: "xss"}, toolkeep.SanitizeRule{Name: "xss", Action: "reject"}, toolkeep.SanitizeRule{Name: "a", Pattern: "b+", Action: "redact"}, toolkeep.SanitizeRule{Name: "a", Pattern: `\pL{900}`, Action: "redact"}) != 0 {
 		t.Error("good rules have faults")
 	}
 	if inspect.Check(&toolkeep.Manifest{}) != nil {

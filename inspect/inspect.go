@@ -7,8 +7,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
+	"time"
 
 	"github.com/maypok86/otter/v2"
 
@@ -45,12 +45,13 @@ type Config struct {
 
 // Inspector inspects results. It is safe for concurrent use.
 type Inspector struct {
-	hard     int64
-	field    int64
-	schemas  *schema.Cache
-	targets  schema.Targets
-	programs *otter.Cache[string, *shelf]
-	patterns *otter.Cache[string, *regexp.Regexp]
+	hard       int64
+	field      int64
+	schemas    *schema.Cache
+	targets    schema.Targets
+	programs   *otter.Cache[string, *shelf]
+	patterns   *otter.Cache[string, *pattern]
+	sanitizing time.Duration
 }
 
 // New makes an Inspector.
@@ -72,11 +73,14 @@ func New(c Config) *Inspector {
 		panic(fmt.Sprintf("inspect: CoerceTo is %q; there are %q", c.CoerceTo, schema.TargetNames))
 	}
 	return &Inspector{
-		hard:     c.HardBytes,
-		field:    c.FieldBytes,
-		targets:  targets,
-		schemas:  c.Schemas,
-		patterns: otter.Must(&otter.Options[string, *regexp.Regexp]{MaximumSize: maxPrograms}),
+		hard:       c.HardBytes,
+		field:      c.FieldBytes,
+		targets:    targets,
+		schemas:    c.Schemas,
+		sanitizing: maxSanitizing,
+		patterns: otter.Must(&otter.Options[string, *pattern]{MaximumWeight: maxPatternWeight, Weigher: func(text string, p *pattern) uint32 {
+			return uint32(200*p.size + 4000*len(text)) // a class as short as \pL has kilobytes of characters
+		}}),
 		programs: otter.Must(&otter.Options[string, *shelf]{MaximumSize: maxPrograms}),
 	}
 }

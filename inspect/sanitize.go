@@ -1,18 +1,27 @@
 package inspect
 
 import (
+	"errors"
 	"fmt"
 	"html"
+	"io"
 	"regexp"
+	"regexp/syntax"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
+	"unicode/utf8"
 
 	"github.com/toolkeep/toolkeep"
 )
 
 const (
-	maxSanitized = 8 << 20 // bytes of text, all rules together; the manifest's schema bounds the rules to 16
+	maxSanitized     = 8 << 20         // bytes of text, all rules together; the manifest's schema bounds the rules to 16
+	maxSanitizing    = 2 * time.Second // all rules together; 8 MiB take half a second
+	maxPatternSize   = 1000            // see sizeOf
+	maxAtOnce        = 64 << 20        // bytes times size that are matched without a look at the clock: about a second at worst
+	maxPatternWeight = 64 << 20        // bytes of compiled patterns that are kept, about
 )
 
 // namedRules are the rules of Platform 3.3.6. None applies unless a manifest names it: that of SQL matches each apostrophe.
@@ -36,7 +45,11 @@ func Check(m *toolkeep.Manifest) (faults []toolkeep.Fault) {
 		case !named && (rule.Pattern == "" || rule.Action == ""):
 			faults = append(faults, toolkeep.Fault{Pointer: at, Rule: "required", Message: fmt.Sprintf("a rule has pattern and action, unless its name is one of %s", strings.Join(ruleNames(), ", "))})
 		case !named:
-			if re, err := regexp.Compile(rule.Pattern); err != nil || re.MatchString("") {
+			p, err := compilePattern(rule.Pattern)
+			switch {
+			case errors.Is(err, errPatternSize):
+				faults = append(faults, toolkeep.Fault{Pointer: at + "/pattern", Rule: "pattern", Message: err.Error() + "; repeat less in it, or make several rules of it"})
+			case err != nil || p.first.MatchString(""):
 				faults = append(faults, toolkeep.Fault{Pointer: at + "/pattern", Rule: "pattern", Message: "it is no regular expression of RE2, or it matches an empty text"})
 			}
 		}
@@ -56,11 +69,12 @@ func ruleNames() []string {
 // sanitizer is one rule, ready to use.
 type sanitizer struct {
 	name, action string
-	re           *regexp.Regexp
+	*pattern
 }
 
 // sanitize applies the manifest's rules to each text of the result, names of members included. E3722 if one with the
-// action reject matches, if one cannot be used, or if there is more than 8 MiB of text to look at. The others warn.
+// action reject matches, if one cannot be used, if there is more than 8 MiB of text to look at, or if that takes over
+// two seconds. The others warn.
 func (i *Inspector) sanitize(r *result) error {
 	if r.tool.Result == nil || len(r.tool.Result.Sanitize) == 0 {
 		return nil
@@ -76,13 +90,13 @@ func (i *Inspector) sanitize(r *result) error {
 			}
 		}
 		var err error
-		if s.re, err = i.pattern(pattern); err != nil {
+		if s.pattern, err = i.pattern(pattern); err != nil {
 			return toolkeep.NewError(toolkeep.ResultRejected, "the rule %q of the tool's result.sanitize cannot be used; its publisher must correct it", rule.Name).Because(err)
 		}
 		rules = append(rules, s)
 	}
 	var refused error
-	matched, left := map[string]bool{}, maxSanitized
+	matched, left, until := map[string]bool{}, maxSanitized, time.Now().Add(i.sanitizing)
 	v, changed := rewrite(r.value, func(v any) (any, bool) {
 		text, ok := v.(string)
 		if !ok || refused != nil {
@@ -94,17 +108,21 @@ func (i *Inspector) sanitize(r *result) error {
 				refused = toolkeep.NewError(toolkeep.ResultRejected, "the result has more text than the rules of result.sanitize look at (%d bytes, all rules together); ask the tool for less", maxSanitized)
 				return v, false
 			}
-			if !rule.re.MatchString(text) {
-				continue
+			start, end, found, inTime := rule.find(text, 0, until)
+			if found && inTime {
+				matched[rule.name] = true
+				switch rule.action {
+				case "redact":
+					text, inTime = rule.replace(text, start, end, until, func(string) string { return marker })
+				case "escape":
+					text, inTime = rule.replace(text, start, end, until, escape)
+				default:
+					refused = toolkeep.NewError(toolkeep.ResultRejected, "the result matches the rule %q, which the tool's manifest says to reject (result.sanitize)", rule.name).With("rule", rule.name)
+					return v, false
+				}
 			}
-			matched[rule.name] = true
-			switch rule.action {
-			case "redact":
-				text = rule.re.ReplaceAllLiteralString(text, marker)
-			case "escape":
-				text = rule.re.ReplaceAllStringFunc(text, escape)
-			default:
-				refused = toolkeep.NewError(toolkeep.ResultRejected, "the result matches the rule %q, which the tool's manifest says to reject (result.sanitize)", rule.name).With("rule", rule.name)
+			if !inTime {
+				refused = toolkeep.NewError(toolkeep.ResultRejected, "the rules of result.sanitize did not finish with the result in %s, at the rule %q; ask the tool for less, or its publisher for a simpler pattern", i.sanitizing, rule.name).With("rule", rule.name)
 				return v, false
 			}
 		}
@@ -131,13 +149,142 @@ func escape(s string) string {
 }
 
 // pattern returns a compiled pattern.
-func (i *Inspector) pattern(text string) (*regexp.Regexp, error) {
-	if re, ok := i.patterns.GetIfPresent(text); ok {
-		return re, nil
+func (i *Inspector) pattern(text string) (*pattern, error) {
+	if p, ok := i.patterns.GetIfPresent(text); ok {
+		return p, nil
 	}
-	re, err := regexp.Compile(text)
+	p, err := compilePattern(text)
 	if err == nil {
-		i.patterns.Set(text, re)
+		i.patterns.Set(text, p)
 	}
-	return re, err
+	return p, err
+}
+
+// pattern is a regular expression whose matching stops in time. A match of package regexp cannot be stopped, but its
+// reader can say that the text ends; without one it is faster.
+type pattern struct {
+	first *regexp.Regexp // matches from the beginning of a text
+	next  *regexp.Regexp // nil if first does; its first group matches after one character, which ^ or \b looks at
+	size  int
+	head  string // of each match
+}
+
+var errPatternSize = fmt.Errorf("the pattern has over %d parts, each repetition counted", maxPatternSize)
+
+func compilePattern(text string) (*pattern, error) {
+	tree, err := syntax.Parse(text, syntax.Perl)
+	if err != nil {
+		return nil, err
+	}
+	p := pattern{size: sizeOf(tree)}
+	if p.size > maxPatternSize {
+		return nil, errPatternSize
+	}
+	if p.first, err = regexp.Compile(text); err != nil {
+		return nil, err
+	}
+	p.head, _ = p.first.LiteralPrefix()
+	if looksBack(tree) {
+		p.next, err = regexp.Compile(`\A(?s:.)(?s:.*?)(` + tree.String() + `)`) // as a tree, because \Q may be open at the text's end
+	}
+	return &p, err
+}
+
+// looksBack reports whether what is before a match decides.
+func looksBack(re *syntax.Regexp) bool {
+	switch re.Op {
+	case syntax.OpBeginLine, syntax.OpBeginText, syntax.OpWordBoundary, syntax.OpNoWordBoundary:
+		return true
+	}
+	return slices.ContainsFunc(re.Sub, looksBack)
+}
+
+// sizeOf is about the number of instructions that an expression compiles to, to which the time a byte takes is bound.
+// The parser bounds repetitions within repetitions to 1,000 in all, so the number is small enough for an int.
+func sizeOf(re *syntax.Regexp) int {
+	n := 1
+	if re.Op == syntax.OpLiteral {
+		n = len(re.Rune)
+	}
+	for _, sub := range re.Sub {
+		n += sizeOf(sub) * max(1, re.Min, re.Max) // both are 0 where nothing repeats
+	}
+	return n
+}
+
+// find returns where the first match in text[at:] is; inTime is false if that is not known by until.
+func (p *pattern) find(text string, at int, until time.Time) (start, end int, found, inTime bool) {
+	if !time.Now().Before(until) {
+		return 0, 0, false, false
+	}
+	re, group := p.first, 0
+	if at > 0 && p.next != nil {
+		_, n := utf8.DecodeLastRuneInString(text[:at])
+		at, re, group = at-n, p.next, 2
+	}
+	if p.head != "" && group == 0 {
+		n := strings.Index(text[at:], p.head)
+		if n < 0 {
+			return 0, 0, false, true
+		}
+		at += n
+	}
+	var m []int
+	if (len(text)-at)*p.size <= maxAtOnce {
+		m = re.FindStringSubmatchIndex(text[at:])
+	} else {
+		r := timed{text: text[at:], until: until}
+		if m = re.FindReaderSubmatchIndex(&r); r.late {
+			return 0, 0, false, false
+		}
+	}
+	if m == nil {
+		return 0, 0, false, true
+	}
+	return at + m[group], at + m[group+1], true, true
+}
+
+// replace replaces each match that is not empty, from that which find returned.
+func (p *pattern) replace(text string, start, end int, until time.Time, by func(string) string) (out string, inTime bool) {
+	var b strings.Builder
+	at, found := 0, true
+	for found {
+		b.WriteString(text[at:start])
+		if start == end {
+			_, n := utf8.DecodeRuneInString(text[start:])
+			end += n
+			b.WriteString(text[start:end])
+		} else {
+			b.WriteString(by(text[start:end]))
+		}
+		if at = end; at == len(text) {
+			break
+		}
+		if start, end, found, inTime = p.find(text, at, until); !inTime {
+			return "", false
+		}
+	}
+	b.WriteString(text[at:])
+	return b.String(), true
+}
+
+// timed reads a text, which ends early when time is up; late says that it did.
+type timed struct {
+	text  string
+	at    int
+	reads int
+	until time.Time
+	late  bool
+}
+
+func (t *timed) ReadRune() (rune, int, error) {
+	if t.reads++; t.reads%512 == 0 && !time.Now().Before(t.until) {
+		t.late = true
+	}
+	if t.late || t.at >= len(t.text) {
+		return 0, 0, io.EOF
+	}
+	c, n := utf8.DecodeRuneInString(t.text[t.at:])
+	t.at += n
+	return c, n, nil
 }
