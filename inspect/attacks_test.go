@@ -133,6 +133,23 @@ func TestFieldLimit(t *testing.T) {
 	}
 }
 
+// TestBinaryIsNoField has binaries whose base64 is over the limits of texts, and which stand in the tree for a schema.
+func TestBinaryIsNoField(t *testing.T) {
+	i := inspect.New(inspect.Config{FieldBytes: 10_000})
+	for name, tool := range map[string]*toolkeep.Tool{
+		"schema":   tool(nil, `{"required":["base64"]}`),
+		"sanitize": tool(&toolkeep.ResultSpec{Sanitize: []toolkeep.SanitizeRule{{Name: "a", Pattern: "A", Action: "reject"}}}, ""),
+	} {
+		if got, err := i.Inspect(tool, body("application/zip", "PK\x03\x04"+strings.Repeat("\x00", 9<<20)), nil); err != nil || !got.Attached || len(got.Output) > 100 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	// What a transform makes of it is a text.
+	if _, err := i.Inspect(tool(&toolkeep.ResultSpec{Transform: "[.base64]"}, ""), body("application/zip", "PK\x03\x04"+strings.Repeat("\x00", 9000)), nil); !toolkeep.IsCode(err, toolkeep.ResultTooLarge) {
+		t.Errorf("transformed: %v", err)
+	}
+}
+
 // TestMarksAreFew bounds the warning, whatever the result has.
 func TestMarksAreFew(t *testing.T) {
 	got, err := inspect.New(inspect.Config{}).Inspect(tool(nil, ""), value(t, "["+strings.Repeat("\"pay\u200bpal\",", 99)+"1]"), nil)

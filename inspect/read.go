@@ -296,6 +296,14 @@ func (r *result) reads() bool {
 	return len(r.tool.ResultSchema) > 0 || r.tool.Result != nil && (r.tool.Result.Transform != "" || len(r.tool.Result.SensitiveFields) > 0 || len(r.tool.Result.Sanitize) > 0)
 }
 
+// ownBase64 is the base64 of a binary, which stands in the tree until attach, if nothing was rewritten: no text of the tool's.
+func (r *result) ownBase64() string {
+	if r.form != formBinary || r.reshaped {
+		return ""
+	}
+	return r.base64
+}
+
 // attach separates a binary: its bytes go into the blob store, and the result describes them. A short one is in the
 // result as well.
 func (r *result) attach() {

@@ -96,10 +96,11 @@ func (i *Inspector) sanitize(r *result) error {
 		rules = append(rules, s)
 	}
 	var refused error
+	own := r.ownBase64()
 	matched, left, until := map[string]bool{}, maxSanitized, time.Now().Add(i.sanitizing)
 	v, changed := rewrite(r.value, func(v any) (any, bool) {
 		text, ok := v.(string)
-		if !ok || refused != nil {
+		if !ok || refused != nil || own != "" && text == own {
 			return v, false
 		}
 		before := text

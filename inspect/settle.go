@@ -37,6 +37,7 @@ type mark struct {
 // marked with one warning, E3724. E3710 if a text within the result is over the limit of a field.
 func (i *Inspector) settle(r *result) error {
 	s := settling{field: i.field, head: int(min(r.tool.MaxOutputBytes(), int64(maxInt)))}
+	s.own = r.ownBase64()
 	s.walk(r.value)
 	if s.long > 0 {
 		return toolkeep.NewError(toolkeep.ResultTooLarge,
@@ -76,6 +77,7 @@ func (i *Inspector) settle(r *result) error {
 type settling struct {
 	field   int64
 	head    int // bytes of a result that is a text
+	own     string // not looked at
 	aimed   promptscan.Aimed
 	foreign int
 	path    [maxDepth]step
@@ -97,6 +99,9 @@ type step struct {
 func (s *settling) walk(v any) {
 	switch t := v.(type) {
 	case string:
+		if s.own != "" && t == s.own {
+			return
+		}
 		if s.depth > 0 && int64(len(t)) > s.field && s.long == 0 {
 			s.long, s.longAt = int64(len(t)), s.pointer()
 		}
