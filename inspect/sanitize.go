@@ -1,6 +1,8 @@
 package inspect
 
 import (
+	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"html"
@@ -66,13 +68,15 @@ func ruleNames() []string {
 	return names
 }
 
+var order = map[string]int{"redact": 1, "escape": 1} // the others reject
+
 // sanitizer is one rule, ready to use.
 type sanitizer struct {
 	name, action string
 	*pattern
 }
 
-// sanitize applies the manifest's rules to each text of the result, names of members included. E3722 if one with the
+// sanitize applies the manifest's rules to each text and number of the result, names of members included. E3722 if one with the
 // action reject matches, if one cannot be used, if there is more than 8 MiB of text to look at, or if that takes over
 // two seconds. The others warn.
 func (i *Inspector) sanitize(r *result) error {
@@ -95,11 +99,17 @@ func (i *Inspector) sanitize(r *result) error {
 		}
 		rules = append(rules, s)
 	}
+	slices.SortStableFunc(rules, func(a, b sanitizer) int { // rejected is what the tool wrote, not an entity of escape
+		return cmp.Compare(order[a.action], order[b.action])
+	})
 	var refused error
 	own := r.ownBase64()
 	matched, left, until := map[string]bool{}, maxSanitized, time.Now().Add(i.sanitizing)
 	v, changed := rewrite(r.value, func(v any) (any, bool) {
 		text, ok := v.(string)
+		if n, isNumber := v.(json.Number); isNumber && (r.form != formBinary || r.reshaped) { // that of a binary is its length
+			text, ok = string(n), true
+		}
 		if !ok || refused != nil || own != "" && text == own {
 			return v, false
 		}
@@ -127,7 +137,10 @@ func (i *Inspector) sanitize(r *result) error {
 				return v, false
 			}
 		}
-		return text, text != before
+		if text == before {
+			return v, false
+		}
+		return text, true
 	})
 	if refused != nil {
 		return refused

@@ -76,7 +76,7 @@ func (i *Inspector) settle(r *result) error {
 // settling is one walk of settle.
 type settling struct {
 	field   int64
-	head    int // bytes of a result that is a text
+	head    int    // bytes of a result that is a text
 	own     string // not looked at
 	aimed   promptscan.Aimed
 	foreign int
