@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"encoding/csv"
 	"encoding/json"
+	"errors"
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 const (
@@ -16,7 +18,7 @@ const (
 
 // tableOf returns a list of flat objects as CSV (RFC 4180): a header with all names, sorted, and a line for each object. A member
 // that is null or not there is an empty field; numbers keep their text. ok is false for any other value, for one without
-// names, with over 1,000, or so sparse that its empty fields would outweigh it. most is the list's size as JSON.
+// names, with over 1,000, so sparse that its empty fields would outweigh it, or with a text that a field changes. most is the list's size as JSON.
 func tableOf(v any, most int) (text []byte, ok bool) {
 	rows, isList := v.([]any)
 	if !isList || len(rows) == 0 {
@@ -29,7 +31,8 @@ func tableOf(v any, most int) (text []byte, ok bool) {
 			return nil, false
 		}
 		for name, e := range object {
-			if isContainer(e) {
+			text, isText := e.(string)
+			if isContainer(e) || isFormula(name) || isText && (isFormula(text) || isLiteral(text)) {
 				return nil, false
 			}
 			if names[name] = true; len(names) > maxColumns {
@@ -60,6 +63,22 @@ func tableOf(v any, most int) (text []byte, ok bool) {
 	}
 	w.Flush()
 	return b.Bytes(), true // a Buffer has no write errors
+}
+
+// isFormula reports whether a program that shows tables may run a field.
+func isFormula(text string) bool {
+	if text != "" && (text[0] == '\t' || text[0] == '\r') {
+		return true
+	}
+	text = strings.TrimSpace(text)
+	return text != "" && strings.ContainsAny(text[:1], "=+-@")
+}
+
+// isLiteral reports whether a text, as a field, reads as a number, a boolean or null.
+func isLiteral(text string) bool {
+	text = strings.ToLower(strings.TrimSpace(text))
+	_, err := strconv.ParseFloat(text, 64)
+	return text == "" || text == "true" || text == "false" || text == "null" || err == nil || errors.Is(err, strconv.ErrRange)
 }
 
 func field(v any) string {
