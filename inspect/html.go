@@ -79,7 +79,7 @@ func unsafeMarkup(kind string, what []string) error {
 }
 
 // judgeSVG reads a drawing, which is given as it was sent: it is text to a model, and a program to a browser. A DTD is
-// E3713. What runs or loads something is a warning, E3712, and with html: reject the error.
+// E3713. What runs or loads something, or cannot be read to its end, is a warning, E3712, and with html: reject the error.
 func (r *result) judgeSVG(text []byte) error {
 	d := xml.NewDecoder(bytes.NewReader(text))
 	d.Strict, d.AutoClose, d.Entity = false, xml.HTMLAutoClose, xml.HTMLEntity
@@ -87,8 +87,12 @@ func (r *result) judgeSVG(text []byte) error {
 	var c cleaner
 	for {
 		tok, err := d.Token()
-		if err != nil {
-			break // a drawing that no parser reads is shown by none
+		if err == io.EOF {
+			break
+		}
+		if err != nil { // XML 1.1, say, which a browser may read
+			c.took(&c.unsafe, "markup that cannot be judged")
+			break
 		}
 		switch tok := tok.(type) {
 		case xml.Directive:
@@ -115,7 +119,7 @@ func (r *result) judgeSVG(text []byte) error {
 		return unsafeMarkup("a drawing (SVG)", c.unsafe)
 	default:
 		r.out.Warnings = append(r.out.Warnings, toolkeep.Warning{Code: toolkeep.UnsafeHTML,
-			Message: "the drawing (SVG) has " + strings.Join(c.unsafe, ", ") + ", which a browser would run; it is given as it was sent",
+			Message: "the drawing (SVG) has " + strings.Join(c.unsafe, ", ") + ", which a browser may run; it is given as it was sent",
 			Details: map[string]any{"found": c.unsafe}})
 	}
 	return nil
