@@ -29,8 +29,10 @@ func dated(s, format string) (string, bool) {
 				return t.Format(time.DateOnly), true
 			}
 		}
-		if t, ok := moment(s); ok && t.Equal(t.Truncate(24*time.Hour)) && t.Location() == time.UTC {
-			return t.Format(time.DateOnly), true
+		if t, ok := moment(s); ok && t.Equal(t.Truncate(24*time.Hour)) {
+			if _, offset := t.Zone(); offset == 0 {
+				return t.Format(time.DateOnly), true
+			}
 		}
 		return s, false
 	}
