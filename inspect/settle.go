@@ -78,6 +78,7 @@ type settling struct {
 	field   int64
 	head    int    // bytes of a result that is a text
 	own     string // not looked at
+	named   bool   // the text is the name of the last step
 	aimed   promptscan.Aimed
 	foreign int
 	path    [maxDepth]step
@@ -114,7 +115,9 @@ func (s *settling) walk(v any) {
 		s.depth++
 		for k, e := range t {
 			s.at(step{name: k})
-			s.text(k)
+			if s.name(k) {
+				s.at(step{name: "*"})
+			}
 			if reachesPrototype(k, e) {
 				s.prototype = true
 				s.mark(rulePrototype, "a member that reaches the prototype of objects was taken out")
@@ -172,6 +175,15 @@ func withoutPrototypes(v any) any {
 	return v
 }
 
+// name looks at a member's name and reports whether it was marked: then no pointer quotes it, as no text is quoted.
+func (s *settling) name(k string) bool {
+	before := s.found
+	s.named = true
+	s.text(k)
+	s.named = false
+	return s.found > before
+}
+
 // text looks at a text, or at a member's name.
 func (s *settling) text(t string) {
 	ascii, plain := kindOfText(t)
@@ -225,7 +237,11 @@ func (s *settling) unusual(t string) {
 
 func (s *settling) mark(rule, message string) {
 	if s.found++; len(s.marks) < maxMarks {
-		s.marks = append(s.marks, mark{promptscan.Visible(cutText(s.pointer(), 200)), rule, message})
+		pointer := s.pointer()
+		if s.named {
+			pointer, message = pointer[:strings.LastIndexByte(pointer, '/')], "in the name of a member: "+message
+		}
+		s.marks = append(s.marks, mark{promptscan.Visible(cutText(pointer, 200)), rule, message})
 	}
 }
 
