@@ -166,6 +166,16 @@ func TestMarksQuoteNoNames(t *testing.T) {
 	}
 }
 
+// TestConstructorOfTheSchema keeps what the schema asks for.
+func TestConstructorOfTheSchema(t *testing.T) {
+	const in = `{"constructor":{"name":"Ferrari"}}`
+	for schema, want := range map[string]string{`{"properties":{"constructor":{"type":"object"}}}`: in, `{"type":"object"}`: `{}`} {
+		if got, err := inspect.New(inspect.Config{}).Inspect(tool(nil, schema), value(t, in), nil); err != nil || string(got.Output) != want {
+			t.Errorf("%s: %s, %v", schema, got.Output, err)
+		}
+	}
+}
+
 // TestMarksAreFew bounds the warning, whatever the result has.
 func TestMarksAreFew(t *testing.T) {
 	got, err := inspect.New(inspect.Config{}).Inspect(tool(nil, ""), value(t, "["+strings.Repeat("\"pay\u200bpal\",", 99)+"1]"), nil)

@@ -152,7 +152,7 @@ func (i *Inspector) Inspect(t *toolkeep.Tool, o *toolkeep.Output, clean toolkeep
 	if err := i.sanitize(r); err != nil {
 		return nil, err
 	}
-	if err := i.settle(r); err != nil {
+	if err := i.settle(r, s); err != nil {
 		return nil, err
 	}
 	r.attach()

@@ -10,6 +10,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/promptscan"
+	"github.com/toolkeep/toolkeep/schema"
 )
 
 const (
@@ -35,9 +36,10 @@ type mark struct {
 // settle looks at each text of the result, in one walk that changes nothing of a plain one: control characters become
 // U+FFFD, names that reach a prototype are taken out, and what addresses the model, hides characters or is not in NFC is
 // marked with one warning, E3724. E3710 if a text within the result is over the limit of a field.
-func (i *Inspector) settle(r *result) error {
+func (i *Inspector) settle(r *result, schema *schema.Schema) error {
 	s := settling{field: i.field, head: int(min(r.tool.MaxOutputBytes(), int64(maxInt)))}
 	s.own = r.ownBase64()
+	s.constructor = schema != nil && schema.Known("/constructor") == "/constructor"
 	s.walk(r.value)
 	if s.long > 0 {
 		return toolkeep.NewError(toolkeep.ResultTooLarge,
@@ -45,7 +47,7 @@ func (i *Inspector) settle(r *result) error {
 			With("bytes", s.long).With("limit", i.field).With("pointer", cutText(s.longAt, 200))
 	}
 	if s.prototype {
-		r.value, r.reshaped = withoutPrototypes(r.value), true
+		r.value, r.reshaped = s.withoutPrototypes(r.value), true
 	}
 	if s.control {
 		r.value, _ = rewrite(r.value, func(v any) (any, bool) {
@@ -75,14 +77,15 @@ func (i *Inspector) settle(r *result) error {
 
 // settling is one walk of settle.
 type settling struct {
-	field   int64
-	head    int    // bytes of a result that is a text
-	own     string // not looked at
-	named   bool   // the text is the name of the last step
-	aimed   promptscan.Aimed
-	foreign int
-	path    [maxDepth]step
-	depth   int
+	field       int64
+	head        int    // bytes of a result that is a text
+	own         string // not looked at
+	constructor bool   // is a name of the result schema
+	named       bool   // the text is the name of the last step
+	aimed       promptscan.Aimed
+	foreign     int
+	path        [maxDepth]step
+	depth       int
 
 	marks              []mark
 	found              int
@@ -118,7 +121,7 @@ func (s *settling) walk(v any) {
 			if s.name(k) {
 				s.at(step{name: "*"})
 			}
-			if reachesPrototype(k, e) {
+			if s.reachesPrototype(k, e) {
 				s.prototype = true
 				s.mark(rulePrototype, "a member that reaches the prototype of objects was taken out")
 				continue
@@ -143,32 +146,32 @@ func (s *settling) at(p step) {
 }
 
 // reachesPrototype reports whether a member, merged into another object by a careless program in JavaScript, changes all
-// objects of it: __proto__, and constructor where it is an object. A constructor that is a text is data.
-func reachesPrototype(name string, v any) bool {
+// objects of it: __proto__, and constructor where it is an object. A constructor that is a text is data, and so is one that the result schema has.
+func (s *settling) reachesPrototype(name string, v any) bool {
 	switch name {
 	case "__proto__":
 		return true
 	case "constructor":
 		_, object := v.(map[string]any)
-		return object
+		return object && !s.constructor
 	}
 	return false
 }
 
-func withoutPrototypes(v any) any {
+func (s *settling) withoutPrototypes(v any) any {
 	switch t := v.(type) {
 	case map[string]any:
 		out := make(map[string]any, len(t))
 		for k, e := range t {
-			if !reachesPrototype(k, e) {
-				out[k] = withoutPrototypes(e)
+			if !s.reachesPrototype(k, e) {
+				out[k] = s.withoutPrototypes(e)
 			}
 		}
 		return out
 	case []any:
 		out := make([]any, len(t))
 		for n, e := range t {
-			out[n] = withoutPrototypes(e)
+			out[n] = s.withoutPrototypes(e)
 		}
 		return out
 	}
