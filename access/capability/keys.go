@@ -8,7 +8,6 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
-	"crypto/x509"
 	"encoding/base64"
 	"encoding/pem"
 	"errors"
@@ -69,7 +68,7 @@ func parseKeys(body []byte) (map[string][]*jwt.Key, error) {
 		if block, rest = pem.Decode(rest); block == nil {
 			break
 		}
-		public, err := publicKey(block)
+		public, err := jwt.PublicKey(block)
 		if err != nil {
 			return nil, err
 		}
@@ -85,22 +84,6 @@ func parseKeys(body []byte) (map[string][]*jwt.Key, error) {
 		return nil, errors.New("it has neither a public key in PEM nor a JWK set")
 	}
 	return map[string][]*jwt.Key{"": keys}, nil
-}
-
-func publicKey(b *pem.Block) (any, error) {
-	switch b.Type {
-	case "PUBLIC KEY":
-		return x509.ParsePKIXPublicKey(b.Bytes)
-	case "RSA PUBLIC KEY":
-		return x509.ParsePKCS1PublicKey(b.Bytes)
-	case "CERTIFICATE":
-		c, err := x509.ParseCertificate(b.Bytes)
-		if err != nil {
-			return nil, err
-		}
-		return c.PublicKey, nil
-	}
-	return nil, fmt.Errorf("a PEM block is %.40q; only public keys and certificates belong here", b.Type)
 }
 
 // keyFile is the file of outside issuers' keys, read again when it changes.

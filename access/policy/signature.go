@@ -19,6 +19,8 @@ import (
 	"strings"
 
 	opa "github.com/open-policy-agent/opa/v1/bundle"
+
+	"github.com/toolkeep/toolkeep/access/jwt"
 )
 
 // signatureFile has the signature of a policy, as `opa sign` and `opa build --signing-key` write it, and manifestFile is
@@ -67,7 +69,7 @@ func readKeys(file string) ([]*opa.KeyConfig, error) {
 		if len(keys) == maxKeys {
 			return nil, fmt.Errorf("it has more than %d keys", maxKeys)
 		}
-		key, err := publicKey(block)
+		key, err := jwt.PublicKey(block)
 		if err != nil {
 			return nil, err
 		}
@@ -86,22 +88,6 @@ func readKeys(file string) ([]*opa.KeyConfig, error) {
 		return nil, errors.New("it has no public key in PEM (-----BEGIN PUBLIC KEY-----)")
 	}
 	return keys, nil
-}
-
-func publicKey(block *pem.Block) (crypto.PublicKey, error) {
-	switch block.Type {
-	case "PUBLIC KEY":
-		return x509.ParsePKIXPublicKey(block.Bytes)
-	case "RSA PUBLIC KEY":
-		return x509.ParsePKCS1PublicKey(block.Bytes)
-	case "CERTIFICATE":
-		c, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return nil, err
-		}
-		return c.PublicKey, nil
-	}
-	return nil, fmt.Errorf("it has a %q; write the public key alone there (openssl pkey -in key.pem -pubout)", block.Type)
 }
 
 // algorithmOf is the one algorithm of signatures by a key, "" for a key that cannot be used.
