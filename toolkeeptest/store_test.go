@@ -142,7 +142,7 @@ func fill(t *testing.T, k *toolkeeptest.Toolkeep, c *client) {
 // longer than the server waits.
 func TestDatabaseLockedByAnother(t *testing.T) {
 	t.Parallel()
-	k, g := withGate(t, nil)
+	k, g := withGate(t, map[string]string{"store.max_wait": "2s"})
 	g.openAll()
 	k.Publish(gated("gate.read", "1.0.0", reads), gated("gate.write", "1.0.0", writes))
 	c := admin(t, k)
