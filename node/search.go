@@ -3,7 +3,6 @@ package node
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"path/filepath"
 
 	"github.com/toolkeep/toolkeep/control/search"
@@ -15,6 +14,7 @@ import (
 	"github.com/toolkeep/toolkeep/discover/usage"
 	"github.com/toolkeep/toolkeep/node/settings"
 	"github.com/toolkeep/toolkeep/secret"
+	"github.com/toolkeep/toolkeep/sharedcache"
 	"github.com/toolkeep/toolkeep/store/redis"
 	"github.com/toolkeep/toolkeep/telemetry"
 )
@@ -87,8 +87,8 @@ func (n *Node) buildSearch(ctx context.Context) error {
 		Clock: n.options.Clock, Log: n.logger("search")}
 	if n.redis != nil {
 		var err error
-		if c.Secret, err = cache.SharedSecret(ctx, n.store, n.sealer, n.name, n.logger("search")); err != nil {
-			return fmt.Errorf("the secret of the shared cache of searches: %w", err)
+		if c.Secret, err = sharedcache.Secret(ctx, n.store, n.sealer, n.name, n.logger("search")); err != nil {
+			return err
 		}
 		c.Remote = n.redis.Cache(settings.SearchCache, s.Cache.SharedEntries, n.options.Clock)
 	}

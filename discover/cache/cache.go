@@ -2,6 +2,7 @@ package cache
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"log/slog"
 	"math"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/discover"
+	"github.com/toolkeep/toolkeep/sharedcache"
 )
 
 // Index is the search behind the cache; discover.Index implements it.
@@ -22,14 +24,6 @@ type Index interface {
 	Tools(visible func(*toolkeep.Tool) bool) []*toolkeep.Tool
 	// Snapshot returns the state that a tenant's answers currently depend on.
 	Snapshot(tenant string) discover.Snapshot
-}
-
-// Remote is a byte store shared by the nodes. It may drop entries at any time.
-type Remote interface {
-	// Get returns the value of a key; nil if there is none.
-	Get(ctx context.Context, key string) ([]byte, error)
-	// Put stores value for life.
-	Put(ctx context.Context, key string, value []byte, life time.Duration) error
 }
 
 // Store stores the flushes.
@@ -53,8 +47,8 @@ type Config struct {
 	Bytes   int64         // of L1; default 100 MiB; an answer above 1/64 of it is not cached
 	Life    time.Duration // in L1; default 5 min
 
-	Remote     Remote        // L2; nil: none
-	RemoteLife time.Duration // in L2; default 1 h
+	Remote     sharedcache.Remote // L2; nil: none
+	RemoteLife time.Duration      // in L2; default 1 h
 	// Patience is how long a search waits for L2, once to read and once to write; default 50 ms.
 	Patience time.Duration
 	// Secret is the key material for hashes and seals, 32 bytes, equal on all nodes; required with
@@ -65,13 +59,9 @@ type Config struct {
 	Log   *slog.Logger     // default discards
 }
 
-const (
-	// pause is how long L2 is not used after a failure.
-	pause = time.Second
-	// learning is how often a tenant's learned queries are checked for changes; new ones take
-	// effect with that delay.
-	learning = time.Minute
-)
+// learning is how often a tenant's learned queries are checked for changes; new ones take
+// effect with that delay.
+const learning = time.Minute
 
 // overhead is the approximate size in bytes of an answer, and of a tool in it, without their texts.
 const (
@@ -81,11 +71,11 @@ const (
 
 // Cache is an Index with a result cache. All methods are safe for concurrent use.
 type Cache struct {
-	config Config
-	index  Index
-	local  *otter.Cache[key, *answer]
-	seals  *seals
-	remote guard
+	config  Config
+	index   Index
+	local   *otter.Cache[key, *answer]
+	hashers *sync.Pool         // of *hasher
+	remote  *sharedcache.Cache // nil: none
 
 	counts  counts
 	learned sync.Map   // lesson by tenant
@@ -106,25 +96,34 @@ type Stats struct {
 
 // New creates an empty cache; Load the flushes before it serves.
 func New(c Config) (*Cache, error) {
-	if c.Index == nil || c.Store == nil || c.Remote != nil && len(c.Secret) != 32 {
-		return nil, errors.New("cache: Index and Store are required, and with a Remote a Secret of 32 bytes")
+	if c.Index == nil || c.Store == nil {
+		return nil, errors.New("cache: Index and Store are required")
 	}
 	orElse(&c.Entries, 20_000)
 	orElse(&c.Bytes, 100<<20)
 	orElse(&c.Life, 5*time.Minute)
 	orElse(&c.RemoteLife, time.Hour)
-	orElse(&c.Patience, 50*time.Millisecond)
 	if c.Clock == nil {
 		c.Clock = time.Now
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	s, err := newSeals(c.Secret)
+	x := &Cache{config: c, index: c.Index}
+	if c.Remote != nil {
+		var err error
+		if x.remote, err = sharedcache.New(sharedcache.Config{Remote: c.Remote, Secret: c.Secret, Use: use, Patience: c.Patience, Clock: c.Clock, Log: c.Log}); err != nil {
+			return nil, err
+		}
+	} else if c.Secret == nil {
+		c.Secret = make([]byte, 32)
+		rand.Read(c.Secret) // never fails
+	}
+	naming, err := sharedcache.NamingKey(c.Secret, use)
 	if err != nil {
 		return nil, err
 	}
-	x := &Cache{config: c, index: c.Index, seals: s, remote: guard{clock: c.Clock, log: c.Log}}
+	x.hashers = hashers(naming)
 	x.flushed.Store(&map[string]*flushes{})
 	// The store bounds only weight. If an entry weighs its bytes, but at least its share of them,
 	// that also bounds the entries.
@@ -168,11 +167,11 @@ func (c *Cache) Close() { c.local.StopAllGoroutines() }
 // Stats returns the counts.
 func (c *Cache) Stats() Stats {
 	return Stats{Hits: c.hits.Load(), RemoteHits: c.remoteHits.Load(), Misses: c.misses.Load(), Passed: c.passed.Load(),
-		RemoteErrors: c.remote.failures.Load(), Entries: c.local.EstimatedSize(), Bytes: int64(c.local.WeightedSize())}
+		RemoteErrors: c.remote.Failures(), Entries: c.local.EstimatedSize(), Bytes: int64(c.local.WeightedSize())}
 }
 
 // RemoteHealth returns why L2 is currently not used; nil if it is, or there is none.
-func (c *Cache) RemoteHealth() error { return c.remote.state() }
+func (c *Cache) RemoteHealth() error { return c.remote.Err() }
 
 // Tools passes through to the index.
 func (c *Cache) Tools(visible func(*toolkeep.Tool) bool) []*toolkeep.Tool {

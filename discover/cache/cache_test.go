@@ -16,6 +16,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/discover"
+	"github.com/toolkeep/toolkeep/sharedcache"
 )
 
 func TestSameAnswerAgain(t *testing.T) {
@@ -681,9 +682,9 @@ func TestForged(t *testing.T) {
 	stranger.secret[0] ^= 1
 	stranger.node(t, some()).warm(t, q)
 	for name, v := range map[string][]byte{
-		"nothing": {}, "one byte": {form}, "noise": []byte(strings.Repeat("x", 500)), "cut": good[:len(good)-1], "longer": append(slices.Clone(good), 0),
-		"a flipped bit": flipped, "another question's answer": swapped, "another form": append([]byte{form + 1}, good[1:]...),
-		"huge": make([]byte, maxRemote+1), "plain": []byte(`{"Found":[{"ID":"rival.secret","Tenant":"rival"}]}`),
+		"nothing": {}, "one byte": {1}, "noise": []byte(strings.Repeat("x", 500)), "cut": good[:len(good)-1], "longer": append(slices.Clone(good), 0),
+		"a flipped bit": flipped, "another question's answer": swapped, "another form": append([]byte{2}, good[1:]...),
+		"huge": make([]byte, sharedcache.MaxBytes+1), "plain": []byte(`{"Found":[{"ID":"rival.secret","Tenant":"rival"}]}`),
 	} {
 		s.remote.values[k.String()] = v
 		b := s.node(t, some())

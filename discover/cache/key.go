@@ -40,8 +40,8 @@ func (c *Cache) key(ask discover.Query) (k key, ok bool) {
 	if k.strategy == "" {
 		k.strategy = discover.Hybrid
 	}
-	h := c.seals.hasher()
-	defer c.seals.done(h)
+	h := c.hasher()
+	defer c.done(h)
 	h.text(ask.Text)
 	h.text(ask.Category)
 	h.number(uint64(ask.Limit))
@@ -104,11 +104,11 @@ func (h *hasher) sum() (out [16]byte) {
 }
 
 // hasher takes a hasher from the pool; done returns it.
-func (s *seals) hasher() *hasher { return s.pool.Get().(*hasher) }
+func (c *Cache) hasher() *hasher { return c.hashers.Get().(*hasher) }
 
-func (s *seals) done(h *hasher) {
+func (c *Cache) done(h *hasher) {
 	h.buf = h.buf[:0]
-	s.pool.Put(h)
+	c.hashers.Put(h)
 }
 
 func hashers(secret []byte) *sync.Pool {
@@ -132,8 +132,8 @@ func (c *Cache) lesson(tenant string) [16]byte {
 		c.learned.Delete(tenant) // cheap to compute when absent
 		return [16]byte{}
 	}
-	h := c.seals.hasher()
-	defer c.seals.done(h)
+	h := c.hasher()
+	defer c.done(h)
 	for i := range examples {
 		h.text(examples[i].Query)
 		h.text(examples[i].Tool)

@@ -1,9 +1,10 @@
-package cache
+package sharedcache
 
 import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"log/slog"
 
 	"github.com/go-json-experiment/json"
@@ -11,7 +12,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// The document with the secret that the nodes use to seal shared answers. It is itself sealed.
+// The document with the secret that the nodes use to seal shared values. It is itself sealed.
 const (
 	secretKind  = "search_cache_key"
 	secretID    = "key"
@@ -24,10 +25,22 @@ type Sealer interface {
 	Open(sealed, context []byte) ([]byte, error)
 }
 
-// SharedSecret returns Config.Secret for the nodes on a store, and creates it if absent. A secret
+// Store keeps the secret.
+type Store interface {
+	toolkeep.Applier
+	// Document returns ErrNotFound if there is none.
+	Document(ctx context.Context, kind, tenant, id string) (toolkeep.Document, error)
+}
+
+// Secret returns Config.Secret for the nodes on a store, and creates it if absent. A secret
 // that can no longer be opened is replaced: values sealed with it are expendable. node names the
 // creator.
-func SharedSecret(ctx context.Context, store Store, s Sealer, node string, log *slog.Logger) ([]byte, error) {
+func Secret(ctx context.Context, store Store, s Sealer, node string, log *slog.Logger) (secret []byte, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("the secret of the shared caches: %w", err)
+		}
+	}()
 	const tries = 10
 	for range tries {
 		doc, err := store.Document(ctx, secretKind, "", secretID)
@@ -38,7 +51,7 @@ func SharedSecret(ctx context.Context, store Store, s Sealer, node string, log *
 			if plain := openSecret(s, doc.Body); plain != nil {
 				return plain, nil
 			}
-			log.Warn("the secret of the shared search cache cannot be opened; a new one is made and the cache starts empty")
+			log.Warn("the secret of the shared caches cannot be opened; a new one is made, and they start empty")
 		}
 		plain := make([]byte, secretBytes)
 		rand.Read(plain) // never fails
