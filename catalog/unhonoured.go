@@ -21,7 +21,6 @@ type unhonouredField struct {
 
 // unhonoured is the only list of these fields. A change that honours a field removes its line.
 var unhonoured = []unhonouredField{
-	{pointer: "/cache/warm", asks: func(v any) bool { return v == true }},
 	{pointer: "/checkpoint"},
 	{pointer: "/compatibility_range"},
 	{pointer: "/cost"},

@@ -16,7 +16,7 @@ var honoured = strings.Fields(`
 	/schema_version /tool_id /version /tool_name /verb /description /short_description /explanation /input_guidance
 	/category /tags /capabilities /complexity /icons /parameters_schema /result_schema /result /side_effects /idempotent
 	/risk /requires_approval /required_roles /permission_levels /permissions /auth /retry /breaker /rate_limit /fallback
-	/execution/kind /execution/binding /execution/timeout_ms /execution/attempt_timeout_ms /cache/policy /cache/ttl_s /cache/stale_if_error_s
+	/execution/kind /execution/binding /execution/timeout_ms /execution/attempt_timeout_ms /cache/policy /cache/ttl_s /cache/stale_if_error_s /cache/warm
 	/examples /use_cases /common_errors /relationships /release_notes /migration_guide /redact /source /annotations`)
 
 // TestEveryFieldIsHonouredOrListed: a field of the manifest schema has its effect, or publishing warns of it.
@@ -58,13 +58,13 @@ func TestEveryFieldIsHonouredOrListed(t *testing.T) {
 // what cannot be met refuses the call.
 func TestPublishingWarnsOfWhatIsIgnored(t *testing.T) {
 	asking := map[string][]string{ // values that ask for something
-		"/cache/warm": {`true`}, "/checkpoint": {`{}`},
+		"/checkpoint":          {`{}`},
 		"/compatibility_range": {`"^1"`}, "/cost": {`{"estimated_usd":0.1}`}, "/document_dependencies": {`[{"document_pattern":"a*"}]`},
 		"/execution/bandwidth_mbps": {`1`}, "/execution/cpu_millicores": {`500`}, "/execution/disk_mb": {`100`}, "/execution/memory_mb": {`64`},
 		"/execution/sandbox": {`"starlark"`, `"wasm"`, `"process"`, `"gvisor"`, `"microvm"`, `"kubernetes"`},
 		"/health":            {`{"interval_s":5}`},
 	}
-	content := map[string]string{"/cache/warm": `false`, "/document_dependencies": `[]`,
+	content := map[string]string{"/document_dependencies": `[]`,
 		"/execution/bandwidth_mbps": `0`, "/execution/disk_mb": `0`, "/execution/sandbox": `"none"`} // ask for nothing
 	for _, f := range unhonoured {
 		if len(asking[f.pointer]) == 0 {

@@ -103,7 +103,7 @@ func TestDefaults(t *testing.T) {
 		Idempotency: Idempotency{MaxBytes: 10_000_000, TTL: 24 * time.Hour},
 		Audit:       Audit{Erasable: true, Reads: "all", Inputs: "hash", ResultSummary: true, Personal: []string{"email", "phone", "card", "ssn", "iban", "ip"}, ArchiveKeep: 2557 * 24 * time.Hour, ArchiveWait: 7 * 24 * time.Hour},
 		Tools:       Tools{Timeout: 30 * time.Second, Strict: true, CoerceTo: []string{"number", "integer", "boolean", "date"}, Retry: ToolRetry{MaxAttempts: 3, BaseDelay: time.Second, MaxDelay: 32 * time.Second, Jitter: "full"}},
-		Cache:       Cache{Enabled: true, TTL: 5 * time.Minute, Entries: 10_000, Bytes: 100 << 20},
+		Cache:       Cache{Enabled: true, TTL: 5 * time.Minute, Entries: 10_000, Bytes: 100 << 20, Shared: true, SharedEntries: 20_000, Warm: 1000},
 		Catalog:     Catalog{StaleFor: 5 * time.Minute, KeepActive: 5, RemovalAfter: 90 * 24 * time.Hour},
 		Store:       Store{MaxConns: 10, Synchronous: "NORMAL", MaxStaleness: 10 * time.Second, GroupDelay: 500 * time.Microsecond, MaxWait: 2 * time.Second, WALBytes: 64 << 20, KeepCalls: 30 * 24 * time.Hour, KeepEvents: 90 * 24 * time.Hour, KeepFeed: 7 * 24 * time.Hour},
 		Search: Search{Model: "auto", Vectors: "memory", SemanticWeight: 0.4, KeywordWeight: 0.3, HistoryWeight: 0.2, SuccessWeight: 0.1, ComplexityWeight: 0.1, History: "on", HistoryKeep: 30 * 24 * time.Hour, Learning: "on", Budgets: SearchBudgets{3000, 5000, 4000, 5000}, Context: SearchContext{0.5, 0.2},
@@ -262,7 +262,7 @@ func TestUnknownNames(t *testing.T) {
 
 func TestUnsupported(t *testing.T) {
 	for give, want := range map[string]string{
-		"L03_TOOL_CACHE_BACKEND=redis":                                          "cache backend redis is not in this build; use memory",
+		"L03_TOOL_CACHE_BACKEND=disk":                                           "disk is not one of memory, redis",
 		"L03_L08_ENABLED=true":                                                  "L08 supervision is not in this build",
 		"L03_VAULT_ENDPOINT=https://vault:8200":                                 "vault.auth is token; that needs vault.token_file",
 		"L03_VAULT_ENDPOINT=vault:8200":                                         "vault.address must be a URL",

@@ -27,7 +27,7 @@ var foreignSettings = foreign([]setting{
 	{env: "L03_TOOL_REGISTRY_CACHE_TTL_SECONDS", kind: whole, means: "catalog.stale_for", unit: time.Second},
 	{env: "L03_TOOL_REGISTRY_CACHE_MAX_SIZE_ENTRIES", kind: whole, least: 1, needs: catalogOutside, help: "the catalogue is held whole, whatever its size"},
 	{env: "L03_PERMISSION_MANAGER_CACHE_TTL_SECONDS", kind: whole, means: "policy.cache_ttl", unit: time.Second},
-	{env: "L03_TOOL_CACHE_BACKEND", def: "memory", quiet: true, needs: sharedResults, refuse: only("memory", "cache backend %v is not in this build; use memory, where results of tools are kept (redis.url is for results of searches)"), help: "only memory, where results of tools are kept; redis.url is for results of searches"},
+	{env: "L03_TOOL_CACHE_BACKEND", means: "cache.shared", convert: backend, help: "memory or redis: cache.shared false or true"},
 	{env: "L03_TOOL_CACHE_TTL_SECONDS", kind: whole, means: "cache.ttl", unit: time.Second},
 	{env: "L03_L01_ENDPOINT", refuse: never("a remote L01 data layer is not in this build; the server keeps its own store, leave the setting out"), needs: remoteStore, help: "refused unless empty: the server keeps its own store"},
 	{env: "L03_L01_TIMEOUT_MS", kind: whole, needs: remoteStore},
@@ -151,14 +151,13 @@ const (
 	permissionCache part = "decisions are remembered in the process until roles or tools change"
 	remoteStore     part = "a remote data layer is not in this build"
 	sandboxes       part = "sandboxes are not in this build"
-	sharedResults   part = "results of tools are kept in each process"
 	supervision     part = "L08 supervision over gRPC is not in this build; approvals.endpoint asks a service over HTTP"
 )
 
 // daySeconds bounds what lives for a time (TTL), as everywhere.
 const daySeconds = int64(toolkeep.MaxCacheTTL / time.Second)
 
-const redisHelp = "refused unless empty: Redis is for results of searches and for limits (redis.url)"
+const redisHelp = "refused unless empty: Redis is for cached results and for limits (redis.url)"
 
 // oneFor takes a value by another name.
 func oneFor(names map[string]string) func(any) (any, string) {
@@ -170,6 +169,17 @@ func oneFor(names map[string]string) func(any) (any, string) {
 		}
 		return name, ""
 	}
+}
+
+// backend says whether results of tools are kept in Redis too.
+func backend(v any) (any, string) {
+	switch v {
+	case "redis", "memory":
+		return v == "redis", ""
+	case "":
+		return nil, ""
+	}
+	return nil, fmt.Sprintf("%v is not one of memory, redis", v)
 }
 
 // ollama makes the address of Ollama's OpenAI form of its base address.
@@ -309,7 +319,7 @@ func never(why string) func(any) string {
 	}
 }
 
-var redisOnly = never("Redis is for results of searches and for limits (redis.url), and this is kept in each process; leave the setting out")
+var redisOnly = never("Redis is for cached results and for limits (redis.url), and this is kept in each process; leave the setting out")
 
 func among(choices ...string) func(any) string {
 	return func(v any) string {

@@ -26,7 +26,6 @@ var signs = map[part][]sign{
 	permissionCache: {{"access", "store/redis"}, {"config", `key:"access.cache`}},
 	remoteStore:     {{"store/remote", ""}, {"config", `key:"store.url`}},
 	sandboxes:       {{"sandbox", ""}, unhonoured("execution/sandbox"), {"config", `key:"sandbox`}},
-	sharedResults:   {{"resultcache", "redis"}, {"node", "redis.Results"}},
 	supervision:     {{"supervise", ""}, {"supervision", ""}, {"config", `key:"supervision.`}},
 }
 

@@ -39,6 +39,11 @@ func (c *Config) SharesLimits() bool {
 	return c.Redis.URL != "" && c.Store.DSN != "" && c.Limits.Shared
 }
 
+// SharesResults reports whether Redis keeps results of tools for all nodes.
+func (c *Config) SharesResults() bool {
+	return c.Redis.URL != "" && c.Cache.Enabled && c.Cache.Shared
+}
+
 // Pool is how tools' servers are reached. Each pool that is made of it has connections of
 // its own. E3008 where a setting cannot be used.
 func (e Egress) Pool() (egress.PoolConfig, error) {

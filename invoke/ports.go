@@ -70,7 +70,12 @@ type Results interface {
 	// Stale is Get for a call that failed: it may be past its TTL, as the tool's rule allows.
 	Stale(k resultcache.Key) (*toolkeep.Result, bool)
 	Peek(k resultcache.Key) bool
-	Put(k resultcache.Key, tenant, toolID string, r *toolkeep.Result, c *toolkeep.CacheSpec)
+	// Put reports whether the result was stored. Share then gives it to the other nodes, if they share any, without
+	// waiting; both are for the run of Do.
+	Put(k resultcache.Key, tenant, toolID string, r *toolkeep.Result, c *toolkeep.CacheSpec) bool
+	Share(k resultcache.Key)
+	// Fetch is Get for what other nodes shared; a result that is past its TTL it leaves to Stale.
+	Fetch(ctx context.Context, k resultcache.Key, tenant, toolID string) (*toolkeep.Result, bool)
 	// Do runs fn once for all concurrent calls with k; shared says that another call's
 	// run was used. A caller whose ctx ends leaves, without stopping the run while
 	// others wait for it.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
@@ -47,6 +48,7 @@ func (p *Pipeline) recall(ctx context.Context, a *activeCall) (*toolkeep.Result,
 		sum := a.principal.Token.Sum()
 		hash = sha256.Sum256(append(hash[:], sum[:]...))
 	}
+	a.cache.shared = p.shares(a)
 	a.cache.rule, a.cache.key = cacheRule(*rule, a.call.CacheTTL, noticed), resultcache.KeyOf(a.principal, t, hash)
 	if a.mode == modeDryRun {
 		a.cache.hit = p.Results.Peek(a.cache.key)
@@ -62,6 +64,27 @@ func (p *Pipeline) cached(a *activeCall) *toolkeep.Result {
 		return nil
 	}
 	p.cleanShared(a, res)
+	return res
+}
+
+// shares reports whether other nodes may get a call's result. One that depends on its caller's token, and one of a tool
+// with secret arguments or fields, does not leave the process.
+func (p *Pipeline) shares(a *activeCall) bool {
+	m := a.tool.Manifest
+	if m.Result != nil && len(m.Result.SensitiveFields) > 0 || p.sensitive.of(a.tool) != nil || p.actsForCaller(a) {
+		return false
+	}
+	return !slices.ContainsFunc(m.Auth, func(spec toolkeep.AuthSpec) bool {
+		return slices.ContainsFunc(secret.Entries(spec), toolkeep.AuthSpec.NeedsCaller)
+	})
+}
+
+// fetch returns the result that another node shared, or nil.
+func (p *Pipeline) fetch(ctx context.Context, a *activeCall) *toolkeep.Result {
+	if !a.cache.shared {
+		return nil
+	}
+	res, _ := p.Results.Fetch(ctx, a.cache.key, a.principal.Tenant, a.tool.ID)
 	return res
 }
 

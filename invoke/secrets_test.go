@@ -33,9 +33,9 @@ type rules struct {
 	kept []toolkeep.CacheSpec
 }
 
-func (r *rules) Put(k resultcache.Key, tenant, id string, res *toolkeep.Result, spec *toolkeep.CacheSpec) {
+func (r *rules) Put(k resultcache.Key, tenant, id string, res *toolkeep.Result, spec *toolkeep.CacheSpec) bool {
 	r.kept = append(r.kept, *spec)
-	r.Cache.Put(k, tenant, id, res, spec)
+	return r.Cache.Put(k, tenant, id, res, spec)
 }
 
 // TestCacheKnowsSecrets: a result is reused only with the same credential, and is

@@ -36,6 +36,10 @@ func (p *Pipeline) performOnce(ctx context.Context, a *activeCall) (*toolkeep.Re
 			hit = true
 			return res, nil
 		}
+		if res := p.fetch(ctx, a); res != nil {
+			hit = true
+			return res, nil
+		}
 		res, err := p.once(ctx, w, steps)
 		if w.personal() {
 			personal = &outcome{res, err}
@@ -44,7 +48,9 @@ func (p *Pipeline) performOnce(ctx context.Context, a *activeCall) (*toolkeep.Re
 		if err == nil && res.Error == nil {
 			kept := *res
 			kept.Secrets = nil // a call that gets it from the cache uses none
-			p.Results.Put(a.cache.key, w.principal.Tenant, w.tool.ID, &kept, &a.cache.rule)
+			if p.Results.Put(a.cache.key, w.principal.Tenant, w.tool.ID, &kept, &a.cache.rule) && a.cache.shared {
+				p.Results.Share(a.cache.key)
+			}
 		} else if old := p.stale(a, res, err); old != nil {
 			hit = true
 			return old, nil

@@ -63,6 +63,7 @@ import (
 	"github.com/toolkeep/toolkeep/schema"
 	"github.com/toolkeep/toolkeep/secret"
 	"github.com/toolkeep/toolkeep/secret/tokenexchange"
+	"github.com/toolkeep/toolkeep/sharedcache"
 	"github.com/toolkeep/toolkeep/store/blob"
 	"github.com/toolkeep/toolkeep/store/personal"
 	"github.com/toolkeep/toolkeep/store/redis"
@@ -110,10 +111,11 @@ type Node struct {
 	catalog *catalog.Catalog
 	fresh   *catalog.Fresh
 	// freshness is nil, always fresh, where no other process changes the store.
-	freshness *toolkeep.Freshness
-	peers     *mcpserver.Peers
-	index     *discover.Index
-	redis     *redis.Client // nil without one
+	freshness    *toolkeep.Freshness
+	peers        *mcpserver.Peers
+	index        *discover.Index
+	redis        *redis.Client // nil without one
+	sharedSecret []byte        // of the caches in Redis
 	// search is the index, or the cache before it, which is nil where it is switched off.
 	search        assembly.Search
 	searchCache   *cache.Cache
@@ -230,7 +232,6 @@ func (n *Node) parts(opening context.Context) []part {
 		{name: built},
 		{"builtin tools", func(ctx context.Context) error { return builtin.Publish(ctx, n.catalog) }, nil},
 		{"spool and sweeps", func(ctx context.Context) error { return n.pipeline.Start(ctx) }, nil},
-		{"expired results", func(context.Context) error { n.recall.Start(); return nil }, nil},
 		{"learning", func(ctx context.Context) error { return n.usage.Start(ctx) }, nil},
 		{"vectors", n.startIndex, nil},
 		{"followers", n.startFollowing, func() { n.following.Stop() }},
@@ -390,11 +391,14 @@ func (n *Node) startCatalog(ctx context.Context) error {
 	return n.catalog.Start(ctx)
 }
 
-func (n *Node) buildResults(context.Context) error {
-	c := n.config.Cache
-	n.recall = resultcache.New(resultcache.Config{Off: !c.Enabled, TTL: c.TTL, Entries: c.Entries, Bytes: c.Bytes,
-		Store: n.store, Clock: n.options.Clock, Log: n.logger("tool_cache")})
-	return nil
+func (n *Node) buildResults(context.Context) (err error) {
+	c, log := n.config.Cache, n.logger("tool_cache")
+	rc := resultcache.Config{Off: !c.Enabled, TTL: c.TTL, Entries: c.Entries, Bytes: c.Bytes, Warm: c.Warm, Store: n.store, Clock: n.options.Clock, Log: log}
+	if n.config.SharesResults() {
+		rc.Shared, err = sharedcache.New(sharedcache.Config{Remote: n.redis.Cache(settings.ResultCache, c.SharedEntries, n.options.Clock), Secret: n.sharedSecret, Use: settings.ResultCache, Clock: n.options.Clock, Log: log})
+	}
+	n.recall = resultcache.New(rc)
+	return err
 }
 
 // buildLimits makes the limits, divided among the nodes that live, and the breakers.
@@ -478,7 +482,7 @@ func (n *Node) storeHealth(ctx context.Context) error {
 
 // samples are those of parts that count for themselves.
 func (n *Node) samples() []telemetry.Sample {
-	all := slices.Concat(telemetry.SpoolSamples(n.pipeline.Spooled()), telemetry.ResultSamples(n.pipeline.HeldByResults()), telemetry.IndexSamples(n.index.Len(), n.index.Embedding()), telemetry.UsageSamples(n.usage.Stats()), telemetry.ReadSamples(n.reads.Stats()))
+	all := slices.Concat(telemetry.SpoolSamples(n.pipeline.Spooled()), telemetry.ResultSamples(n.pipeline.HeldByResults()), telemetry.SharedResultSamples(n.recall.Stats()), telemetry.IndexSamples(n.index.Len(), n.index.Embedding()), telemetry.UsageSamples(n.usage.Stats()), telemetry.ReadSamples(n.reads.Stats()))
 	for _, part := range []struct {
 		there bool
 		of    func() []telemetry.Sample
@@ -508,13 +512,11 @@ func (n *Node) startFollowing(context.Context) error {
 
 // followResults drops cached results of tools that change.
 func (n *Node) followResults(ctx context.Context) error {
-	all := func() { n.recall.Invalidate("", "") }
-	after, err := n.store.Head(ctx)
-	if err != nil {
-		all()
+	after, err := n.recall.Start(ctx)
+	if err == nil {
+		n.following.Follow("tool_cache", "cached results", after, n.recall.Follow, n.recall.Broke)
 	}
-	n.following.Follow("tool_cache", "cached results", after, n.recall.Follow, all)
-	return nil
+	return err
 }
 
 func (n *Node) watchStore(context.Context) error {

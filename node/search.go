@@ -74,7 +74,7 @@ func (n *Node) startIndex(context.Context) error {
 }
 
 // buildSearch puts the cache before the index, unless it is switched off.
-func (n *Node) buildSearch(ctx context.Context) error {
+func (n *Node) buildSearch(context.Context) error {
 	n.search = n.index
 	admin := search.Config{Index: n.index, Store: n.store, Clock: n.options.Clock, Log: n.logger("search")}
 	defer func() { n.searchControl = search.New(admin) }()
@@ -86,11 +86,7 @@ func (n *Node) buildSearch(ctx context.Context) error {
 		Entries: s.Cache.Entries, Bytes: s.Cache.Bytes, Life: s.Cache.TTL, RemoteLife: s.Cache.SharedTTL, Patience: s.Cache.Wait,
 		Clock: n.options.Clock, Log: n.logger("search")}
 	if n.redis != nil {
-		var err error
-		if c.Secret, err = sharedcache.Secret(ctx, n.store, n.sealer, n.name, n.logger("search")); err != nil {
-			return err
-		}
-		c.Remote = n.redis.Cache(settings.SearchCache, s.Cache.SharedEntries, n.options.Clock)
+		c.Secret, c.Remote = n.sharedSecret, n.redis.Cache(settings.SearchCache, s.Cache.SharedEntries, n.options.Clock)
 	}
 	made, err := cache.New(c)
 	if err != nil {
@@ -116,7 +112,11 @@ func (n *Node) buildRedis(ctx context.Context) (err error) {
 	c := settings.Redis(n.config.Redis)
 	c.Name = n.name
 	c.Password = n.credential(n.config.Redis.Password)
-	if n.redis, err = redis.New(c); err != nil || secret.NeedsStore(n.config.Redis.Password) {
+	if n.redis, err = redis.New(c); err != nil {
+		return err
+	}
+	n.sharedSecret, err = sharedcache.Secret(ctx, n.store, n.sealer, n.name, n.logger("redis"))
+	if err != nil || secret.NeedsStore(n.config.Redis.Password) {
 		return err // stores of secrets are not there yet; health says it then
 	}
 	return n.redis.Elsewhere(ctx, settings.RedisUses(n.config)...)

@@ -1,15 +1,12 @@
 package resultcache
 
 import (
-	"cmp"
 	"context"
-	"fmt"
 	"hash/maphash"
 	"log/slog"
 	"maps"
 	"math"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,6 +14,7 @@ import (
 	"github.com/maypok86/otter/v2"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/sharedcache"
 )
 
 // Limits of a TTL, from a manifest or the configuration.
@@ -40,7 +38,10 @@ type Config struct {
 	Bytes   int64            // default 100 MiB; larger entries than a quarter of it are not stored
 	Clock   func() time.Time // default time.Now
 	// Store tells other nodes of Drop; nil: there are none.
-	Store toolkeep.Applier
+	Store Store
+	// Shared keeps results for all nodes, and those that come after a restart; nil: there is none. It needs Store.
+	Shared *sharedcache.Cache
+	Warm   int // results that are read from Shared before they are asked for, at most; 0 is none
 	// carry copies the trace of the caller that starts a shared run into the run's
 	// context, and nothing else; nil copies nothing.
 	carry func(run, caller context.Context) context.Context
@@ -63,14 +64,17 @@ const sweepEvery = 30 * time.Second
 type Stats struct {
 	Hits, Misses int64
 	Shared       int64            // callers that got the result of another's run
+	SharedHits   int64            // results that were not in memory and came from Config.Shared
+	SharedErrors int64            // requests that Config.Shared did not answer
+	Unsent       int64            // results that Config.Shared was not given, because they came faster than it takes them
 	Evictions    map[string]int64 // by reason
-	Corruptions  int64            // entries that did not match their checksum and were dropped
+	Corruptions  int64            // entries that did not match their checksum, or the seal of Config.Shared, and were dropped
 	Entries      int
 	Bytes        int64
 }
 
-// Cache keeps results in memory. It works from New on; Start starts the sweeping of
-// expired entries, Stop ends it and the shared runs.
+// Cache keeps results in memory, and with Config.Shared for all nodes. It works from New on; Start starts the sweeping of
+// expired entries and what the nodes share, Stop ends it and the shared runs.
 type Cache struct {
 	config Config
 	seed   maphash.Seed
@@ -78,6 +82,7 @@ type Cache struct {
 	index  index
 
 	hits, misses, shared atomic.Int64
+	sharing              sharing
 
 	mu      sync.Mutex // guards the fields below
 	runs    map[Key]*sharedRun
@@ -100,9 +105,13 @@ type entry struct {
 	stored  time.Time
 	ttl     time.Duration
 	stale   time.Duration // how long after ttl it may stand in for a failure
+	warm    bool          // it is read from Config.Shared before it is asked for
 	sum     uint64
 	corrupt atomic.Bool // it is being dropped for that
 }
+
+// left is how long an entry is still of use.
+func (e *entry) left(now time.Time) time.Duration { return e.ttl + e.stale - max(0, now.Sub(e.stored)) }
 
 // checksum covers what a caller gets of a result.
 func (c *Cache) checksum(r *toolkeep.Result) uint64 {
@@ -155,6 +164,7 @@ func New(c Config) *Cache {
 		dropped: make(map[string]int64),
 		stop:    make(chan struct{}),
 	}
+	cache.sharing.init()
 	cache.index.init(c.Entries)
 	// otter bounds either entries or weight. With a weight of an entry's bytes, but at
 	// least its share of them, one bound keeps both.
@@ -164,7 +174,7 @@ func New(c Config) *Cache {
 		Weigher: func(_ Key, e *entry) uint32 {
 			return uint32(min(max(e.size, share), math.MaxUint32))
 		},
-		ExpiryCalculator: otter.ExpiryWritingFunc(func(e otter.Entry[Key, *entry]) time.Duration { return e.Value.ttl + e.Value.stale }),
+		ExpiryCalculator: otter.ExpiryWritingFunc(func(e otter.Entry[Key, *entry]) time.Duration { return max(1, e.Value.left(c.Clock())) }),
 		OnAtomicDeletion: cache.index.removed,
 		Clock:            clock(c.Clock),
 		Logger:           storeLog{c.Log},
@@ -234,30 +244,37 @@ func (c *Cache) Peek(k Key) bool {
 // Put stores a copy of a successful result for the TTL of the rule: ttl_s within 1 s
 // and 24 h, Config.TTL if unset, or until invalidation with policy forever. Other
 // results and policies are not stored, nor is the result of a shared run (Do) if the
-// tool was invalidated since the run began.
-func (c *Cache) Put(k Key, tenant, toolID string, r *toolkeep.Result, spec *toolkeep.CacheSpec) {
+// tool was invalidated since the run began. It reports whether the result was stored.
+func (c *Cache) Put(k Key, tenant, toolID string, r *toolkeep.Result, spec *toolkeep.CacheSpec) bool {
 	ttl := c.lifetime(spec)
 	if c.config.Off || ttl == 0 || r == nil || r.Error != nil || (r.State != "" && r.State != toolkeep.CallSucceeded) {
-		return
+		return false
 	}
-	e := &entry{tenant: tenant, tool: toolID, result: kept(r), size: sizeOf(r), stored: c.config.Clock(), ttl: ttl}
+	e := &entry{tenant: tenant, tool: toolID, result: kept(r), stored: c.config.Clock(), ttl: ttl, warm: spec.Warm}
 	if ttl != forever {
 		e.stale = min(time.Duration(spec.StaleIfErrorS)*time.Second, MaxTTL)
 	}
-	e.sum = c.checksum(&e.result)
-	if e.size > c.config.Bytes/4 {
-		return
-	}
 	began := c.begin(k)
-	if c.outdated(toolID, began) {
-		return
+	return c.keep(k, e, func() bool { return !c.outdated(toolID, began) })
+}
+
+// keep stores an entry that is current, before and after it is stored.
+func (c *Cache) keep(k Key, e *entry, current func() bool) bool {
+	e.size, e.sum = sizeOf(&e.result), c.checksum(&e.result)
+	if e.size > c.config.Bytes/4 || !current() {
+		return false
+	}
+	if e.warm && !c.sharing.warms.Swap(true) && c.config.Shared == nil {
+		c.config.Log.Info("cache.warm of manifests has no effect, because no results are kept in Redis; set redis.url", "tool_id", e.tool)
 	}
 	c.index.adding(k, e)
 	c.store.Set(k, e)
 	// An invalidation between the check and Set has missed the entry.
-	if c.outdated(toolID, began) {
+	if !current() {
 		c.store.Invalidate(k)
+		return false
 	}
+	return true
 }
 
 // lifetime returns a rule's TTL; 0 means do not store.
@@ -332,68 +349,15 @@ func (c *Cache) Invalidate(tenant, toolID string) int {
 	return n
 }
 
-// DropKind is the kind of the documents by which Drop reaches all nodes: the last order of each tenant and tool.
-const DropKind = "cache_drop"
-
-// everyTool is the id of an order for all tools.
-const everyTool = "*"
-
-// Drop is Invalidate of one tenant's results on every node: on this one at once, on the others when they follow the feed,
-// within a second. It returns the number of those of this node. The error is that of the store, and then results of this
-// node alone are dropped.
-func (c *Cache) Drop(ctx context.Context, tenant, toolID string) (int, error) {
-	n := c.Invalidate(tenant, toolID)
-	if c.config.Store == nil {
-		return n, nil
-	}
-	return n, c.config.Store.Apply(ctx, toolkeep.PutDocument{Expect: toolkeep.AnyRevision, Document: toolkeep.Document{
-		Kind: DropKind, Tenant: tenant, ID: cmp.Or(toolID, everyTool), Body: fmt.Appendf(nil, `{"at":%d}`, c.config.Clock().UnixMilli())}})
-}
-
-// Follow drops the results of a tool whose versions or lifecycle changed, and what Drop on another node asks for. Pass it
-// every change of the feed.
-func (c *Cache) Follow(change toolkeep.Committed) {
-	switch ch := change.Change.(type) {
-	case toolkeep.PublishVersion:
-		if ch.Version.Tool != nil {
-			c.Invalidate("", ch.Version.Tool.ID)
-		}
-	case toolkeep.SetLifecycle:
-		c.Invalidate("", ch.ToolID)
-	case toolkeep.PutDocument:
-		if d := ch.Document; d.Kind == DropKind && d.Tenant != "" {
-			c.Invalidate(d.Tenant, strings.TrimPrefix(d.ID, everyTool))
-		}
-	}
-}
-
 // Stats returns the counts.
 func (c *Cache) Stats() Stats {
-	s := Stats{Hits: c.hits.Load(), Misses: c.misses.Load(), Shared: c.shared.Load()}
+	s := Stats{Hits: c.hits.Load(), Misses: c.misses.Load(), Shared: c.shared.Load(), SharedHits: c.sharing.hits.Load(), Unsent: c.sharing.unsent.Load()}
 	c.index.stats(&s)
-	return s
-}
-
-// Start starts the sweeping of expired entries.
-func (c *Cache) Start() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.started || c.stopped {
-		return
+	if c.config.Shared != nil {
+		s.SharedErrors = c.config.Shared.Failures()
+		s.Corruptions += c.config.Shared.Foreign()
 	}
-	c.started = true
-	c.running.Go(func() {
-		t := time.NewTicker(sweepEvery)
-		defer t.Stop()
-		for {
-			select {
-			case <-c.stop:
-				return
-			case <-t.C:
-				c.store.CleanUp()
-			}
-		}
-	})
+	return s
 }
 
 // Stop cancels the shared runs and waits for them and for the sweeper. Afterwards

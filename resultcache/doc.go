@@ -8,6 +8,11 @@
 // and for Do: a shared run of a tool that writes would do once what was asked for
 // twice.
 //
+// # Several nodes
+//
+// With Config.Shared, nodes share results (remote.go says when a shared one is of use), and a node that starts finds those
+// of before. Memory is asked first: a hit there costs no request.
+//
 // # Lock order
 //
 // The cache library calls back (index.removed) under its own locks. The index's lock is

@@ -64,6 +64,7 @@ func TestCorrupt(t *testing.T) {
 type applier func(...toolkeep.Change) error
 
 func (f applier) Apply(_ context.Context, changes ...toolkeep.Change) error { return f(changes...) }
+func (f applier) Head(context.Context) (int64, error)                       { return 0, nil }
 
 // TestDropReachesEveryNode drops results on one node and looks at another.
 func TestDropReachesEveryNode(t *testing.T) {

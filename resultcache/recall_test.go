@@ -175,8 +175,8 @@ func TestLifetime(t *testing.T) {
 func TestSweep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New(Config{})
-		c.Start()
-		c.Start()
+		_, _ = c.Start(t.Context())
+		_, _ = c.Start(t.Context())
 		for i := range 10 {
 			c.Put(keyOf(i), "t", "x.y", output("1"), ttl)
 		}
@@ -187,7 +187,7 @@ func TestSweep(t *testing.T) {
 		}
 		c.Stop()
 		c.Stop()
-		c.Start() // no effect after Stop
+		_, _ = c.Start(t.Context()) // no effect after Stop
 	})
 }
 
@@ -514,7 +514,7 @@ func TestStop(t *testing.T) {
 
 func TestHammer(t *testing.T) {
 	c := New(Config{Entries: 200})
-	c.Start()
+	_, _ = c.Start(t.Context())
 	tools := []string{"a.a", "b.b", "c.c"}
 	var wg sync.WaitGroup
 	for w := range 8 {

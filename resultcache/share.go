@@ -15,6 +15,7 @@ type sharedRun struct {
 	cancel  context.CancelFunc
 	waiters int   // guarded by Cache.mu; 0 means abandoned
 	began   int64 // tick
+	seq     int64 // position in the feed when it began
 	done    chan struct{}
 
 	// Set before done is closed, read-only afterwards.
@@ -75,11 +76,11 @@ func (c *Cache) join(ctx context.Context, k Key, fn func(context.Context) (*tool
 		run = c.config.carry(run, ctx)
 	}
 	c.ticks++
-	f := &sharedRun{cancel: cancel, waiters: 1, began: c.ticks, done: make(chan struct{})}
+	f := &sharedRun{cancel: cancel, waiters: 1, began: c.ticks, seq: c.sharing.position.Applied(), done: make(chan struct{})}
 	if old != nil {
 		// The abandoned run may still store its result under the same key: an
 		// invalidation since it began counts for both.
-		f.began = old.began
+		f.began, f.seq = old.began, old.seq
 	}
 	c.runs[k] = f
 	c.running.Go(func() { c.run(run, k, f, fn) })
@@ -174,6 +175,17 @@ func (c *Cache) begin(k Key) int64 {
 		return f.began
 	}
 	return 0
+}
+
+// runSeq returns the position in the feed at which the shared run of k began; ok is false if there is none.
+func (c *Cache) runSeq(k Key) (seq int64, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f := c.runs[k]
+	if f == nil {
+		return 0, false
+	}
+	return f.seq, true
 }
 
 // maxMarks bounds the tools whose invalidation is remembered for runs in progress.

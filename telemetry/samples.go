@@ -10,6 +10,7 @@ import (
 	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/discover/cache"
 	"github.com/toolkeep/toolkeep/discover/usage"
+	"github.com/toolkeep/toolkeep/resultcache"
 )
 
 // SpoolSamples tell of records that wait for the store, and of those that were lost.
@@ -25,6 +26,15 @@ func ResultSamples(used, limit int64) []Sample {
 	return []Sample{
 		{Name: "toolkeep_result_memory_bytes", Help: "Memory that results take while they are read and checked, about.", Value: float64(used)},
 		{Name: "toolkeep_result_memory_limit_bytes", Help: "What they may take together, by calls.result_memory.", Value: float64(limit)},
+	}
+}
+
+// SharedResultSamples tell of the results that nodes share.
+func SharedResultSamples(s resultcache.Stats) []Sample {
+	return []Sample{
+		{Name: "toolkeep_result_cache_shared_hits_total", Help: "Results that were not in memory and came from Redis.", Counter: true, Value: float64(s.SharedHits)},
+		{Name: "toolkeep_result_cache_shared_errors_total", Help: "Requests for results that Redis did not answer.", Counter: true, Value: float64(s.SharedErrors)},
+		{Name: "toolkeep_result_cache_unsent_total", Help: "Results that were not put into Redis, because they came faster than it takes them.", Counter: true, Value: float64(s.Unsent)},
 	}
 }
 

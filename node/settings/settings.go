@@ -13,8 +13,11 @@ import (
 	"github.com/toolkeep/toolkeep/store/redis"
 )
 
-// SearchCache is the name of the cache of searches in Redis.
-const SearchCache = "search"
+// Names of caches in Redis.
+const (
+	SearchCache = "search"
+	ResultCache = "results"
+)
 
 // Files is what files.roots says; base is where relative folders lie.
 func Files(c *config.Config) (base string, fc filetool.Config, err error) {
@@ -41,8 +44,12 @@ func Redis(c config.Redis) redis.Config {
 
 // RedisUses are the names of what this node keeps in Redis.
 func RedisUses(c *config.Config) []string {
+	uses := []string{SearchCache}
 	if c.SharesLimits() {
-		return []string{SearchCache, redis.LimitsName}
+		uses = append(uses, redis.LimitsName)
 	}
-	return []string{SearchCache}
+	if c.SharesResults() {
+		uses = append(uses, ResultCache)
+	}
+	return uses
 }

@@ -11,8 +11,8 @@ import (
 // maxValue is the most bytes that Get reads of a value.
 const maxValue = 1 << 20
 
-// Cache stores bytes by name, each with a lifetime and up to a maximum number; the
-// oldest are evicted. It counts only its own entries: keys that another client puts
+// Cache stores bytes by name, each with a lifetime and up to a maximum number; those
+// that end soonest are evicted. It counts only its own entries: keys that another client puts
 // under the prefix are not counted.
 type Cache struct {
 	pool    goredis.UniversalClient
@@ -46,7 +46,7 @@ func (c *Cache) Get(ctx context.Context, name string) ([]byte, error) {
 	return raw, nil
 }
 
-// put sets a value and maintains the list of names by expiry.
+// put sets a value and maintains the list of names by expiry, which lasts as long as the last of them.
 var put = goredis.NewScript(`
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 redis.call('ZADD', KEYS[2], ARGV[3] + ARGV[2], KEYS[1])
@@ -56,7 +56,9 @@ if over > 0 then
   local gone = redis.call('ZPOPMIN', KEYS[2], math.min(over, 1000))
   for i = 1, #gone, 2 do redis.call('DEL', gone[i]) end
 end
-redis.call('PEXPIRE', KEYS[2], ARGV[2])
+if redis.call('PEXPIRE', KEYS[2], ARGV[2], 'NX') == 0 then
+  redis.call('PEXPIRE', KEYS[2], ARGV[2], 'GT')
+end
 return 1`)
 
 // Put stores a value for life, at least a millisecond.

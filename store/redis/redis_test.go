@@ -139,6 +139,21 @@ func TestCacheIsBounded(t *testing.T) {
 	})
 }
 
+// TestNamesOutliveShortValues: the list of names, by which entries are bounded, lasts as long as the longest value.
+func TestNamesOutliveShortValues(t *testing.T) {
+	s := redistest.Start(t)
+	client := open(t, Config{URL: s.URL(), Prefix: "p:"})
+	c := client.Cache("few", 0, nil)
+	for _, life := range []time.Duration{time.Minute, time.Hour, time.Second} {
+		if err := c.Put(t.Context(), life.String(), []byte("v"), life); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if left, err := client.Pool().PTTL(t.Context(), "p:{few}:names").Result(); err != nil || left < 50*time.Minute {
+		t.Errorf("the list ends in %v: %v", left, err)
+	}
+}
+
 // TestServerAway: errors while the server is down, none afterwards.
 func TestServerAway(t *testing.T) {
 	s := redistest.Start(t)

@@ -1,0 +1,91 @@
+package toolkeeptest_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/toolkeep/toolkeep/toolkeeptest"
+)
+
+// TestResultsInRedis: two nodes share results of tools, until these are dropped, and go on alone while Redis is away. A node
+// that starts later has them.
+func TestResultsInRedis(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int64
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"n":"run %d"}`, asked.Add(1))
+	}))
+	defer s.Close()
+	f := newFinders(t, true)
+	const cached = `"cache":{"policy":"ttl","ttl_s":3600}`
+	f.nodes[0].Publish(webTool("d.kept", s.URL, "/", cached), webTool("d.secret", s.URL, "/", cached, `"redact":["/x"]`))
+	_, ann := f.key(t, "default", "ann", "agent")
+	ask := func(k *toolkeeptest.Toolkeep, tool string) string {
+		return as(t, k, ann).call(tool, `{}`).success(t).text(t, "result", "n")
+	}
+	drop := func(k *toolkeeptest.Toolkeep) {
+		as(t, k, f.nodes[0].AdminKey).do("DELETE", "/api/v1/tools/admin/cache/invalidate", `{"scope":"all"}`).want(t, 200)
+	}
+	within(t, 10*time.Second, "the other node knows the tools", func() bool {
+		return as(t, f.nodes[1], ann).call("d.secret", `{}`).status == http.StatusOK && as(t, f.nodes[1], ann).call("d.kept", `{}`).status == http.StatusOK
+	})
+	// share has a node ask the tool, and returns what both then get.
+	share := func(one, other *toolkeeptest.Toolkeep) (text string) {
+		within(t, 10*time.Second, "a node gets what the other one asked for", func() bool {
+			drop(one)
+			text = ask(one, "d.kept")
+			return ask(other, "d.kept") == text
+		})
+		return text
+	}
+	share(f.nodes[0], f.nodes[1])
+	kept := share(f.nodes[1], f.nodes[0])
+	if ask(f.nodes[0], "d.secret") == ask(f.nodes[1], "d.secret") {
+		t.Error("the result of a tool with secret arguments was shared")
+	}
+	later := f.node(t, nil)
+	within(t, 10*time.Second, "a node that starts later knows the key", func() bool {
+		return as(t, later, ann).call("std.hash", `{}`).status != http.StatusUnauthorized
+	})
+	if got := ask(later, "d.kept"); got != kept {
+		t.Errorf("a node that started later got %q, want %q", got, kept)
+	}
+
+	redis := f.redis.Client(t)
+	names, err := redis.Keys(t.Context(), "*results*").Result()
+	if err != nil || len(names) < 2 {
+		t.Fatalf("%q, %v", names, err)
+	}
+	for _, name := range names {
+		if value, _ := redis.Get(t.Context(), name).Result(); strings.Contains(name+value, "d.kept") || strings.Contains(value, "run") {
+			t.Errorf("%s can be read: %q", name, value)
+		}
+	}
+
+	drop(f.nodes[1])
+	fresh := ask(f.nodes[1], "d.kept")
+	if fresh == kept {
+		t.Error("a node gave a result that was dropped on it")
+	}
+	for _, k := range []*toolkeeptest.Toolkeep{f.nodes[0], later} {
+		within(t, time.Second, "another node gives no result that was dropped", func() bool { return ask(k, "d.kept") != kept })
+	}
+
+	f.redis.Down(t)
+	held := ask(f.nodes[0], "d.kept")
+	if got := ask(f.nodes[0], "d.kept"); got != held {
+		t.Errorf("without Redis memory gives %q, want %q", got, held)
+	}
+	drop(f.nodes[0])
+	if got := ask(f.nodes[0], "d.kept"); got == held {
+		t.Error("without Redis a node gave a result that was dropped on it")
+	}
+	f.redis.Up(t)
+	share(f.nodes[0], f.nodes[1])
+}
