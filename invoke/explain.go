@@ -24,6 +24,7 @@ type Explanation struct {
 	Fallback *FallbackVerdict   `json:"fallback,omitempty"` // nil if the tool has none, or none may be asked
 
 	broken bool // a breaker refuses the tool, and its fallback would be asked
+	held   bool // a breaker refuses the tool, and a cached result would be returned
 }
 
 // StepVerdict is the outcome of one step.
@@ -116,6 +117,9 @@ func (a *activeCall) passReason(s Step) string {
 			return "the idempotency key belongs to invocation " + a.kept.ID + " (" + string(a.kept.State) + "), whose answer would be returned"
 		}
 	case StepLimit:
+		if a.explained.held {
+			return "a circuit breaker refuses the tool (E3903); a cached result would be returned"
+		}
 		if a.explained.broken {
 			return "a circuit breaker refuses the tool (E3903); its fallback " + a.explained.Fallback.Tool + " would be asked"
 		}
@@ -126,7 +130,7 @@ func (a *activeCall) passReason(s Step) string {
 		switch {
 		case !a.cache.on():
 			return "results of this call are not cached"
-		case a.cache.hit:
+		case a.cache.hit || a.explained.held:
 			return "a cached result would be returned"
 		}
 		return "no cached result"

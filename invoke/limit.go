@@ -14,7 +14,8 @@ import (
 // limit reads the agent's overlay for the tool, on which rate, cache key, deadline,
 // attempts and secrets depend. Then it asks the breakers of the tool and its upstream, and
 // takes the tool's bucket and a slot; for a waiting call the worker does. A refusal by a
-// breaker costs nothing of the limits; a call whose tool has a fallback goes on. Test calls of a breaker are counted when they are sent.
+// breaker costs nothing of the limits; where a cached result stands in for it, that is returned here, and a call whose tool
+// has a fallback goes on. Test calls of a breaker are counted when they are sent.
 func (p *Pipeline) limit(ctx context.Context, a *activeCall) (_ *toolkeep.Result, err error) {
 	if a.tool.Writes() {
 		if err := p.shed(a); err != nil {
@@ -35,7 +36,17 @@ func (p *Pipeline) limit(ctx context.Context, a *activeCall) (_ *toolkeep.Result
 	case a.mode == modeDryRun:
 		return nil, cmp.Or(p.peekBreakers(ctx, a), p.peekLimits(ctx, a))
 	}
-	if a.guard.Peek() != nil && !p.mayFallBack(a) { // else execute counts the refusal
+	if refusal := a.guard.Peek(); refusal != nil && !p.mayFallBack(a) { // else execute counts the refusal
+		res, err := p.heldBack(ctx, a, refusal)
+		if err == nil && res != nil {
+			err = p.takeLimits(ctx, a)
+		}
+		switch {
+		case err != nil:
+			return nil, err
+		case res != nil:
+			return res, nil
+		}
 		if err := a.guard.Look(); err != nil {
 			return nil, err
 		}
@@ -85,10 +96,18 @@ func (p *Pipeline) takeLimits(ctx context.Context, a *activeCall) (err error) {
 	return err
 }
 
-// peekBreakers returns what the breakers would refuse, unless the tool's fallback would be asked then.
+// peekBreakers returns what the breakers would refuse, unless a cached result would be returned or the tool's fallback be
+// asked then.
 func (p *Pipeline) peekBreakers(ctx context.Context, a *activeCall) error {
 	err := a.guard.Peek()
-	if err == nil || !a.decision.Allowed || !p.mayFallBack(a) || !mends(a.tool, toolkeep.AsError(err)) {
+	if err == nil || !a.decision.Allowed {
+		return err
+	}
+	if _, fault := p.recall(ctx, a); fault == nil && (a.cache.hit || a.cache.on() && p.stale(a, nil, err) != nil) {
+		a.explained.held = true
+		return nil
+	}
+	if !p.mayFallBack(a) || !mends(a.tool, toolkeep.AsError(err)) {
 		return err
 	}
 	if a.explained.Fallback = p.fallbackFor(ctx, a); !a.explained.Fallback.Execute {

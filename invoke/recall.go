@@ -88,6 +88,22 @@ func (p *Pipeline) fetch(ctx context.Context, a *activeCall) *toolkeep.Result {
 	return res
 }
 
+// heldBack returns the cached result of a tool that a breaker refuses, nil for none: a current one, or one that may stand in
+// for the refusal, which is then its warning.
+func (p *Pipeline) heldBack(ctx context.Context, a *activeCall, refusal error) (*toolkeep.Result, error) {
+	res, err := p.recall(ctx, a)
+	if res != nil || err != nil || !a.cache.on() {
+		return res, err
+	}
+	if res = p.fetch(ctx, a); res == nil {
+		res = p.stale(a, nil, refusal)
+	}
+	if res != nil {
+		p.cleanShared(a, res)
+	}
+	return res, nil
+}
+
 // stale returns the result that stands in for one that failed, nil for none: the tool's rule has stale_if_error_s, and a
 // later attempt may succeed. It has the failure as a warning.
 func (p *Pipeline) stale(a *activeCall, res *toolkeep.Result, err error) *toolkeep.Result {
@@ -106,7 +122,7 @@ func (p *Pipeline) stale(a *activeCall, res *toolkeep.Result, err error) *toolke
 		old.Attempts = res.Attempts
 	}
 	old.Warnings = append(old.Warnings, toolkeep.Warning{Code: e.Code, Details: map[string]any{"age_s": int(old.Age.Seconds())},
-		Message: fmt.Sprintf("the tool failed, so this is its result of %d s ago: %s", int(old.Age.Seconds()), e.Message)})
+		Message: fmt.Sprintf("the tool gave no result, so this is the one of %d s ago: %s", int(old.Age.Seconds()), e.Message)})
 	return old
 }
 
