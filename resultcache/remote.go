@@ -23,6 +23,8 @@ const (
 	maxChanged = 20_000
 	// maxUnsent bounds the results that wait to be sent.
 	maxUnsent = 256
+	// lastSend is how long Stop takes for what waits to be sent.
+	lastSend = time.Second
 	// followAgain is the pause after the head of the feed could not be reached.
 	followAgain = time.Second
 )
@@ -155,13 +157,19 @@ func (c *Cache) Share(k Key) {
 	}
 }
 
-// send sends results until ctx ends, and keeps the list of warm ones.
+// send sends results until ctx ends, and keeps the list of warm ones. What waits then is sent within lastSend.
 func (c *Cache) send(ctx context.Context) {
 	list := time.NewTicker(listEvery)
 	defer list.Stop()
 	for {
 		select {
 		case <-ctx.Done():
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastSend)
+			defer cancel()
+			for len(c.sharing.queue) > 0 && last.Err() == nil {
+				c.sendOne(last, <-c.sharing.queue)
+			}
+			c.sendWarm(last)
 			return
 		case u := <-c.sharing.queue:
 			c.sendOne(ctx, u)

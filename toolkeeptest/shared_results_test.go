@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/toolkeep/toolkeep/store/redis/redistest"
 	"github.com/toolkeep/toolkeep/toolkeeptest"
 )
 
@@ -88,4 +90,31 @@ func TestResultsInRedis(t *testing.T) {
 	}
 	f.redis.Up(t)
 	share(f.nodes[0], f.nodes[1])
+}
+
+// TestWarmStart: a node that starts again has the results that it used, of tools that want it, before they are asked for.
+func TestWarmStart(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t)
+	dir := filepath.Join(t.TempDir(), "data")
+	open := func() *toolkeeptest.Toolkeep {
+		return toolkeeptest.Open(t, dir, toolkeeptest.Option{Settings: map[string]string{"redis.url": redis.URL(), "search.model": "none"}})
+	}
+	k := open()
+	const cached = `"side_effects":"none","cache":{"policy":"ttl","ttl_s":3600,"warm":%t}`
+	k.Publish(toolkeeptest.Manifest("w.warm", "1.0.0", "echo", fmt.Sprintf(cached, true)), toolkeeptest.Manifest("w.cold", "1.0.0", "echo", fmt.Sprintf(cached, false)))
+	key := k.AdminKey
+	hits := func(tool string) bool {
+		return as(t, k, key).call(tool, `{}`).success(t).at(t, "execution_metadata", "cache_hit") == true
+	}
+	for _, tool := range []string{"w.warm", "w.cold"} {
+		waitUntil(t, "the result is cached", func() bool { return hits(tool) })
+	}
+	k.Close()
+	k = open()
+	waitUntil(t, "the cache is warm", func() bool { return strings.Contains(k.Log(), "the result cache was warmed") })
+	redis.Down(t)
+	if warm, cold := hits("w.warm"), hits("w.cold"); !warm || cold {
+		t.Errorf("without Redis, is the warm tool's result there: %t; and that of the other one: %t", warm, cold)
+	}
 }
