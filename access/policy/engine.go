@@ -235,8 +235,11 @@ func (e *Engine) Stats() Stats {
 		Changes: e.changes.Load(), Refusals: e.refusals.Load()}
 }
 
-// Health returns why the newest files were not taken, nil if they were.
-func (e *Engine) Health(context.Context) error {
+// Health returns why the newest files were not taken, or why a Remote does not answer; nil if all is well.
+func (e *Engine) Health(ctx context.Context) error {
+	if e.c.Remote != nil {
+		return e.c.Remote.Health(ctx)
+	}
 	if s := e.State(); s.Refused != "" {
 		return errors.New("the policy of " + s.LoadedAt.UTC().Format(time.RFC3339) + " goes on: its newest files cannot be used: " + s.Refused)
 	}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"sync/atomic"
 	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
@@ -35,6 +36,41 @@ type Remote struct {
 	Client *http.Client
 	// Bearer returns the token to send; nil sends none.
 	Bearer func(ctx context.Context) (string, error)
+
+	failed atomic.Pointer[failure] // of the last request that was not broken off; nil: it was answered
+}
+
+// failure is why a request brought no answer.
+type failure struct {
+	error
+	unreached bool // the service did not answer at all
+}
+
+// Health returns why the service did not answer the last question, nil if it did. One that did not answer at all
+// is looked for, within ctx, so that it counts as back before a call asks it.
+func (r *Remote) Health(ctx context.Context) error {
+	last := r.failed.Load()
+	if last == nil {
+		return nil
+	}
+	if last.unreached && r.answers(ctx) && r.failed.CompareAndSwap(last, nil) {
+		return nil
+	}
+	return fmt.Errorf("calls are refused (E3206): %w", last)
+}
+
+// answers reports whether the service is there, whatever it says to a GET without a token.
+func (r *Remote) answers(ctx context.Context) bool {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.Address(), nil)
+	if err != nil {
+		return false
+	}
+	resp, err := r.Client.Do(req)
+	if err != nil {
+		return false
+	}
+	_ = resp.Body.Close()
+	return true
 }
 
 // Address returns the address that is asked.
@@ -60,7 +96,7 @@ func (r *Remote) decide(ctx context.Context, q *question) (answer, error) {
 		return answer{}, err
 	}
 	if r.OPA != "" {
-		got, err := r.ask(ctx, map[string]any{"input": tree})
+		got, err := r.noted(ctx, map[string]any{"input": tree})
 		if err != nil {
 			return answer{}, err
 		}
@@ -71,7 +107,7 @@ func (r *Remote) decide(ctx context.Context, q *question) (answer, error) {
 		return decisionOf(result)
 	}
 	p := q.Principal
-	got, err := r.ask(ctx, map[string]any{"agent_id": p.Subject, "resource_type": "tool", "resource_id": q.Tool.ID, "action": "execute", "context": tree})
+	got, err := r.noted(ctx, map[string]any{"agent_id": p.Subject, "resource_type": "tool", "resource_id": q.Tool.ID, "action": "execute", "context": tree})
 	if err != nil {
 		return answer{}, err
 	}
@@ -92,6 +128,18 @@ func (r *Remote) decide(ctx context.Context, q *question) (answer, error) {
 // visible is not asked: a remote policy hides nothing.
 func (r *Remote) visible(context.Context, *question) (answer, error) {
 	return answer{visible: true}, nil
+}
+
+// noted is ask, and keeps for Health what came of it.
+func (r *Remote) noted(ctx context.Context, body map[string]any) (map[string]any, error) {
+	got, err := r.ask(ctx, body)
+	switch {
+	case err == nil:
+		r.failed.Store(nil)
+	case !errors.Is(ctx.Err(), context.Canceled): // else the caller left
+		r.failed.Store(&failure{error: err, unreached: errors.Is(err, errUnreached)})
+	}
+	return got, err
 }
 
 // ask sends one request and reads the object that answers it. Its errors have neither the
@@ -132,15 +180,18 @@ func (r *Remote) ask(ctx context.Context, body map[string]any) (map[string]any, 
 	return got, nil
 }
 
+// errUnreached is in each error of a service that did not answer.
+var errUnreached = errors.New("the policy's service")
+
 func withoutAddress(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return errors.New("the policy's service did not answer in time")
+		return fmt.Errorf("%w did not answer in time", errUnreached)
 	}
 	var wrapped *url.Error
 	if errors.As(err, &wrapped) {
 		err = wrapped.Err
 	}
-	return fmt.Errorf("the policy's service cannot be reached: %w", err)
+	return fmt.Errorf("%w cannot be reached: %w", errUnreached, err)
 }
 
 // decisionOf reads what OPA's decision is: true or false, or an object with the rules that a

@@ -30,7 +30,7 @@ func newService(t *testing.T, answer string) *service {
 		s.path, s.token = r.Method+" "+r.URL.Path, r.Header.Get("Authorization")
 		raw, err := io.ReadAll(r.Body)
 		s.body = nil
-		if err == nil {
+		if err == nil && r.Method == http.MethodPost {
 			err = json.Unmarshal(raw, &s.body)
 		}
 		if err != nil {
@@ -198,4 +198,45 @@ func TestRemoteIsAway(t *testing.T) {
 	if v, err := e.Decide(t.Context(), ask()); err == nil || v.Allow || strings.Contains(err.Error(), "/v1") {
 		t.Errorf("%+v %v", v, err)
 	}
+}
+
+// TestHealthOfRemote: health tells of a service that does not answer and, without a further question, that it is there again;
+// of one whose answers cannot be used it tells until one can.
+func TestHealthOfRemote(t *testing.T) {
+	s := newService(t, `{"result":true}`)
+	e := remote(t, &Remote{OPA: s.URL})
+	decide := func(fails bool) {
+		t.Helper()
+		if _, err := e.Decide(t.Context(), ask()); (err != nil) != fails {
+			t.Fatalf("fails: %t, got %v", fails, err)
+		}
+	}
+	tells := func(of string) {
+		t.Helper()
+		err := e.Health(t.Context())
+		if of == "" && err != nil || of != "" && (err == nil || !strings.Contains(err.Error(), of) || strings.Contains(err.Error(), s.URL)) {
+			t.Fatalf("health is %v, want %q", err, of)
+		}
+	}
+	there := e.c.Remote.OPA
+	tells("")
+	e.c.Remote.OPA = "http://127.0.0.1:1" // where nothing listens
+	decide(true)
+	tells("cannot be reached")
+	tells("cannot be reached")
+	e.c.Remote.OPA = there
+	tells("")
+	left, leave := context.WithCancel(t.Context())
+	leave()
+	if _, err := e.Decide(left, ask()); err == nil {
+		t.Fatal("a question of a caller that left was answered")
+	}
+	tells("")
+	s.status = http.StatusMethodNotAllowed
+	decide(true)
+	tells("status 405")
+	s.status = http.StatusOK
+	tells("status 405")
+	decide(false)
+	tells("")
 }
