@@ -123,10 +123,7 @@ func (m *meaning) resting() error {
 // refuses reports whether a working embedder fails only for this text. A query must not make it
 // seem broken.
 func (m *meaning) refuses(ctx context.Context, by *space, err error) bool {
-	m.mu.Lock()
-	mute := m.mute != nil
-	m.mu.Unlock()
-	if mute || ctx.Err() != nil {
+	if m.isMute() || ctx.Err() != nil {
 		return false
 	}
 	_, probe := by.e.Embed(ctx, []string{probeText})
@@ -152,6 +149,10 @@ func (m *meaning) asked(ctx context.Context, took time.Duration, err error) {
 	m.mu.Unlock()
 	if err != nil && was == nil {
 		m.log.Warn("queries cannot be compared by meaning; until they can, only words count", "error", err)
+		select {
+		case m.muted <- struct{}{}:
+		default:
+		}
 	} else if err == nil && was != nil {
 		m.log.Info("queries are compared by meaning again")
 	}

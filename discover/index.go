@@ -169,7 +169,7 @@ func New(cfg Config) *Index {
 	}
 	if cfg.Embedder != nil {
 		x.meaning = &meaning{e: cfg.Embedder, backend: cfg.Vectors, other: cfg.Other, limit: cmp.Or(cfg.EmbedTime, 2*time.Second),
-			log: cfg.Log, wake: make(chan struct{}, 1), now: &space{e: cfg.Embedder}}
+			log: cfg.Log, wake: make(chan struct{}, 1), muted: make(chan struct{}, 1), now: &space{e: cfg.Embedder}}
 		if cfg.Log == nil {
 			x.meaning.log = slog.New(slog.DiscardHandler)
 		}

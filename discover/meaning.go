@@ -46,6 +46,7 @@ type meaning struct {
 	log     *slog.Logger
 
 	wake   chan struct{}
+	muted  chan struct{} // holds one after a query that could not be compared, the first one
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 
@@ -100,6 +101,7 @@ func (x *Index) Start() error {
 	}
 	x.publishVectors()
 	m.done.Go(func() { x.embedAll(ctx) })
+	m.done.Go(func() { x.askAgain(ctx) })
 	return err
 }
 
@@ -162,6 +164,41 @@ func (x *Index) Embedding() Embedding {
 		s.Err = m.mute
 	}
 	return s
+}
+
+// askAgain asks an embedder that did not answer a query again, after a second and then more seldom, up to once a minute: it counts
+// as back also where no further query asks it.
+func (x *Index) askAgain(ctx context.Context) {
+	m := x.meaning
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.muted:
+		}
+		for wait := retryFirst; m.isMute(); wait = min(2*wait, retryLast) {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(wait):
+			}
+			by := m.e
+			if a := x.current.Load().alike; a != nil && a.by != nil {
+				by = a.by.e
+			}
+			began := time.Now()
+			ask, done := context.WithTimeout(ctx, m.limit)
+			_, err := by.Embed(ask, []string{probeText})
+			m.asked(ask, time.Since(began), err)
+			done()
+		}
+	}
+}
+
+func (m *meaning) isMute() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.mute != nil
 }
 
 func (m *meaning) fails(err error) {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
@@ -340,4 +341,30 @@ func TestQuestionsThatFail(t *testing.T) {
 	if err := x.Embedding().Err; err != nil {
 		t.Errorf("health is told %v", err)
 	}
+}
+
+// TestEmbedderComesBack: health tells of an embedder that does not answer queries, and that it answers again, although no query comes.
+func TestEmbedderComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &topics{}
+		x := meaningIndex(t, e, threeTools...)
+		synctest.Wait()
+		for round := range 2 {
+			if err := x.Health(t.Context()); err != nil {
+				t.Fatalf("round %d: %v", round, err)
+			}
+			e.set(errors.New("no memory"), nil)
+			_, _ = x.Find(t.Context(), Query{Text: fmt.Sprintf("weather %d", round)}, nil)
+			<-time.After(10 * time.Second)
+			if x.Health(t.Context()) == nil {
+				t.Fatalf("round %d: health says nothing of an embedder that does not answer", round)
+			}
+			e.set(nil, nil)
+			<-time.After(retryLast)
+			synctest.Wait()
+		}
+		if err := x.Health(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
 }
