@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -307,6 +309,56 @@ func TestBucketsAreBounded(t *testing.T) {
 			refusal(t, err, toolkeep.ConcurrencyLimitExceeded, TypeAgent)
 		}
 	})
+}
+
+// manyAgents has n agents ask and call once each, and returns the memory that their buckets take.
+func manyAgents(t testing.TB, l *Limits, n int) (bytes int64) {
+	tool := toolOf("x.y", nil)
+	memory := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before := memory()
+	for i := range n {
+		p := agentOf("agent-" + strconv.Itoa(i))
+		if err := l.TakeRequest(context.Background(), p); err != nil {
+			t.Fatal(err)
+		}
+		slots, err := l.Take(context.Background(), p, tool, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		slots.Release()
+	}
+	bytes = memory() - before
+	runtime.KeepAlive(l)
+	return bytes
+}
+
+// TestManyAgents: more agents than are tracked, none of whose buckets is full again, take no more memory than those that are.
+func TestManyAgents(t *testing.T) {
+	const most = 20_000 // the default is 100,000: BenchmarkMillionAgents
+	l := New(Config{buckets: most, GlobalRPM: -1, Clock: new(clock).Now})
+	full := manyAgents(t, l, most)
+	more := manyAgents(t, l, most*5/4) // the first ones again, and others
+	if a, p := l.agents.size(), l.pairs.size(); a > most || p > most {
+		t.Errorf("%d agents and %d pairs are tracked", a, p)
+	}
+	if more > full/2 {
+		t.Errorf("%d agents took %d bytes, and a quarter more of them %d more", most, full, more)
+	}
+}
+
+// BenchmarkMillionAgents reports the memory of a million agents that each asked and called once, and how many are tracked.
+func BenchmarkMillionAgents(b *testing.B) {
+	for b.Loop() {
+		l := New(Config{GlobalRPM: -1, Clock: new(clock).Now})
+		b.ReportMetric(float64(manyAgents(b, l, 100_000))/1e6, "MB/100k-agents")
+		b.ReportMetric(float64(manyAgents(b, l, 1_000_000))/1e6, "MB-more/1M-agents")
+		b.ReportMetric(float64(l.agents.size()), "agents-tracked")
+	}
 }
 
 // TestRealClock runs the default clock in a synctest bubble.

@@ -8,7 +8,7 @@ import (
 
 const (
 	shardCount = 64
-	// sweepFrom is the size from which a shard is swept for droppable buckets.
+	// sweepFrom is the least number of new buckets between two sweeps of a shard for droppable ones.
 	sweepFrom = 64
 	// sample is the number of buckets compared when one must be evicted.
 	sample = 32
@@ -62,7 +62,8 @@ type shard[T any, B interface {
 }] struct {
 	mu      sync.Mutex
 	buckets map[key]B
-	sweepAt int
+	made    int // new buckets since the last sweep
+	sweepAt int // made at which it is swept
 	max     int
 }
 
@@ -76,7 +77,7 @@ func newTable[T any, B interface {
 		s := &t.shards[i]
 		s.buckets = make(map[key]B)
 		s.max = max(1, size/shardCount)
-		s.sweepAt = min(sweepFrom, s.max)
+		s.sweepAt = sweepFrom
 	}
 	return t
 }
@@ -109,7 +110,7 @@ func (s *shard[T, B]) make(k key, now int64) B {
 	if b, ok := s.buckets[k]; ok {
 		return b
 	}
-	if len(s.buckets) >= s.sweepAt {
+	if s.made++; s.made >= s.sweepAt {
 		s.sweep(now)
 	}
 	if len(s.buckets) >= s.max && !s.dropOne() {
@@ -120,15 +121,15 @@ func (s *shard[T, B]) make(k key, now int64) B {
 	return b
 }
 
-// sweep drops buckets that carry no information. The next sweep runs when the shard has
-// doubled, so the cost per new bucket is constant.
+// sweep drops buckets that carry no information. The next sweep runs after as many new buckets as stay, so the cost
+// per new bucket is constant, also where the shard is full.
 func (s *shard[T, B]) sweep(now int64) {
 	for k, b := range s.buckets {
 		if !b.pinned() && b.freeAt() <= now {
 			delete(s.buckets, k)
 		}
 	}
-	s.sweepAt = min(max(sweepFrom, 2*len(s.buckets)), s.max)
+	s.made, s.sweepAt = 0, max(sweepFrom, len(s.buckets))
 }
 
 // dropOne drops, of a small sample, the bucket that will be full soonest: its owner

@@ -70,9 +70,10 @@ func keyOf(tenant, id string) key {
 }
 
 type shard struct {
-	mu   sync.RWMutex
-	of   map[key]*Breaker
-	next int // size at which it is swept
+	mu    sync.RWMutex
+	of    map[key]*Breaker
+	next  int   // size at which it is swept
+	swept int64 // when it was; at most once a second, or each call of a tool that finds no room would sweep it
 }
 
 // New makes the breakers of a node.
@@ -165,17 +166,17 @@ func (s *Breakers) add(k key) *Breaker {
 		return b
 	}
 	most := max(1, s.c.Most/shardCount)
-	if len(sh.of) >= min(sh.next, most) {
-		now := s.now()
+	if now := s.now(); len(sh.of) >= min(sh.next, most) && now-sh.swept >= int64(time.Second) {
+		sh.swept = now
 		for k, b := range sh.of {
 			if b.idle(now) {
 				delete(sh.of, k)
 			}
 		}
 		sh.next = max(64, 2*len(sh.of))
-		if len(sh.of) >= most {
-			return nil
-		}
+	}
+	if len(sh.of) >= most {
+		return nil
 	}
 	b := &Breaker{key: k, state: Closed, last: s.now()}
 	b.rule.Store(&s.settings)
