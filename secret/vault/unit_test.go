@@ -135,6 +135,27 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
+// TestBackoff: pauses grow with each attempt, by a random share; Vault's own Retry-After wins, up to 32 s.
+func TestBackoff(t *testing.T) {
+	for attempt, most := range []time.Duration{110 * time.Millisecond, 210 * time.Millisecond} {
+		longest := time.Duration(0)
+		for range 200 {
+			d := backoff(0, 0, attempt, nil)
+			if longest = max(longest, d); d < 10*time.Millisecond || d >= most {
+				t.Fatalf("the pause after attempt %d is %s, want up to %s", attempt, d, most)
+			}
+		}
+		if longest < most/2 { // once in 10^60 runs
+			t.Errorf("the longest of 200 pauses after attempt %d is %s, want up to %s", attempt, longest, most)
+		}
+	}
+	for header, want := range map[string]time.Duration{"2": 2 * time.Second, "32": maxDelay, "3600": maxDelay} {
+		if d := backoff(0, 0, 0, &http.Response{Header: http.Header{"Retry-After": {header}}}); d != want {
+			t.Errorf("Retry-After: %s is a pause of %s, want %s", header, d, want)
+		}
+	}
+}
+
 // TestRetries: three attempts for temporary failures, one for permanent ones.
 func TestRetries(t *testing.T) {
 	for _, tt := range []struct {

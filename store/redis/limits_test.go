@@ -7,6 +7,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -382,4 +383,67 @@ func TestPausesOnNodes(t *testing.T) {
 			break
 		}
 	}
+}
+
+// TestLimitsAreAccurate: callers that compete on three nodes for longer than a burst lasts get what the limit says, within 2 %.
+func TestLimitsAreAccurate(t *testing.T) {
+	const count, callers, perSecond, burst = 3, 4, 1000, 500
+	s := redistest.Start(t)
+	raw, ctx := s.Client(t), t.Context()
+	now := func() time.Time {
+		t.Helper()
+		at, err := raw.Time(ctx).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return at
+	}
+	tool := limittest.Tool("x.rush", &toolkeep.RateLimitSpec{PerMinute: 60 * perSecond, Burst: burst})
+	for try := range 5 {
+		all := nodes(t, s.URL(), strconv.Itoa(try)+":", count, limit.Config{PerToolRPM: -1, Concurrent: -1})
+		var admitted, refused, longest, last atomic.Int64
+		take := func(l *limit.Limits) bool {
+			_, err := l.Take(ctx, limittest.Agent("a"), tool, nil)
+			at := time.Now().UnixNano()
+			if gap := at - last.Swap(at); gap > longest.Load() {
+				longest.Store(gap) // about: it only finds that the machine stood still
+			}
+			if err != nil {
+				refused.Add(1)
+				return false
+			}
+			admitted.Add(1)
+			return true
+		}
+		last.Store(time.Now().UnixNano())
+		first := now()
+		take(all[0])
+		second := now()
+		var wg sync.WaitGroup
+		for i := range count * callers {
+			wg.Go(func() {
+				for end := time.Now().Add(500 * time.Millisecond); time.Now().Before(end); {
+					take(all[i%count])
+				}
+			})
+		}
+		wg.Wait()
+		before := now()
+		for take(all[0]) {
+		}
+		after := now()
+		if longest.Load() > int64(time.Second)*burst/perSecond/2 {
+			t.Logf("the machine stood still for %s: a full bucket may have lost calls", time.Duration(longest.Load()))
+			continue
+		}
+		least := burst + perSecond*before.Sub(second).Seconds()
+		most := burst + perSecond*after.Sub(first).Seconds()
+		got := float64(admitted.Load())
+		t.Logf("%.0f calls were admitted of %.0f to %.0f, %d refused", got, least, most, refused.Load())
+		if got < 0.98*least || got > 1.02*most || refused.Load() < int64(got)/10 {
+			t.Errorf("%.0f calls were admitted of %.0f to %.0f within 2 %%, %d refused", got, least, most, refused.Load())
+		}
+		return
+	}
+	t.Error("the machine stood still each time")
 }
