@@ -30,6 +30,7 @@ func TestNodes(t *testing.T) {
 	}{ // the longest first: few run at a time
 		{"cut off by silence", func(t *testing.T, c *cluster) { cutOff(t, c, swallowing) }},
 		{"cut off by resets", func(t *testing.T, c *cluster) { cutOff(t, c, refusing) }},
+		{"chaos", chaosScenarios},
 		{"a sink survives", sinkSurvives},
 		{"killed at random", killedAtRandom},
 		{"frozen", frozen},

@@ -15,17 +15,24 @@ const (
 	swallowing         // connections stay, new ones too, and what is sent is lost
 )
 
-// proxy stands between a node and the database.
+// fault is what becomes of a piece that a client sends; the zero fault passes it on.
+type fault struct {
+	lose   bool   // it is lost, and so is all that comes after it on its connection
+	answer string // is sent back in its place
+}
+
+// proxy stands between a node and a server: the database, Redis, Vault, or what a tool calls.
 type proxy struct {
 	t    *testing.T
 	to   string
 	addr string
 
-	mu    sync.Mutex
-	how   cutting
-	l     net.Listener
-	conns map[*wire]bool
-	done  sync.WaitGroup
+	mu     sync.Mutex
+	faults func(piece string) fault // of what a client sends at once, as it does a request without a long body; nil: none
+	how    cutting
+	l      net.Listener
+	conns  map[*wire]bool
+	done   sync.WaitGroup
 }
 
 // wire is one connection through the proxy.
@@ -85,6 +92,20 @@ func (p *proxy) cut(how cutting) {
 	}
 }
 
+// fail sets what becomes of the pieces from now on; nil: they pass.
+func (p *proxy) fail(faults func(piece string) fault) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.faults = faults
+}
+
+// open says how many connections there are.
+func (p *proxy) open() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.conns)
+}
+
 // reset ends all connections so that both sides notice.
 func (p *proxy) reset() {
 	for w := range p.conns {
@@ -138,10 +159,17 @@ func (p *proxy) carry(w *wire, to, from *net.TCPConn) {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buf)
-		if p.loses(w) {
-			n = 0
+		piece := ""
+		if from == w.near {
+			piece = string(buf[:n])
 		}
-		if n > 0 {
+		f := p.meets(w, piece)
+		if f.answer != "" {
+			if _, err := from.Write([]byte(f.answer)); err != nil {
+				return
+			}
+		}
+		if n > 0 && f == (fault{}) {
 			if _, err := to.Write(buf[:n]); err != nil {
 				return
 			}
@@ -152,12 +180,16 @@ func (p *proxy) carry(w *wire, to, from *net.TCPConn) {
 	}
 }
 
-// loses reports whether what just came over the wire is lost.
-func (p *proxy) loses(w *wire) bool {
+// meets says what becomes of what just came over the wire; piece is "" if the server sent it.
+func (p *proxy) meets(w *wire, piece string) (f fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	w.lost = w.lost || p.how == swallowing
-	return w.lost
+	if piece != "" && p.faults != nil {
+		f = p.faults(piece)
+	}
+	w.lost = w.lost || f.lose || p.how == swallowing
+	f.lose = w.lost
+	return f
 }
 
 // end closes a finished side. The other side learns of it, unless the connection swallows that.

@@ -23,6 +23,7 @@ type counter struct {
 	mu    sync.Mutex
 	began map[string]int
 	keys  map[string]string        // Idempotency-Key of the first request
+	auth  string                   // Authorization of the last request that had one
 	odd   []string                 // what must not happen
 	gates map[string]chan struct{} // requests of these names wait until theirs is closed
 }
@@ -60,6 +61,9 @@ func (u *counter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	} else if u.keys[name] != key {
 		u.odd = append(u.odd, fmt.Sprintf("%s came with key %q and then %q", name, u.keys[name], key))
 	}
+	if auth := r.Header.Get("Authorization"); auth != "" {
+		u.auth = auth
+	}
 	gate := u.gates[name]
 	u.mu.Unlock()
 	if gate != nil {
@@ -85,6 +89,13 @@ func (u *counter) count(name string) int {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.began[name]
+}
+
+// bearer is the token of the last request that had one.
+func (u *counter) bearer() string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return strings.TrimPrefix(u.auth, "Bearer ")
 }
 
 // counts is count for all names.
