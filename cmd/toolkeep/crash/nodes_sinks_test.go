@@ -77,6 +77,23 @@ func (r *receiver) hold() <-chan struct{} {
 	return r.held
 }
 
+// sinkTo gives the settings of a sink at an address; more is YAML of it.
+func sinkTo(t *testing.T, url, more string) []string {
+	t.Helper()
+	dir := t.TempDir()
+	file, secret := filepath.Join(dir, "sinks.yaml"), filepath.Join(dir, "_shared", "hook")
+	if err := os.Mkdir(filepath.Dir(secret), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	sinks := fmt.Sprintf("sinks:\n- {name: hook, kind: webhook, url: %q, secret: %q, batch: %d, flush: 20ms, from: start, %s}\n", url, "file://"+secret, sinkBatch, more)
+	for name, text := range map[string]string{file: sinks, secret: "whsec_MDEyMzQ1Njc4OWFiY2RlZg=="} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return []string{"outbox.sinks_file=" + file, "secrets.dirs=" + dir}
+}
+
 // sinkSurvives: while calls go on, the node that delivers to a webhook is killed amid a delivery; the sink is down while
 // the journal grows; the next node is killed after a delivery, before its cursor moves. The sink gets every entry, each
 // writer's in order, and twice at most the batch of each kill.
@@ -84,18 +101,8 @@ func sinkSurvives(t *testing.T, c *cluster) {
 	r := &receiver{up: true}
 	at := httptest.NewServer(r)
 	defer at.Close()
-	dir := t.TempDir()
-	file, secret := filepath.Join(dir, "sinks.yaml"), filepath.Join(dir, "_shared", "hook")
-	if err := os.Mkdir(filepath.Dir(secret), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	sinks := fmt.Sprintf("sinks:\n- {name: hook, kind: webhook, url: %q, secret: %q, batch: %d, flush: 20ms, timeout: 1m, from: start}\n", at.URL, "file://"+secret, sinkBatch)
-	for name, text := range map[string]string{file: sinks, secret: "whsec_MDEyMzQ1Njc4OWFiY2RlZg=="} {
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	c.settings = append(c.settings, "outbox.sinks_file="+file, "secrets.dirs="+dir, "calls.lease=3s")
+	c.settings = append(c.settings, sinkTo(t, at.URL, "timeout: 1m")...)
+	c.settings = append(c.settings, "calls.lease=3s")
 	c.up(c.add(""), c.add(""))
 	second := c.nodes[1].now.Swap(nil) // which is to die, once it delivers
 	second.stop()

@@ -31,6 +31,7 @@ func TestNodes(t *testing.T) {
 		{"cut off by silence", func(t *testing.T, c *cluster) { cutOff(t, c, swallowing) }},
 		{"cut off by resets", func(t *testing.T, c *cluster) { cutOff(t, c, refusing) }},
 		{"chaos", chaosScenarios},
+		{"each part away", eachPartAway},
 		{"a sink survives", sinkSurvives},
 		{"killed at random", killedAtRandom},
 		{"frozen", frozen},
