@@ -19,12 +19,13 @@ import (
 
 // process is a server under measurement.
 type process struct {
-	cmd  *exec.Cmd
-	url  string
-	addr string // of HTTP
-	grpc string // address of gRPC, "" without it
-	key  string
-	log  string
+	cmd     *exec.Cmd
+	url     string
+	addr    string // of HTTP
+	grpc    string // address of gRPC, "" without it
+	metrics string // URL, "" without it
+	key     string
+	log     string
 }
 
 func freeAddr() (string, error) {
@@ -73,7 +74,7 @@ func startNode(binary, dir string, env ...string) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.grpc = addrs[2]
+	p.grpc, p.metrics = addrs[2], "http://"+addrs[1]+"/metrics"
 	return p, nil
 }
 
