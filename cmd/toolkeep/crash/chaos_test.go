@@ -40,7 +40,7 @@ func chaosScenarios(t *testing.T, c *cluster) {
 	x := &chaos{cluster: c, store: newProxy(t, "127.77.0.3", c.server.Addr()), vault: newProxy(t, "127.77.0.4", strings.TrimPrefix(kv, "http://"))}
 	c.settings = append(c.settings, "redis.url="+redis.TCP("redis"), "vault.address=http://"+x.vault.addr, "vault.token="+vaultToken,
 		"vault.paths=secret/data/{tenant}/", "vault.mounts=secret=2", "breaker.open=1s", "breaker.failure_rate=50", "calls.lease=3s", "calls.record_wait=50ms",
-		"store.max_staleness=2s", "egress.idle_timeout=1s")
+		"store.max_staleness=2s", "egress.idle_timeout=1s", "cache.shared=false")
 	c.up(c.add(""), c.add(x.store.addr))
 	c.tools()
 	c.p(0).answered(ask{tool: readTool, args: named("first", 0)})
