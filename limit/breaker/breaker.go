@@ -72,6 +72,7 @@ type Breaker struct {
 	mu      sync.Mutex // guards all below
 	state   State
 	window  window
+	usual   usual
 	record  Record // of the state, unless it is Closed
 	until   int64  // Open: its end; HalfOpen by another: when it counts as given up
 	intent  intent

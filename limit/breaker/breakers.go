@@ -325,6 +325,9 @@ func (s *Breakers) done(p *Pass, o Outcome, now int64) {
 		return
 	}
 	b.mu.Lock()
+	if o == Succeeded {
+		b.usual.add(now - p.began)
+	}
 	tell := b.done(p, o, now, s.c.Clock)
 	if tell && s.c.Store == nil { // nothing to wait for
 		if b.intent == closes {
