@@ -238,6 +238,16 @@ type Limits struct {
 	// Shared has Redis count for all nodes.
 	Shared          bool `key:"limits.shared" default:"true" help:"where nodes share PostgreSQL and redis.url is set, Redis counts the limits of all of them, with one question for a request and one for a call; else, and while Redis does not answer, each node admits its share"`
 	AgentConcurrent int  `key:"limits.agent_concurrent" default:"4" development:"64" min:"-1" max:"100000" help:"calls of one agent at once, on all nodes together; -1 is no limit, 0 the default"`
+
+	Concurrent       int           `key:"limits.concurrent" default:"1000" min:"-1" max:"1000000" help:"attempts of calls that this node has running at once; past it they wait. -1 is no limit, 0 the default"`
+	HTTPConcurrent   int           `key:"limits.http_concurrent" default:"300" min:"-1" max:"1000000" help:"of them those of http tools"`
+	SQLConcurrent    int           `key:"limits.sql_concurrent" default:"50" min:"-1" max:"1000000" help:"of them those of sql tools"`
+	GRPCConcurrent   int           `key:"limits.grpc_concurrent" default:"200" min:"-1" max:"1000000" help:"of them those of grpc tools"`
+	MCPConcurrent    int           `key:"limits.mcp_concurrent" default:"300" min:"-1" max:"1000000" help:"of them those of mcp tools"`
+	CostlyConcurrent int           `key:"limits.costly_concurrent" default:"10" min:"-1" max:"1000000" help:"of them those of costly tools"`
+	CostlyUSD        float64       `key:"limits.costly_usd" default:"0.1" max:"1000000" help:"from which cost.estimated_usd of its manifest on a tool is costly; 0: none is"`
+	Queue            int           `key:"limits.queue" default:"100" min:"-1" max:"100000" help:"attempts that wait for a place of one of these limits, those of one agent at most a quarter of them; further ones are refused (E3802). -1: none wait, 0 is the default"`
+	QueueWait        time.Duration `key:"limits.queue_wait" default:"60s" min:"1ms" max:"1h" help:"how long they wait at most; never so long that the call's deadline would pass before its tool answers, by the time that it usually takes"`
 }
 
 // Breaker is the rule of circuit breakers: of tools, where their manifests do not say otherwise, and of upstreams.

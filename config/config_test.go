@@ -76,6 +76,12 @@ func refused(t *testing.T, s Sources, want ...string) {
 	}
 }
 
+// limits are those with these of agents and of all, and the defaults of the others.
+func limits(agent, tool, all, concurrent int) Limits {
+	return Limits{AgentPerMinute: agent, AgentToolPerMinute: tool, GlobalPerMinute: all, Shared: true, AgentConcurrent: concurrent,
+		Concurrent: 1000, HTTPConcurrent: 300, SQLConcurrent: 50, GRPCConcurrent: 200, MCPConcurrent: 300, CostlyConcurrent: 10, CostlyUSD: 0.1, Queue: 100, QueueWait: time.Minute}
+}
+
 func TestDefaults(t *testing.T) {
 	c := load(t, Sources{})
 	c.given = nil
@@ -94,7 +100,7 @@ func TestDefaults(t *testing.T) {
 		OAuth:   OAuth{SubjectClaim: "sub", TenantClaim: "tenant"},
 		Tokens:  Tokens{Algorithm: "RS256", MaxLife: 24 * time.Hour},
 		Log:     Log{Level: slog.LevelInfo, Format: "json", Buffer: 1 << 20},
-		Limits:  Limits{AgentPerMinute: 10_000, AgentToolPerMinute: 1000, GlobalPerMinute: 1_000_000, Shared: true, AgentConcurrent: 64},
+		Limits:  limits(10_000, 1000, 1_000_000, 64),
 		Breaker: Breaker{Enabled: true, Window: "time", WindowSize: 60, MinimumCalls: 10, FailureRate: 5, ConsecutiveFailures: 10, SlowCall: 5 * time.Second,
 			Open: 30 * time.Second, HalfOpen: "fixed", HalfOpenCalls: 1},
 		Calls: Calls{SyncLimit: 30 * time.Second, RetryShare: 20, RetryFloor: 10, WaitLimit: 24 * time.Hour, ResultLifetime: 24 * time.Hour, Workers: 8, Poll: 100 * time.Millisecond, Lease: 10 * time.Second, RecordWait: 50 * time.Millisecond, MaxResult: 100_000_000},
@@ -126,8 +132,8 @@ func TestDefaults(t *testing.T) {
 // TestLimitsOnLoopback: the limits are the seed's where another machine can connect, and in every environment but
 // development. On loopback they leave room for an ordinary session of one agent.
 func TestLimitsOnLoopback(t *testing.T) {
-	seed := Limits{AgentPerMinute: 100, AgentToolPerMinute: 10, GlobalPerMinute: 10_000, Shared: true, AgentConcurrent: 4}
-	room := Limits{AgentPerMinute: 10_000, AgentToolPerMinute: 1000, GlobalPerMinute: 1_000_000, Shared: true, AgentConcurrent: 64}
+	seed := limits(100, 10, 10_000, 4)
+	room := limits(10_000, 1000, 1_000_000, 64)
 	open := map[string]string{"tls.cert": "c", "tls.key": "k", "access.method": "apikey"}
 	with := func(more ...string) map[string]string {
 		out := maps.Clone(open)
@@ -203,7 +209,7 @@ L03_RATE_LIMITER_PER_TOOL_RPM: 7
 	if c.HTTP.Addr != "127.0.0.1:1" || c.HTTP.MaxDepth != 20 || c.Data != "/srv/x" {
 		t.Errorf("%+v", c)
 	}
-	if want := (Limits{AgentPerMinute: 2, AgentToolPerMinute: 7, GlobalPerMinute: 3, Shared: true, AgentConcurrent: 64}); c.Limits != want {
+	if want := limits(2, 7, 3, 64); c.Limits != want {
 		t.Errorf("limits %+v, want %+v", c.Limits, want)
 	}
 	if want := map[string]slog.Level{"store": slog.LevelWarn, "queue": slog.LevelError}; !maps.Equal(c.Log.Components, want) {

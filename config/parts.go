@@ -28,6 +28,7 @@ import (
 	"github.com/toolkeep/toolkeep/egress"
 	"github.com/toolkeep/toolkeep/limit"
 	"github.com/toolkeep/toolkeep/limit/breaker"
+	"github.com/toolkeep/toolkeep/limit/bulkhead"
 	"github.com/toolkeep/toolkeep/redact"
 	"github.com/toolkeep/toolkeep/secret/vault"
 )
@@ -217,6 +218,12 @@ func (t Tools) Targets() []string { return append([]string{}, t.CoerceTo...) }
 // Rates are the limits of calls.
 func (l Limits) Rates() limit.Config {
 	return limit.Config{PerAgentRPM: l.AgentPerMinute, PerToolRPM: l.AgentToolPerMinute, GlobalRPM: l.GlobalPerMinute, Concurrent: l.AgentConcurrent, Burst: l.Burst}
+}
+
+// Bulkheads bounds what one node has running at once.
+func (l Limits) Bulkheads() bulkhead.Config {
+	return bulkhead.Config{Total: l.Concurrent, HTTP: l.HTTPConcurrent, SQL: l.SQLConcurrent, GRPC: l.GRPCConcurrent, MCP: l.MCPConcurrent,
+		Costly: l.CostlyConcurrent, CostlyUSD: l.CostlyUSD, Queue: l.Queue, Wait: l.QueueWait}
 }
 
 // Rule is the rule of breakers.

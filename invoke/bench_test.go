@@ -9,6 +9,7 @@ import (
 	"github.com/toolkeep/toolkeep/inspect"
 	"github.com/toolkeep/toolkeep/invoke"
 	"github.com/toolkeep/toolkeep/limit/breaker"
+	"github.com/toolkeep/toolkeep/limit/bulkhead"
 	"github.com/toolkeep/toolkeep/redact"
 	"github.com/toolkeep/toolkeep/resultcache"
 	"github.com/toolkeep/toolkeep/schema"
@@ -59,7 +60,7 @@ func BenchmarkInvoke(b *testing.B) {
 		Executors: map[string]toolkeep.Executor{"builtin": &fakeExecutor{do: func(context.Context, *toolkeep.Execution) (*toolkeep.Output, error) {
 			return &toolkeep.Output{Value: "done", HasValue: true}, nil
 		}}},
-		Schemas: schemas, Inspector: inspect.New(inspect.Config{Schemas: schemas}), Redact: redact.NewRedactor(nil), Node: "node-1", Breakers: breaker.New(breaker.Config{}),
+		Schemas: schemas, Inspector: inspect.New(inspect.Config{Schemas: schemas}), Redact: redact.NewRedactor(nil), Node: "node-1", Breakers: breaker.New(breaker.Config{}), Bulkheads: bulkhead.New(bulkhead.Config{}),
 	})
 	if err != nil {
 		b.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"github.com/toolkeep/toolkeep/approval"
 	"github.com/toolkeep/toolkeep/limit"
 	"github.com/toolkeep/toolkeep/limit/breaker"
+	"github.com/toolkeep/toolkeep/limit/bulkhead"
 	"github.com/toolkeep/toolkeep/overlay"
 	"github.com/toolkeep/toolkeep/redact"
 	"github.com/toolkeep/toolkeep/resultcache"
@@ -50,6 +51,7 @@ type asked struct {
 	composition *composition    // of the root call and all calls below it
 	ancestors   []string        // the tools above this one, from the root
 	above       *limit.Slots    // of the parent; nil for a root call
+	within      *bulkhead.Hold  // the places of the parent's attempt; nil for a root call
 	cleaner     *redact.Cleaner // removes secrets from what the call shows; see clean
 	instead     bool            // the call is that of a fallback, or a dry run of it
 }
@@ -133,9 +135,10 @@ type prepared struct {
 	composition *composition
 	ancestors   []string
 	guard       breaker.Guard
-	slots       *limit.Slots // released when that call ends
-	kept        bool         // the answer is kept for who asks again
-	forCaller   bool         // the result is for its caller alone, see mayActForCaller
+	slots       *limit.Slots   // released when that call ends
+	within      *bulkhead.Hold // see asked
+	kept        bool           // the answer is kept for who asks again
+	forCaller   bool           // the result is for its caller alone, see mayActForCaller
 }
 
 // prepare gathers the input of the remaining steps. From here on the secrets of the tool's
@@ -144,7 +147,7 @@ func (p *Pipeline) prepare(a *activeCall) *prepared {
 	upstream := p.upstreamOf(a.principal, a.tool)
 	a.cleaner = p.withSensitive(p.clean(a).From(upstream), a.tool, a.args)
 	return &prepared{upstream: upstream, id: a.row.ID, call: a.call, principal: a.principal, from: a.from, tool: a.tool, args: a.args, overlay: a.overlay,
-		cleaner: a.cleaner, composition: a.composition, ancestors: a.ancestors, guard: a.guard, slots: a.slots,
+		cleaner: a.cleaner, composition: a.composition, ancestors: a.ancestors, guard: a.guard, slots: a.slots, within: a.within,
 		forCaller: p.mayActForCaller(a), kept: a.keeps()}
 }
 

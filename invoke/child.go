@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/limit/bulkhead"
 )
 
 // childKey is the prefix of children's idempotency keys; no caller may send it.
@@ -20,6 +21,7 @@ type child struct {
 	parent *prepared
 	ctx    context.Context // of the parent's call
 	calls  atomic.Int32
+	hold   bulkhead.Hold // the places of the parent's attempt
 }
 
 // Invoke runs a call below the parent's. A parent whose child ended while both waited for
@@ -36,5 +38,5 @@ func (c *child) Invoke(ctx context.Context, _ *toolkeep.Principal, call *toolkee
 	own.Token, own.Grant = "", up.call.Grant // what narrows the parent narrows what it calls
 	defer up.slots.Await(c.ctx)
 	return c.p.carry(ctx, &activeCall{asked: asked{mode: modeChild, principal: up.principal, call: &own, from: up.from, began: c.p.Clock(),
-		composition: up.composition, above: up.slots, ancestors: append(slices.Clone(up.ancestors), up.tool.ID), cleaner: up.cleaner.Below()}})
+		composition: up.composition, above: up.slots, within: &c.hold, ancestors: append(slices.Clone(up.ancestors), up.tool.ID), cleaner: up.cleaner.Below()}})
 }

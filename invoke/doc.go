@@ -9,7 +9,7 @@
 //	 7 approve    a call that owes an approval goes no further without one
 //	 8 claim      the row in state running, committed before anything is sent
 //	 9 equip      secrets at the last moment
-//	10 execute    deadline, attempts, cancellation
+//	10 execute    deadline, a place in the bulkheads, attempts, cancellation
 //	11 inspect    parse, check, clean, cut; then the fallback of a tool that failed
 //	12 record     the row's end, cache, metrics, log
 //

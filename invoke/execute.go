@@ -9,6 +9,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/limit/breaker"
+	"github.com/toolkeep/toolkeep/limit/bulkhead"
 )
 
 // execute makes attempts until one succeeds, fails for good, or time is up.
@@ -32,8 +33,7 @@ func (p *Pipeline) execute(ctx context.Context, w *prepared, k *credentialSet, r
 		held.free()        // what an earlier attempt read
 		w.slots.Await(ctx) // an earlier attempt may have left a question open
 		x.Attempt, res.Attempts = attempt, attempt
-		x.Child = &child{p: p, parent: w, ctx: ctx}
-		out, err := p.attempt(ctx, ex, x, w, held)
+		out, err, refused := p.attempt(ctx, ex, x, w, held)
 		if out != nil {
 			res.BytesSent += out.BytesSent
 			res.BytesRecv += out.BytesRecv
@@ -45,12 +45,15 @@ func (p *Pipeline) execute(ctx context.Context, w *prepared, k *credentialSet, r
 			}
 			return out, nil
 		}
-		if err.Code == toolkeep.CircuitBreakerOpen && err.NothingSent { // what it waits for takes longer than a retry
-			if last != nil {
-				res.Attempts--
-				err = last
+		if refused || err.Code == toolkeep.CircuitBreakerOpen && err.NothingSent { // what it waits for takes longer than a retry
+			switch {
+			case last == nil:
+				return nil, err
+			case ctx.Err() != nil && !late(ctx):
+				last = ended(ctx, w.id, last, timedOut)
 			}
-			return nil, err
+			res.Attempts--
+			return nil, last
 		}
 		last = err
 		timedOut = timedOut || err.Code == toolkeep.UpstreamTimeout
@@ -82,11 +85,18 @@ func (p *Pipeline) execute(ctx context.Context, w *prepared, k *credentialSet, r
 	}
 }
 
-// attempt is one try that the breakers let through, and are told of. E3903 where they do not.
-func (p *Pipeline) attempt(ctx context.Context, ex toolkeep.Executor, x *toolkeep.Execution, w *prepared, held *resultMemory) (out *toolkeep.Output, fault *toolkeep.Error) {
+// attempt is one try that has a place in its bulkheads and that the breakers let through, and are told of. refused: it was not
+// sent, because it got no place (E3802, E3910, E3902) or a breaker is open (E3903).
+func (p *Pipeline) attempt(ctx context.Context, ex toolkeep.Executor, x *toolkeep.Execution, w *prepared, held *resultMemory) (out *toolkeep.Output, fault *toolkeep.Error, refused bool) {
+	below := &child{p: p, parent: w, ctx: ctx}
+	x.Child = below
+	if fault = p.takePlace(ctx, w, &below.hold); fault != nil {
+		return nil, fault, true
+	}
+	defer below.hold.Release()
 	pass, err := w.guard.Take(ctx)
 	if err != nil {
-		return nil, toolkeep.AsError(err)
+		return nil, toolkeep.AsError(err), true
 	}
 	if x.Attempt == 1 {
 		w.guard.Began()
@@ -97,9 +107,26 @@ func (p *Pipeline) attempt(ctx context.Context, ex toolkeep.Executor, x *toolkee
 		pass.Without(time.Duration(parked.Load()))
 		pass.Done(tool, host)
 	}()
-	out, fault = p.send(ctx, ex, x, w, held, &parked)
+	out, fault = p.send(ctx, ex, x, w, below, held, &parked)
 	tool, host = verdictOf(ctx, w.id, fault)
-	return out, fault
+	return out, fault, false
+}
+
+// takePlace waits until the attempt has a place in its bulkheads.
+func (p *Pipeline) takePlace(ctx context.Context, w *prepared, h *bulkhead.Hold) *toolkeep.Error {
+	err := p.Bulkheads.Take(ctx, h, w.within, placeOf(w.principal, w.tool, w.call, w.guard))
+	var full *toolkeep.Error
+	if err == nil || errors.As(err, &full) {
+		return full
+	}
+	e := ended(ctx, w.id, nil, false)
+	e.NothingSent = true
+	return e
+}
+
+func placeOf(pr *toolkeep.Principal, t *toolkeep.Tool, c *toolkeep.Call, g breaker.Guard) bulkhead.Call {
+	usual, _ := g.Usual()
+	return bulkhead.Call{Tool: t, Tenant: pr.Tenant, Subject: pr.Subject, Priority: c.Priority, Usual: usual}
 }
 
 // verdictOf is what an attempt's end says of the tool and of its host. The tool's own time limit counts as a failure;
@@ -131,14 +158,14 @@ func verdictOf(ctx context.Context, id string, e *toolkeep.Error) (tool, host br
 
 // send is an attempt within its own limit. A tool without one only has the
 // call's: two limits that end together would make E3502 or E3901 a matter of chance.
-func (p *Pipeline) send(ctx context.Context, ex toolkeep.Executor, x *toolkeep.Execution, w *prepared, held *resultMemory, parked *atomic.Int64) (*toolkeep.Output, *toolkeep.Error) {
+func (p *Pipeline) send(ctx context.Context, ex toolkeep.Executor, x *toolkeep.Execution, w *prepared, below *child, held *resultMemory, parked *atomic.Int64) (*toolkeep.Output, *toolkeep.Error) {
 	limit, own := x.Tool.Manifest.AttemptTimeout(), ctx
 	if limit < x.Tool.Manifest.Timeout() {
 		var cancel context.CancelFunc
 		own, cancel = limited(ctx, timeLimit{after: limit}, x.Caller)
 		defer cancel()
 	}
-	own, over := parks(own, ctx, w, parked)
+	own, over := parks(own, ctx, w, &below.hold, parked)
 	defer over()
 	x.Grow = func(bytes int64) error { return held.grow(own, bytes) }
 	x.Keep = func(o *toolkeep.Output, body io.Reader) (bool, error) { return p.keep(own, w, x.Grow, o, body) }

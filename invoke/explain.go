@@ -23,8 +23,9 @@ type Explanation struct {
 	Warnings []toolkeep.Warning `json:"warnings,omitempty"`
 	Fallback *FallbackVerdict   `json:"fallback,omitempty"` // nil if the tool has none, or none may be asked
 
-	broken bool // a breaker refuses the tool, and its fallback would be asked
-	held   bool // a breaker refuses the tool, and a cached result would be returned
+	full   string // the bulkhead for whose place the call would wait
+	broken bool   // a breaker refuses the tool, and its fallback would be asked
+	held   bool   // a breaker refuses the tool, and a cached result would be returned
 }
 
 // StepVerdict is the outcome of one step.
@@ -122,6 +123,9 @@ func (a *activeCall) passReason(s Step) string {
 		}
 		if a.explained.broken {
 			return "a circuit breaker refuses the tool (E3903); its fallback " + a.explained.Fallback.Tool + " would be asked"
+		}
+		if a.explained.full != "" {
+			return "the bulkhead " + a.explained.full + " of this node is full, so the call would wait for a place"
 		}
 		if notes := a.overlay.Notes(a.tool.Manifest, retryOf(a.tool).attempts); len(notes) > 0 {
 			return "the agent's context: " + strings.Join(notes, "; ")

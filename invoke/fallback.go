@@ -200,7 +200,7 @@ func (p *Pipeline) below(a *activeCall, m mode, tool, rng string) *activeCall {
 	own.ID, own.Key, own.Async, own.Fault, own.Signature, own.Token = "", "", false, nil, nil, ""
 	own.Subject, own.Tenant, own.User = "", "", ""
 	b := &activeCall{asked: asked{mode: m, instead: true, principal: a.principal, call: &own, from: a.from, began: p.Clock(),
-		composition: a.composition, above: a.slots, ancestors: append(slices.Clone(a.ancestors), a.tool.ID), cleaner: p.clean(a).Below()}}
+		composition: a.composition, above: a.slots, within: a.within, ancestors: append(slices.Clone(a.ancestors), a.tool.ID), cleaner: p.clean(a).Below()}}
 	if m == modeDryRun {
 		b.composition, b.explained = &composition{}, newExplanation(tool)
 	} else if a.stored { // a run that another node goes on with gets what this one got

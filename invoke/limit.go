@@ -34,7 +34,7 @@ func (p *Pipeline) limit(ctx context.Context, a *activeCall) (_ *toolkeep.Result
 	case a.waits():
 		return nil, nil
 	case a.mode == modeDryRun:
-		return nil, cmp.Or(p.peekBreakers(ctx, a), p.peekLimits(ctx, a))
+		return nil, cmp.Or(p.peekBreakers(ctx, a), p.peekLimits(ctx, a), p.peekPlace(ctx, a))
 	}
 	if refusal := a.guard.Peek(); refusal != nil && !p.mayFallBack(a) { // else execute counts the refusal
 		res, err := p.heldBack(ctx, a, refusal)
@@ -124,6 +124,14 @@ func (p *Pipeline) peekLimits(ctx context.Context, a *activeCall) error {
 		}
 	}
 	return p.Limits.Peek(ctx, a.principal, a.tool, a.instead)
+}
+
+// peekPlace returns what the bulkheads would refuse. In that they would have the call wait it passes.
+func (p *Pipeline) peekPlace(ctx context.Context, a *activeCall) (err error) {
+	ctx, cancel := p.bound(ctx, a)
+	defer cancel()
+	a.explained.full, err = p.Bulkheads.Peek(ctx, a.within, placeOf(a.principal, a.tool, a.call, a.guard))
+	return err
 }
 
 // servicer is an executor that names the services of an upstream, other than by host and port.

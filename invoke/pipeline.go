@@ -15,6 +15,7 @@ import (
 	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/inspect"
 	"github.com/toolkeep/toolkeep/limit/breaker"
+	"github.com/toolkeep/toolkeep/limit/bulkhead"
 	"github.com/toolkeep/toolkeep/redact"
 	"github.com/toolkeep/toolkeep/schema"
 )
@@ -41,6 +42,8 @@ type Config struct {
 	Approvals   Approvals // nil: calls that owe an approval are refused
 	// Breakers refuses calls of tools that failed too often; nil: none are.
 	Breakers *breaker.Breakers
+	// Bulkheads bounds the attempts that run at once; nil: nothing does.
+	Bulkheads *bulkhead.Bulkheads
 
 	Node       string        // name of this process in leases; required
 	SyncLimit  time.Duration // longest synchronous call; default 30 s

@@ -104,7 +104,7 @@ func (p *Pipeline) whoGoesOn(ctx context.Context, a *activeCall, e *toolkeep.Err
 	switch {
 	case errors.Is(e, causeLeaseLost):
 		return nextOtherWorker
-	case p.passes(a, e) && !a.row.Sent:
+	case p.passes(a, e) && (!a.row.Sent || e.NothingSent):
 		return nextQueue
 	case stoppedByNode(ctx, e) && a.row.Lapsed(a.idempotent() || e.NothingSent) == toolkeep.CallQueued:
 		return nextQueue

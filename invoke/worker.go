@@ -138,7 +138,7 @@ var errSealerUnavailable = errors.New("the key that opens the stored arguments c
 // until its deadline, instead of ending.
 func (p *Pipeline) passes(a *activeCall, e *toolkeep.Error) bool {
 	switch e.Code {
-	case toolkeep.RateLimitExceeded, toolkeep.ConcurrencyLimitExceeded, toolkeep.Backpressure,
+	case toolkeep.RateLimitExceeded, toolkeep.ConcurrencyLimitExceeded, toolkeep.DeadlineUnreachable, toolkeep.Backpressure,
 		toolkeep.PolicyEngineUnavailable, // the agent's context is unavailable now
 		toolkeep.RegistryUnavailable:     // as are the keys or tools that another node may have changed
 		return true

@@ -54,6 +54,7 @@ import (
 	"github.com/toolkeep/toolkeep/job"
 	"github.com/toolkeep/toolkeep/limit"
 	"github.com/toolkeep/toolkeep/limit/breaker"
+	"github.com/toolkeep/toolkeep/limit/bulkhead"
 	"github.com/toolkeep/toolkeep/membership"
 	"github.com/toolkeep/toolkeep/node/settings"
 	"github.com/toolkeep/toolkeep/node/stores"
@@ -422,7 +423,7 @@ func (n *Node) buildPipeline(context.Context) (err error) {
 	}
 	n.pipeline, err = invoke.New(invoke.Config{
 		Catalog: n.fresh, Access: n.access, Limits: n.limits, Results: n.recall, Secrets: n.secrets, Sealer: n.sealer, Blobs: n.blobs,
-		Store: n.store, Invocations: n.store.Invocations(), Marks: n.store.CallMarks(), Executors: n.kinds, Schemas: schemas, Overlays: n.contexts, Knowledge: knowledge, Approvals: n.approvals, Breakers: n.breakers, ApprovalWait: c.Approvals.Wait,
+		Store: n.store, Invocations: n.store.Invocations(), Marks: n.store.CallMarks(), Executors: n.kinds, Schemas: schemas, Overlays: n.contexts, Knowledge: knowledge, Approvals: n.approvals, Breakers: n.breakers, Bulkheads: bulkhead.New(c.Limits.Bulkheads()), ApprovalWait: c.Approvals.Wait,
 		Inspector: inspect.New(inspect.Config{HardBytes: c.Calls.MaxResult, Schemas: schemas, CoerceTo: c.Tools.Targets()}), Redact: n.redact,
 		Observer: &telemetry.Observer{Metrics: n.metrics, Log: n.log},
 		Node:     n.members.Owner(), Earlier: n.members.Earlier(), Leads: n.leads(workSweep), SyncLimit: c.Calls.SyncLimit, WaitLimit: c.Calls.WaitLimit, ResultLife: c.Calls.ResultLifetime,
@@ -460,7 +461,7 @@ func (n *Node) buildTelemetry(context.Context) (err error) {
 	n.health.Add(telemetry.Component{Name: "usage", Check: n.usage.Health})
 	add(n.redis != nil, telemetry.Component{Name: "redis", Check: func(ctx context.Context) error { return n.redis.Health(ctx, settings.RedisUses(n.config)...) }})
 	add(n.keeping.vault != nil, telemetry.Component{Name: "secret_store", Check: n.keeping.vault.Health}) // tools without secrets of it go on without it
-	n.metrics, err = telemetry.NewMetrics(telemetry.MetricsConfig{Service: n.config.Service.Name, Version: version, MaxTools: n.config.Metrics.MaxTools, Breakers: n.breakers.Changed,
+	n.metrics, err = telemetry.NewMetrics(telemetry.MetricsConfig{Service: n.config.Service.Name, Version: version, MaxTools: n.config.Metrics.MaxTools, Breakers: n.breakers.Changed, Bulkheads: func() []bulkhead.Stat { return n.pipeline.Bulkheads.Stats() },
 		QueueDepth: func(ctx context.Context) (map[toolkeep.Priority]int, error) {
 			return n.store.Invocations().QueueDepth(ctx)
 		},

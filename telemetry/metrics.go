@@ -11,6 +11,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/limit/breaker"
+	"github.com/toolkeep/toolkeep/limit/bulkhead"
 )
 
 // MetricsConfig configures Metrics. The zero value works.
@@ -29,6 +30,8 @@ type MetricsConfig struct {
 	Cache func() CacheStats
 	// Breakers returns the circuit breakers that have been open; called at every scrape. nil omits their metrics.
 	Breakers func() []breaker.Info
+	// Bulkheads returns what the bulkheads do; called at every scrape. nil omits their metrics.
+	Bulkheads func() []bulkhead.Stat
 	// Samples are called at every scrape and must not block.
 	Samples []func() []Sample
 }
@@ -106,6 +109,9 @@ func NewMetrics(c MetricsConfig) (*Metrics, error) {
 	}
 	if c.Breakers != nil {
 		all = append(all, newBreakerCollector(c.Breakers, c.MaxTools, m.dropped))
+	}
+	if c.Bulkheads != nil {
+		all = append(all, bulkheadCollector(c.Bulkheads))
 	}
 	if len(c.Samples) > 0 {
 		all = append(all, &sampleCollector{ask: c.Samples})

@@ -1,0 +1,243 @@
+package invoke_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/invoke"
+	"github.com/toolkeep/toolkeep/limit/breaker"
+	"github.com/toolkeep/toolkeep/limit/bulkhead"
+)
+
+// onePlace is a pipeline with one place for all attempts.
+func onePlace(t *testing.T, h *harness) *invoke.Pipeline {
+	h.config.Bulkheads = bulkhead.New(bulkhead.Config{Total: 1})
+	h.config.Breakers = breaker.New(breaker.Config{})
+	return h.over(t, discard{}, "", nil)
+}
+
+// TestBulkhead: an attempt waits for its place, and one that gets none in time is refused without having been sent.
+func TestBulkhead(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.tool("slow", func(m *toolkeep.Manifest) { m.Cost = &toolkeep.CostSpec{EstimatedUSD: 1} })
+	h.executor.do = func(ctx context.Context, _ *toolkeep.Execution) (*toolkeep.Output, error) {
+		if !toolkeep.Sleep(ctx, 10*time.Second) {
+			return nil, ctx.Err()
+		}
+		return &toolkeep.Output{HasValue: true}, nil
+	}
+	synctest.Test(t, func(t *testing.T) {
+		p := onePlace(t, h)
+		defer p.Stop()
+		call := func(timeout time.Duration) (took time.Duration, err *toolkeep.Error) {
+			began := time.Now()
+			res, fail := p.Invoke(t.Context(), alice, &toolkeep.Call{Tool: "std.slow", Timeout: timeout})
+			if fail == nil && res.Error != nil {
+				fail = res.Error
+			}
+			return time.Since(began), toolkeep.AsError(fail)
+		}
+		explained := func() invoke.StepVerdict {
+			x, err := p.Explain(t.Context(), alice, &toolkeep.Call{Tool: "std.slow", Timeout: 15 * time.Second})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return x.(*invoke.Explanation).Steps[invoke.StepLimit]
+		}
+		first := make(chan *toolkeep.Error)
+		go func() {
+			_, err := call(0)
+			first <- err
+		}()
+		synctest.Wait()
+		if v := explained(); v.Verdict != "pass" || !strings.Contains(v.Reason, "the bulkhead total of this node is full") {
+			t.Errorf("while nothing is known of the tool: %+v", v)
+		}
+		if took, err := call(4 * time.Second); took != 4*time.Second || err == nil || err.Code != toolkeep.ConcurrencyLimitExceeded || !err.NothingSent {
+			t.Errorf("after %s: %v", took, err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		if _, err := p.Invoke(ctx, alice, &toolkeep.Call{Tool: "std.slow"}); toolkeep.AsError(err) == nil || toolkeep.AsError(err).Code != toolkeep.Cancelled {
+			t.Errorf("cancelled: %v", err)
+		}
+		if took, err := call(20 * time.Second); took != 15*time.Second || err != nil { // 5 s until the place is free
+			t.Errorf("after %s: %v", took, err)
+		}
+		if err := <-first; err != nil {
+			t.Error(err)
+		}
+		if n := h.executor.calls.Load(); n != 2 {
+			t.Errorf("%d attempts were sent, want 2", n)
+		}
+		// Now the tool is known to take 10 s, as a place is held for.
+		go func() {
+			_, err := call(0)
+			first <- err
+		}()
+		synctest.Wait()
+		if v := explained(); v.Verdict != "refuse" || v.Code != toolkeep.DeadlineUnreachable {
+			t.Errorf("of a tool that is known: %+v", v)
+		}
+		if took, err := call(15 * time.Second); took != 0 || err == nil || err.Details["reason"] != bulkhead.TooLate {
+			t.Errorf("after %s: %v", took, err)
+		}
+		if err := <-first; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestBulkheadBetweenAttempts: the pause before a retry holds no place, and a retry that gets none ends the call with what the
+// attempt before it brought.
+func TestBulkheadBetweenAttempts(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	pause := int64(5000)
+	h.tool("frail", func(m *toolkeep.Manifest) {
+		m.Retry = &toolkeep.RetrySpec{MaxAttempts: 2, BaseDelayMS: &pause, Jitter: "none"}
+	})
+	h.tool("slow")
+	h.executor.do = func(ctx context.Context, x *toolkeep.Execution) (*toolkeep.Output, error) {
+		if x.Tool.ID == "std.frail" {
+			return nil, toolkeep.NewError(toolkeep.UpstreamServerError, "down")
+		}
+		if !toolkeep.Sleep(ctx, 20*time.Second) {
+			return nil, ctx.Err()
+		}
+		return &toolkeep.Output{HasValue: true}, nil
+	}
+	synctest.Test(t, func(t *testing.T) {
+		p := onePlace(t, h)
+		defer p.Stop()
+		ended := make(chan *toolkeep.Result)
+		call := func(tool string, timeout time.Duration) {
+			res, err := p.Invoke(t.Context(), alice, &toolkeep.Call{Tool: tool, Timeout: timeout})
+			if err != nil {
+				t.Errorf("%s: %v", tool, err)
+			}
+			ended <- res
+		}
+		go call("std.frail", 30*time.Second)
+		synctest.Wait()
+		began := time.Now()
+		go call("std.slow", 30*time.Second) // gets its place during the pause
+		if res := <-ended; res.ToolID != "std.slow" || res.Error != nil || time.Since(began) != 20*time.Second {
+			t.Errorf("first: %+v after %s", res, time.Since(began))
+		}
+		if res := <-ended; res.Error == nil || res.Error.Code != toolkeep.UpstreamServerError || res.Attempts != 2 || time.Since(began) != 20*time.Second {
+			t.Errorf("then: %+v after %s", res, time.Since(began))
+		}
+		// The second attempt waits for a place until the call's deadline.
+		began = time.Now()
+		go call("std.frail", 10*time.Second)
+		synctest.Wait()
+		go call("std.slow", 30*time.Second)
+		if res := <-ended; res.ToolID != "std.frail" || res.Error == nil || res.Error.Code != toolkeep.UpstreamServerError || res.Attempts != 1 || time.Since(began) != 10*time.Second {
+			t.Errorf("a retry without a place: %+v after %s", res, time.Since(began))
+		}
+		<-ended
+	})
+}
+
+// TestBulkheadsOfOtherCalls: a call below another, and the fallback of one that failed, do not wait for its place; one that waits
+// for its caller's answer lends it to others.
+func TestBulkheadsOfOtherCalls(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.tool("below")
+	h.tool("parent", func(m *toolkeep.Manifest) { m.Fallback, m.Retry.MaxAttempts = "std.below", 1 })
+	h.tool("asks")
+	h.executor.do = func(ctx context.Context, x *toolkeep.Execution) (*toolkeep.Output, error) {
+		var err error
+		switch x.Tool.ID {
+		case "std.parent":
+			if _, err = x.Child.Invoke(ctx, alice, &toolkeep.Call{Tool: "std.below"}); err == nil {
+				err = toolkeep.NewError(toolkeep.UpstreamServerError, "the fallback is to be asked")
+			}
+		case "std.asks":
+			_, err = x.Caller.(toolkeep.Asker).Ask(ctx, "elicitation/create", nil)
+		}
+		return &toolkeep.Output{HasValue: true}, err
+	}
+	synctest.Test(t, func(t *testing.T) {
+		p := onePlace(t, h)
+		defer p.Stop()
+		began := time.Now()
+		res, err := p.Invoke(t.Context(), alice, &toolkeep.Call{Tool: "std.parent"})
+		if err != nil || res.Error != nil || res.Fallback == nil || h.executor.calls.Load() != 3 || time.Since(began) != 0 {
+			t.Errorf("%+v, %v, after %d calls and %s", res, err, h.executor.calls.Load(), time.Since(began))
+		}
+		c, ended := newAsker(), make(chan error)
+		go func() {
+			_, err := p.Invoke(t.Context(), alice, &toolkeep.Call{Tool: "std.asks", Caller: c})
+			ended <- err
+		}()
+		<-c.asked
+		if _, err := p.Invoke(t.Context(), alice, &toolkeep.Call{Tool: "std.below"}); err != nil || time.Since(began) != 0 {
+			t.Errorf("while another one is asked: %v, after %s", err, time.Since(began))
+		}
+		c.answer <- struct{}{}
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		for _, s := range p.Bulkheads.Stats() {
+			if s.InUse != 0 || s.Waiting != 0 || s.Refused != 0 {
+				t.Errorf("at the end: %+v", s)
+			}
+		}
+	})
+}
+
+// TestBulkheadOfWorkers: an asynchronous call that gets no place goes back to the queue, also one that writes; a synchronous one
+// is recorded as refused, and its key is free.
+func TestBulkheadOfWorkers(t *testing.T) {
+	t.Parallel()
+	b := bulkhead.New(bulkhead.Config{Total: 1, Queue: -1})
+	h := newHarness(t, func(c *invoke.Config) { c.Bulkheads = b })
+	tool := h.tool("writes", writes)
+	var busy bulkhead.Hold
+	if err := b.Take(t.Context(), &busy, nil, bulkhead.Call{Tool: tool}); err != nil {
+		t.Fatal(err)
+	}
+	keyed := &toolkeep.Call{Tool: "std.writes", Key: "k"}
+	_, err := h.call(keyed)
+	wantCode(t, err, toolkeep.ConcurrencyLimitExceeded)
+	if row := h.row(err.InvocationID); row.State != toolkeep.CallRefused {
+		t.Errorf("the call is recorded as %s", row.State)
+	}
+	res, err := h.call(&toolkeep.Call{Tool: "std.writes", Async: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := res.InvocationID
+	if err := h.pipeline.Run(t.Context(), toolkeep.CallRef{Tenant: "acme", ID: id}); err != nil {
+		t.Fatal(err)
+	}
+	if row := h.row(id); row.State != toolkeep.CallQueued || row.Sent {
+		t.Errorf("the asynchronous call is %s, sent %t", row.State, row.Sent)
+	}
+	busy.Release()
+	h.work()
+	if row := h.row(id); row.State != toolkeep.CallSucceeded {
+		t.Errorf("at last the asynchronous call is %s (%s)", row.State, row.Message)
+	}
+	if res, err := h.call(keyed); err != nil || res.Error != nil || res.Replayed {
+		t.Errorf("again with the key: %+v, %v", res, err)
+	}
+	if n := h.executor.calls.Load(); n != 2 {
+		t.Errorf("%d attempts were sent", n)
+	}
+	// A panic gives its place back.
+	h.executor.do = func(context.Context, *toolkeep.Execution) (*toolkeep.Output, error) { panic(errors.New("by the test")) }
+	_, _ = h.call(&toolkeep.Call{Tool: "std.writes"})
+	if s := b.Stats()[0]; s.InUse != 0 {
+		t.Errorf("after a panic: %+v", s)
+	}
+}
