@@ -91,7 +91,7 @@ func (n *Node) buildFaces(context.Context) error {
 		return err
 	}
 	n.faces.gate = gate.New(gate.Config{
-		Auth: n.access, Sealer: n.sealer, Hosts: c.HTTP.Names(), Proxies: proxies, Clean: n.redact.All().Clean, Log: n.logger("rest"),
+		Auth: n.access, Requests: n.limits, Sealer: n.sealer, Hosts: c.HTTP.Names(), Proxies: proxies, Clean: n.redact.All().Clean, Log: n.logger("rest"),
 		Pages: []gate.Pages{{Path: "/mcp", Origins: c.MCP.Origins, Allow: mcpserver.AllowPage},
 			{Path: access.ResourceMetadataPath, Origins: []string{"*"}}},
 		Challenge: func(path string, err error, sent bool) string { return n.access.Challenge(path, err, sent) },

@@ -55,7 +55,7 @@ func TestAgentsBucket(t *testing.T) {
 	if v := ann.call("std.echo", "{}", `"dry_run":true`).want(t, 200); !strings.Contains(v.body, string(toolkeep.RateLimitExceeded)) {
 		t.Errorf("explain does not tell: %s", v.body)
 	}
-	ann.do("GET", "/api/v1/invocations", "").want(t, 200) // reading is not a call
+	ann.do("GET", "/api/v1/tools", "").overLimit(t, toolkeep.RateLimitExceeded, "agent")
 	clock.advance(wait)
 	ann.call("std.echo", "{}").success(t)
 	ann.call("std.echo", "{}").overLimit(t, toolkeep.RateLimitExceeded, "agent")

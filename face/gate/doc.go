@@ -18,6 +18,7 @@
 //	signature, trusted proxy       signature.go
 //	capability token               proofs.go
 //	request from another node      handover.go
+//	limits of requests             caller.go
 //	body: type, size               body.go
 //	answer, compressed             send.go
 //	problem document (RFC 9457)    problem.go

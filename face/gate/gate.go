@@ -32,6 +32,8 @@ type Config struct {
 	// whether credentials were sent; nil names the scheme alone.
 	Challenge func(path string, err error, sent bool) string
 	Limits    Limits
+	// Requests counts requests that are no calls; nil: nothing does.
+	Requests Requests
 	// Sealer lets a node tell another what it checked of a request; nil: nodes check each again.
 	Sealer Sealer
 	// Clean removes what looks like a secret from the name that a client gives itself; nil: nothing is
@@ -82,6 +84,7 @@ type Gate struct {
 	pages       []Pages
 	challenge   func(path string, err error, sent bool) string
 	limits      Limits
+	requests    Requests
 	sealer      Sealer
 	clean       func(text string) string
 	log         *slog.Logger
@@ -98,7 +101,7 @@ func New(c Config) *Gate {
 	if c.Auth == nil {
 		panic("gate: Auth is required")
 	}
-	g := &Gate{auth: c.Auth, hosts: map[string]bool{}, proxies: c.Proxies, challenge: c.Challenge, limits: c.Limits.withDefaults(), sealer: c.Sealer, clean: c.Clean, log: c.Log,
+	g := &Gate{auth: c.Auth, hosts: map[string]bool{}, proxies: c.Proxies, challenge: c.Challenge, limits: c.Limits.withDefaults(), requests: c.Requests, sealer: c.Sealer, clean: c.Clean, log: c.Log,
 		compressors: newCompressors()}
 	if g.log == nil {
 		g.log = slog.Default()

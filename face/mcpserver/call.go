@@ -61,6 +61,9 @@ func (x *exchange) callTool(ctx context.Context, m *mcp.Message, dst []byte) ([]
 		if own := ownTools[name]; own != nil {
 			if name != "call_tool" { // the pipeline checks call_tool's arguments
 				acting, err := x.acting(meta)
+				if err == nil && name != "get_invocation" { // which follows a call that was counted
+					err = x.s.gate.Count(ctx, acting)
+				}
 				if err != nil {
 					return x.ownFailure(dst, toolkeep.AsError(err)), nil
 				}

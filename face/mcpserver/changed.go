@@ -176,6 +176,10 @@ func (s *Server) listen(r *http.Request, x *exchange, m *mcp.Message) {
 		x.reply.respond(mcp.Refuse(m.ID, e).Bytes())
 		x.reply.end()
 	}
+	if err := s.gate.Count(ctx, x.p); err != nil {
+		s.refuse(x.reply.w, r, err, 0)
+		return
+	}
 	switch {
 	case !x.reply.stream:
 		s.refuse(x.reply.w, r, toolkeep.NewError(toolkeep.MalformedRequest, "subscriptions/listen opens an event stream; Accept must name text/event-stream"), http.StatusNotAcceptable)

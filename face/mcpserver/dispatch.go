@@ -8,8 +8,13 @@ import (
 )
 
 // dispatch runs one request and appends its result to dst. The error is an *mcp.Error or is
-// converted by rpcError.
+// converted by rpcError. What is no call counts against the agent's limits; a ping does not, because those keep a session alive.
 func (x *exchange) dispatch(ctx context.Context, m *mcp.Message, dst []byte) ([]byte, error) {
+	if m.Method != mcp.MethodCallTool && m.Method != mcp.MethodPing {
+		if err := x.s.gate.Count(ctx, x.p); err != nil {
+			return nil, err
+		}
+	}
 	switch m.Method {
 	case mcp.MethodCallTool:
 		return x.callTool(ctx, m, dst)

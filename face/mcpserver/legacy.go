@@ -266,7 +266,11 @@ func (s *Server) initialize(w http.ResponseWriter, r *http.Request, x *exchange,
 		caps = []byte("{}")
 	}
 	version := mcp.Negotiate(wish)
-	ses, err := s.newSession(p, x.v, version, clone(caps))
+	var ses *session
+	err := s.gate.Count(r.Context(), x.p)
+	if err == nil {
+		ses, err = s.newSession(p, x.v, version, clone(caps))
+	}
 	if err != nil {
 		s.refuse(w, r, err, 0)
 		return

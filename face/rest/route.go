@@ -30,6 +30,7 @@ type route struct {
 
 	limits  canon.Limits // of the body; default those of one call
 	streams bool         // it tells how far it is to clients that accept a stream
+	free    bool         // it is not counted against the agent's limits, because it follows a call that was
 	reads   string       // what of the tools it reads, as package audit names it; "" for nothing
 }
 
@@ -55,6 +56,11 @@ func register[I, O any](a *API, r route, permission string, fn func(context.Cont
 		p, err := a.caller(req)
 		if err != nil {
 			return nil, err
+		}
+		if permission == "" && !r.free {
+			if err := a.gate.Count(req.Context(), p); err != nil {
+				return nil, err
+			}
 		}
 		defer func() { a.gate.Note(p, err) }()
 		if r.reads != "" {

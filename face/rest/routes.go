@@ -96,7 +96,9 @@ func (a *API) operations() {
 	const tools, tool, calls = "/api/v1/tools", "/api/v1/tools/{tool_id}", "/api/v1/invocations"
 
 	register(a, op("GET", calls, "listInvocations", tagCalls, "List calls, newest first"), "", a.listInvocations)
-	register(a, op("POST", calls+"/{invocation_id}/cancel", "cancelInvocation", tagCalls, "Ask a call to stop; repeating the request is harmless"), "", a.cancel)
+	cancel := op("POST", calls+"/{invocation_id}/cancel", "cancelInvocation", tagCalls, "Ask a call to stop; repeating the request is harmless")
+	cancel.free = true
+	register(a, cancel, "", a.cancel)
 
 	register(a, reading(audit.ReadList, op("GET", tools, "listTools", tagTools, "List the tools that you may see")), "", a.listTools)
 	register(a, reading(audit.ReadExport, op("GET", tools+"/export", "exportTools", tagTools, "Write the tools that you may see as a provider's function schemas")), "", a.exportTools)

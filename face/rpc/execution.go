@@ -226,7 +226,7 @@ func (x *execution) fetched(ctx context.Context, p *toolkeep.Principal, v *toolk
 
 // GetInvocation returns a call's state or result.
 func (x *execution) GetInvocation(ctx context.Context, msg *l03v1.GetInvocationRequest) (*result, error) {
-	p, err := x.s.admitPlain(ctx, msg)
+	p, err := x.s.admitFollowing(ctx, msg)
 	if err != nil {
 		return nil, err
 	}
@@ -247,7 +247,7 @@ func (x *execution) GetInvocation(ctx context.Context, msg *l03v1.GetInvocationR
 
 // CancelInvocation ends a waiting call or asks a running one to stop.
 func (x *execution) CancelInvocation(ctx context.Context, msg *l03v1.CancelInvocationRequest) (*l03v1.CancelInvocationResponse, error) {
-	p, err := x.s.admitPlain(ctx, msg)
+	p, err := x.s.admitFollowing(ctx, msg)
 	if err != nil {
 		return nil, err
 	}

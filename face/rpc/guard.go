@@ -53,8 +53,17 @@ func remote(ctx context.Context) (string, *tls.ConnectionState) {
 	return gate.Address(p.Addr.String()), over
 }
 
-// admitPlain is admit for requests other than calls.
+// admitPlain is admit for requests other than calls. They count against the agent's limits.
 func (s *Server) admitPlain(ctx context.Context, msg proto.Message) (*toolkeep.Principal, error) {
+	p, err := s.admitFollowing(ctx, msg)
+	if err == nil {
+		err = s.gate.Count(ctx, p)
+	}
+	return p, err
+}
+
+// admitFollowing is admit for what follows a call, which was counted when it was made.
+func (s *Server) admitFollowing(ctx context.Context, msg proto.Message) (*toolkeep.Principal, error) {
 	r, err := s.admit(ctx)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,167 @@
+package toolkeeptest_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/toolkeep/toolkeep/proto/l03v1"
+)
+
+// TestEveryRequestIsCounted: an agent that has used up its requests is refused every operation of REST, gRPC and MCP, but for
+// those that are listed here and those that need a permission.
+func TestEveryRequestIsCounted(t *testing.T) {
+	t.Parallel()
+	k, _, _ := limited(t, map[string]string{"limits.agent_per_minute": "1"})
+	key := k.Key("default", "ann", "agent")
+	ann := as(t, k, key)
+	ann.call("std.echo", "{}").success(t)
+
+	t.Run("REST", func(t *testing.T) {
+		free := map[string]string{
+			"getInvocation": "it follows a call that was counted", "watchInvocation": "it follows a call that was counted", "cancelInvocation": "it ends a call that was counted",
+			"openapi-json": "it has no caller", "openapi-yaml": "it has no caller", "showDecisionLink": "it has no caller", "decideByLink": "it has no caller",
+			"health": "it has no caller", "ready": "it has no caller", "health-startup": "it has no caller", "health-live": "it has no caller", "health-ready": "it has no caller",
+		}
+		var doc struct {
+			Paths map[string]map[string]struct{ OperationID string }
+		}
+		if err := json.Unmarshal([]byte(ann.do("GET", "/openapi.json", "").want(t, 200).body), &doc); err != nil {
+			t.Fatal(err)
+		}
+		counted := 0
+		for path, methods := range doc.Paths {
+			path = regexp.MustCompile(`\{[a-zA-Z_]+\}`).ReplaceAllString(path, "some.thing")
+			for method, op := range methods {
+				body := ""
+				if op.OperationID == "invokeTool" { // what names no tool is no call
+					body = `{"tool_id":"std.echo"}`
+				}
+				a := ann.do(strings.ToUpper(method), path, body)
+				limited := strings.Contains(a.body, `"E3801"`)
+				switch {
+				case limited:
+					counted++
+				case free[op.OperationID] == "" && !strings.Contains(a.body, `"E3201"`):
+					t.Errorf("%s %s (%s) is not counted: %d %s", method, path, op.OperationID, a.status, a.body)
+				}
+				if limited && free[op.OperationID] != "" {
+					t.Errorf("%s is counted, although %s", op.OperationID, free[op.OperationID])
+				}
+				delete(free, op.OperationID)
+			}
+		}
+		if counted < 20 || len(free) > 0 {
+			t.Errorf("%d operations are counted, and there is none of %v", counted, free)
+		}
+	})
+
+	t.Run("gRPC", func(t *testing.T) {
+		free := map[string]bool{"GetInvocation": true, "CancelInvocation": true} // they follow a call
+		conn, err := grpc.NewClient(k.GRPCAddr(), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.ForceCodec(raw{})))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+key)
+		call, err := proto.Marshal(&l03v1.ToolInvocationRequest{ToolId: "std.echo"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range []grpc.ServiceDesc{l03v1.ToolExecution_ServiceDesc, l03v1.ToolRegistry_ServiceDesc, l03v1.ToolRetrieval_ServiceDesc} {
+			var names []string
+			for _, m := range s.Methods {
+				names = append(names, m.MethodName)
+			}
+			for _, m := range s.Streams {
+				names = append(names, m.StreamName)
+			}
+			for _, name := range names {
+				body := []byte{}
+				if strings.HasPrefix(name, "InvokeTool") {
+					body = call
+				}
+				// A stream that ends without a message is an RPC like the others.
+				err := conn.Invoke(ctx, "/"+s.ServiceName+"/"+name, body, new(any))
+				if got := status.Code(err); (got == codes.ResourceExhausted) == free[name] {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+		}
+	})
+
+	t.Run("MCP", func(t *testing.T) {
+		post := func(version, method, params string, more ...string) string {
+			message := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":%q,"params":%s}`, method, params)
+			return ann.do("POST", "/mcp", message, append(more, "Accept", mcpAccept, "Mcp-Protocol-Version", version)...).body
+		}
+		modern := func(method, params string, more ...string) string {
+			meta := `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
+			if params != "" {
+				meta += ","
+			}
+			return post("2026-07-28", method, "{"+meta+params+"}", append(more, "Mcp-Method", method)...)
+		}
+		const limited = "E3801"
+		// Those of its own revisions, and those that the other ones know.
+		legacy := map[string]bool{"initialize": true, "ping": true, "logging/setLevel": true, "resources/subscribe": true, "resources/unsubscribe": true}
+		sent := map[string]bool{"tools/call": true, "roots/list": true, "sampling/createMessage": true, "elicitation/create": true} // below, or sent to clients
+		n := 0
+		for _, method := range mcpMethods(t) {
+			if sent[method] {
+				continue
+			}
+			n++
+			var body string
+			if legacy[method] {
+				body = post("2025-11-25", method, `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"x","version":"1"}}`)
+			} else {
+				body = modern(method, `"name":"x","uri":"x:y"`, "Mcp-Name", map[bool]string{true: "x:y", false: "x"}[strings.HasPrefix(method, "resources/")])
+			}
+			if strings.Contains(body, limited) == (method == "ping") {
+				t.Errorf("%s: %s", method, body)
+			}
+		}
+		if n < 15 {
+			t.Errorf("only %d methods are known", n)
+		}
+		for _, name := range []string{"std__echo", "find_tools", "describe_tool", "call_tool", "get_invocation"} {
+			body := modern("tools/call", fmt.Sprintf(`"name":%q,"arguments":{"tool_id":"std.echo","arguments":{}}`, name), "Mcp-Name", name)
+			if strings.Contains(body, limited) == (name == "get_invocation") {
+				t.Errorf("tools/call of %s: %s", name, body)
+			}
+		}
+	})
+}
+
+// mcpMethods are the constants of package mcp that name methods.
+func mcpMethods(t *testing.T) (all []string) {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), "../mcp/names.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		if v, ok := n.(*ast.ValueSpec); ok && strings.HasPrefix(v.Names[0].Name, "Method") && len(v.Values) == 1 {
+			if lit, ok := v.Values[0].(*ast.BasicLit); ok {
+				name, _ := strconv.Unquote(lit.Value)
+				all = append(all, name)
+			}
+		}
+		return true
+	})
+	return all
+}
