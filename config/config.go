@@ -271,6 +271,7 @@ type Calls struct {
 	SyncLimit      time.Duration `key:"calls.sync_limit" default:"30s" development:"60s" min:"1s" max:"1h" help:"longest synchronous call; over MCP the tool's own limit rules"`
 	RetryShare     float64       `key:"calls.retry_share" default:"20" max:"1000" help:"most retries of a tool on this node, in percent of its calls in the last 10 s; a call that finds them used up ends with what its last attempt brought"`
 	RetryFloor     int           `key:"calls.retry_floor" default:"10" max:"100000" help:"retries of a tool in 10 s that it may have however few its calls are"`
+	HedgeAfter     time.Duration `key:"calls.hedge_after" default:"0" max:"1h" help:"a tool of kind http, grpc, sql or mcp that only reads and does not answer within this time, and within the time in which 95 of 100 of its answers come, is asked a second time; the first answer is used. Counts as a retry. 0 is off"`
 	WaitLimit      time.Duration `key:"calls.wait_limit" default:"24h" min:"1s" max:"30d" help:"longest that an asynchronous call may wait and run"`
 	ResultLifetime time.Duration `key:"calls.result_lifetime" default:"24h" min:"1m" max:"365d" help:"how long the answer of an asynchronous call can be fetched (then E3704)"`
 	Workers        int           `key:"calls.workers" default:"8" min:"1" max:"10000" help:"asynchronous calls that run at once"`

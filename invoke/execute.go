@@ -32,8 +32,9 @@ func (p *Pipeline) execute(ctx context.Context, w *prepared, k *credentialSet, r
 	for attempt := 1; ; attempt++ {
 		held.free()        // what an earlier attempt read
 		w.slots.Await(ctx) // an earlier attempt may have left a question open
-		x.Attempt, res.Attempts = attempt, attempt
-		out, err, refused := p.attempt(ctx, ex, x, w, held)
+		x.Attempt = attempt
+		res.Attempts++
+		out, err, refused := p.tries(ctx, ex, x, w, res, held)
 		if out != nil {
 			res.BytesSent += out.BytesSent
 			res.BytesRecv += out.BytesRecv
@@ -87,11 +88,16 @@ func (p *Pipeline) execute(ctx context.Context, w *prepared, k *credentialSet, r
 
 // attempt is one try that has a place in its bulkheads and that the breakers let through, and are told of. refused: it was not
 // sent, because it got no place (E3802, E3910, E3902) or a breaker is open (E3903).
-func (p *Pipeline) attempt(ctx context.Context, ex toolkeep.Executor, x *toolkeep.Execution, w *prepared, held *resultMemory) (out *toolkeep.Output, fault *toolkeep.Error, refused bool) {
+func (p *Pipeline) attempt(ctx context.Context, ex toolkeep.Executor, x *toolkeep.Execution, w *prepared, held *resultMemory, of *hedge) (out *toolkeep.Output, fault *toolkeep.Error, refused bool) {
 	below := &child{p: p, parent: w, ctx: ctx}
 	x.Child = below
-	if fault = p.takePlace(ctx, w, &below.hold); fault != nil {
-		return nil, fault, true
+	switch second := of != nil && of.second; {
+	case second && !p.Bulkheads.Try(&below.hold, w.within, w.tool):
+		return nil, nil, true
+	case !second:
+		if fault = p.takePlace(ctx, w, &below.hold); fault != nil {
+			return nil, fault, true
+		}
 	}
 	defer below.hold.Release()
 	pass, err := w.guard.Take(ctx)
@@ -107,6 +113,9 @@ func (p *Pipeline) attempt(ctx context.Context, ex toolkeep.Executor, x *toolkee
 		pass.Without(time.Duration(parked.Load()))
 		pass.Done(tool, host)
 	}()
+	if of != nil && of.sent != nil {
+		of.sent()
+	}
 	out, fault = p.send(ctx, ex, x, w, below, held, &parked)
 	tool, host = verdictOf(ctx, w.id, fault)
 	return out, fault, false

@@ -2,6 +2,7 @@ package invoke
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"time"
 
@@ -24,8 +25,9 @@ type Explanation struct {
 	Fallback *FallbackVerdict   `json:"fallback,omitempty"` // nil if the tool has none, or none may be asked
 
 	full   string // the bulkhead for whose place the call would wait
-	broken bool   // a breaker refuses the tool, and its fallback would be asked
-	held   bool   // a breaker refuses the tool, and a cached result would be returned
+	hedge  time.Duration
+	broken bool // a breaker refuses the tool, and its fallback would be asked
+	held   bool // a breaker refuses the tool, and a cached result would be returned
 }
 
 // StepVerdict is the outcome of one step.
@@ -124,12 +126,17 @@ func (a *activeCall) passReason(s Step) string {
 		if a.explained.broken {
 			return "a circuit breaker refuses the tool (E3903); its fallback " + a.explained.Fallback.Tool + " would be asked"
 		}
+		var all []string
 		if a.explained.full != "" {
-			return "the bulkhead " + a.explained.full + " of this node is full, so the call would wait for a place"
+			all = append(all, "the bulkhead "+a.explained.full+" of this node is full, so the call would wait for a place")
+		}
+		if a.explained.hedge > 0 {
+			all = append(all, fmt.Sprintf("if the tool does not answer within %s it would be asked a second time (calls.hedge_after)", a.explained.hedge.Round(time.Millisecond)))
 		}
 		if notes := a.overlay.Notes(a.tool.Manifest, retryOf(a.tool).attempts); len(notes) > 0 {
-			return "the agent's context: " + strings.Join(notes, "; ")
+			all = append(all, "the agent's context: "+strings.Join(notes, "; "))
 		}
+		return strings.Join(all, "; ")
 	case StepRecall:
 		switch {
 		case !a.cache.on():

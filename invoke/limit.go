@@ -130,6 +130,7 @@ func (p *Pipeline) peekLimits(ctx context.Context, a *activeCall) error {
 func (p *Pipeline) peekPlace(ctx context.Context, a *activeCall) (err error) {
 	ctx, cancel := p.bound(ctx, a)
 	defer cancel()
+	a.explained.hedge = p.hedgeAfter(a.tool, a.call, a.guard)
 	a.explained.full, err = p.Bulkheads.Peek(ctx, a.within, placeOf(a.principal, a.tool, a.call, a.guard))
 	return err
 }

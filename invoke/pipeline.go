@@ -51,7 +51,9 @@ type Config struct {
 	ResultLife time.Duration // answer of a waiting call; default 24 h
 	// ApprovalWait is how long a synchronous caller waits for a person, at most; default 300 s.
 	ApprovalWait time.Duration
-	Lease        time.Duration // of a running call that has a row, renewed at a third; default 10 s
+	// HedgeAfter is how long a reading attempt may take, at least, before a second one is sent beside it; 0: none is.
+	HedgeAfter time.Duration
+	Lease      time.Duration // of a running call that has a row, renewed at a third; default 10 s
 	// KeptBytes bounds the output, as JSON, of a call whose answer is kept for who asks again: one
 	// with an idempotency key, and an asynchronous one; what is longer is cut, and whole in a blob.
 	// 0 is the bound of the manifest alone.

@@ -3,6 +3,7 @@ package invoke
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -48,6 +49,7 @@ func (p *Pipeline) performOnce(ctx context.Context, a *activeCall) (*toolkeep.Re
 		if err == nil && res.Error == nil {
 			kept := *res
 			kept.Secrets = nil // a call that gets it from the cache uses none
+			kept.Warnings = slices.DeleteFunc(slices.Clone(res.Warnings), func(w toolkeep.Warning) bool { return w.Code == toolkeep.Hedged })
 			if p.Results.Put(a.cache.key, w.principal.Tenant, w.tool.ID, &kept, &a.cache.rule) && a.cache.shared {
 				p.Results.Share(a.cache.key)
 			}

@@ -426,7 +426,7 @@ func (n *Node) buildPipeline(context.Context) (err error) {
 		Store: n.store, Invocations: n.store.Invocations(), Marks: n.store.CallMarks(), Executors: n.kinds, Schemas: schemas, Overlays: n.contexts, Knowledge: knowledge, Approvals: n.approvals, Breakers: n.breakers, Bulkheads: bulkhead.New(c.Limits.Bulkheads()), ApprovalWait: c.Approvals.Wait,
 		Inspector: inspect.New(inspect.Config{HardBytes: c.Calls.MaxResult, Schemas: schemas, CoerceTo: c.Tools.Targets()}), Redact: n.redact,
 		Observer: &telemetry.Observer{Metrics: n.metrics, Log: n.log},
-		Node:     n.members.Owner(), Earlier: n.members.Earlier(), Leads: n.leads(workSweep), SyncLimit: c.Calls.SyncLimit, WaitLimit: c.Calls.WaitLimit, ResultLife: c.Calls.ResultLifetime,
+		Node:     n.members.Owner(), Earlier: n.members.Earlier(), Leads: n.leads(workSweep), SyncLimit: c.Calls.SyncLimit, HedgeAfter: c.Calls.HedgeAfter, WaitLimit: c.Calls.WaitLimit, ResultLife: c.Calls.ResultLifetime,
 		Lease: c.Calls.Lease, HardBytes: c.Calls.MaxResult, KeyBytes: c.HTTP.MaxKey, ResultMemory: c.Calls.ResultBytes(), NoSummaries: !c.Audit.ResultSummary, Personal: c.Audit.PersonalData(), QuoteArguments: c.Audit.Inputs == "redacted",
 		RecordWait: c.Calls.RecordWait, KeptBytes: c.Idempotency.MaxBytes, StoreWait: c.Store.MaxWait, OnStoreAway: func() { n.health.Recheck() },
 		Arguments: canon.Limits{Bytes: c.HTTP.MaxBody, Depth: c.HTTP.MaxDepth, Properties: c.HTTP.MaxProperties},
