@@ -84,8 +84,7 @@ func (n *Node) buildMCP(secrets *secrets.Secrets) error {
 func (n *Node) buildFaces(context.Context) error {
 	c := n.config
 	n.faces.listeners = listen.New(n.logger("server"))
-	keeping := n.secretsControl()
-	n.faces.secrets = keeping
+	n.faces.secrets = n.secretsControl()
 	proxies, err := c.HTTP.TrustedProxies()
 	if err != nil {
 		return err
@@ -97,7 +96,7 @@ func (n *Node) buildFaces(context.Context) error {
 		Challenge: func(path string, err error, sent bool) string { return n.access.Challenge(path, err, sent) },
 		Limits:    gate.Limits{BodyBytes: c.HTTP.MaxBody, HeaderBytes: c.HTTP.MaxHeader, KeyBytes: c.HTTP.MaxKey},
 	})
-	if err := n.buildMCP(keeping); err != nil {
+	if err := n.buildMCP(n.faces.secrets); err != nil {
 		return err
 	}
 	mounts := map[string]http.Handler{"/mcp": n.faces.mcp, "/mcp/": n.faces.mcp, "/oauth/": n.logins.Handler()}
@@ -111,7 +110,7 @@ func (n *Node) buildFaces(context.Context) error {
 			Calls: n.store.Invocations(), Timeout: c.Policy.Timeout, Clock: n.options.Clock}),
 		Tokens:  tokens.New(tokens.Config{Tokens: n.tokens, Store: n.store, Clock: n.options.Clock}),
 		Servers: n.servers, Breakers: &breakers.Breakers{Source: n.breakers, Catalog: n.catalog}, Nodes: n.members, Audit: n.audit, Erasure: erasure.New(erasure.Config{Records: n.persons, Forget: n.usage.Forget, Documents: n.store.Documents, Clock: n.options.Clock, Log: n.logger("audit")}),
-		Holds: &holds.Holds{Store: n.store, Clock: n.options.Clock}, Sinks: n.sinks, Contexts: n.contexts, Secrets: keeping, Approvals: n.approving,
+		Holds: &holds.Holds{Store: n.store, Clock: n.options.Clock}, Sinks: n.sinks, Contexts: n.contexts, Secrets: n.faces.secrets, Approvals: n.approving,
 		Mounts: mounts, Gate: n.faces.gate, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Imports: n.faces.imports, Visible: n.access.Visible,
 		Reads: n.reads, Retrievals: n.usage, Learning: n.usage,
 		Guide: c.Search.Guide(n.search, n.usage), Analytics: n.usage.Analytics, Indexing: n.index,
