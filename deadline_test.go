@@ -31,6 +31,7 @@ func TestPauseTimeout(t *testing.T) {
 		time.Sleep(time.Minute) // the other pause still holds
 		again()
 		<-inner.Done()
+		<-child.Done() // it ends a moment after
 		if got := time.Since(began); got != 2*time.Minute+5*time.Second {
 			t.Errorf("the inner limit ended after %s", got)
 		}
