@@ -52,7 +52,7 @@ func (x *chaos) cascadingFailure(t *testing.T, p *process) {
 	if n := sent.Load(); n != 20 {
 		t.Errorf("%d requests were sent to the server that fails, want 20", n)
 	}
-	// "circuit breaker resets after 30s": after breaker.open, which is a second here, by one test call.
+	// "circuit breaker resets after 30s": after breaker.open, which is shorter here, by one test call.
 	wires.fail(nil)
 	until(t, "a test call succeeds", func() bool { return broken().Status == "success" })
 	until(t, "the breaker is closed", func() bool { return p.breaker("tool:chaos.broken").State == "closed" })
