@@ -214,7 +214,7 @@ func (b *Breaker) done(p *Pass, o Outcome, now int64, clock func() time.Time) bo
 	if o == Ignored || !r.On {
 		return false
 	}
-	b.window.add(r, now, o == Failed, slow)
+	b.window.add(r, now, o == Failed, slow, now-p.began)
 	if b.state != Closed || o != Failed && !slow {
 		return false
 	}
@@ -231,7 +231,7 @@ func (b *Breaker) opening(why string, now int64, wall time.Time) {
 	r := b.rule.Load()
 	if why != ReasonTestFailed {
 		s := b.window.sum
-		b.record = Record{Calls: s.calls, Failures: s.failures, Slow: s.slow, InARow: b.window.row}
+		b.record = Record{Calls: s.calls, Failures: s.failures, Slow: s.slow, InARow: b.window.row, LatencyMS: b.window.average()}
 	}
 	b.record.State, b.record.Reason, b.record.Since, b.record.Until = Open, why, wall.UTC(), wall.Add(r.Open).UTC()
 	b.record.Passed = 0

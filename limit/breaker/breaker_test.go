@@ -2,6 +2,7 @@ package breaker
 
 import (
 	"fmt"
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -295,4 +296,58 @@ func TestVersionsWithOtherWindows(t *testing.T) {
 			t.Errorf("two calls make the window one of %d", window())
 		}
 	})
+}
+
+// TestLatency: the average is that of the calls in the window, of either kind, and that of the calls that opened a breaker stays
+// with its state.
+func TestLatency(t *testing.T) {
+	t.Parallel()
+	for name, spec := range map[string]*toolkeep.BreakerSpec{"time": {Window: "time", WindowSize: new(20)}, "count": {Window: "count", WindowSize: new(10), MinimumCalls: new(10)}} {
+		synctest.Test(t, func(t *testing.T) {
+			s := New(Config{})
+			tool := &toolkeep.Tool{ID: "a.b", Manifest: &toolkeep.Manifest{Breaker: spec}}
+			call := func(took time.Duration, o Outcome) {
+				a, err := s.Of(tool, "").Take(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(took)
+				a.Done(o, Succeeded)
+			}
+			want := func(ms float64, calls int) Info {
+				t.Helper()
+				i, _ := s.Get("", OfTool("a.b"))
+				if math.Abs(i.LatencyMS-ms) > 1e-3 || i.Calls != calls {
+					t.Errorf("%s: %v ms of %d calls, want %v of %d", name, i.LatencyMS, i.Calls, ms, calls)
+				}
+				return i
+			}
+			for range 5 {
+				call(10*time.Millisecond, Succeeded)
+			}
+			call(1500*time.Microsecond, Succeeded)
+			call(time.Hour, Ignored)
+			if name == "time" { // all are over
+				want(0, 0)
+				call(10*time.Millisecond, Succeeded)
+			}
+			if i := want(map[string]float64{"time": 10, "count": 51.5 / 6}[name], map[string]int{"time": 1, "count": 6}[name]); i.Last.IsZero() {
+				t.Error("when the last call ended is not known")
+			}
+			for range 10 {
+				call(100*time.Millisecond, Succeeded)
+			}
+			want(map[string]float64{"time": 1010. / 11, "count": 100}[name], map[string]int{"time": 11, "count": 10}[name])
+			for i, _ := s.Get("", OfTool("a.b")); i.State == Closed; i, _ = s.Get("", OfTool("a.b")) {
+				s.Failed(tool, 50*time.Millisecond)
+			}
+			if r := want(0, 0).Record; r.Failures != 2 || r.LatencyMS < 85 || r.LatencyMS > 90 {
+				t.Errorf("%s: it opened with %+v", name, r)
+			}
+			s.Failed(tool, time.Second) // an open one counts nothing
+			want(0, 0)
+		})
+	}
+	var none *Breakers
+	none.Failed(tool, 0)
 }

@@ -62,6 +62,9 @@ func (k key) ID() string {
 	return k.name
 }
 
+// OfTool is the id of a tool's breaker.
+func OfTool(id string) string { return toolPrefix + id }
+
 func keyOf(tenant, id string) key {
 	if name, ok := strings.CutPrefix(id, toolPrefix); ok {
 		return key{tenant, name, true}
@@ -341,6 +344,22 @@ func (s *Breakers) done(p *Pass, o Outcome, now int64) {
 	}
 }
 
+// Failed counts what shows that a tool does not work and was no call, such as a probe of its health, as a call that failed and
+// took so long. Only a closed breaker counts it: it opens one, and decides about no test call. A nil Breakers counts nothing.
+func (s *Breakers) Failed(t *toolkeep.Tool, took time.Duration) {
+	if s == nil {
+		return
+	}
+	b := s.known(key{t.Tenant, t.ID, true}) // with the rule of the version that was called last
+	if b == nil {
+		b = s.Of(t, "").tool
+	}
+	if b != nil && b.passing.Load() {
+		now := s.now()
+		s.done(&Pass{b: b, epoch: b.epoch.Load(), began: now - int64(took)}, Failed, now)
+	}
+}
+
 // Info is what people see of a breaker.
 type Info struct {
 	ID, Tenant string
@@ -350,8 +369,10 @@ type Info struct {
 	For        time.Duration // how long it has had the state, 0 while it is closed
 	// Calls, Failures, Slow and InARow are those of this node, in the window.
 	Calls, Failures, Slow, InARow int
-	Refused                       int64 // calls, by this node since its start
-	Needs                         int   // test calls that must succeed
+	LatencyMS                     float64   // of these calls, on average
+	Last                          time.Time // when one of them ended last, zero without any
+	Refused                       int64     // calls, by this node since its start
+	Needs                         int       // test calls that must succeed
 	// Moves, and the test calls that failed and succeeded, are those of this node since it knows the breaker. Moves are from
 	// and to States.
 	Moves                    [len(States)][len(States)]int64
@@ -367,11 +388,15 @@ func (s *Breakers) info(b *Breaker) Info {
 	b.window.pass(r, now)
 	w := b.window.sum
 	var since time.Duration
+	var last time.Time
+	if w.calls > 0 {
+		last = s.start.Add(time.Duration(b.last))
+	}
 	if !b.record.Since.IsZero() {
 		since = max(0, s.c.Clock().Sub(b.record.Since))
 	}
 	return Info{For: since, Moves: b.moves, TestsFailed: b.tests[0], TestsPassed: b.tests[1], ID: b.key.ID(), Tenant: b.key.tenant, Tool: b.key.tool, State: b.state, Record: b.record, Calls: int(w.calls), Failures: int(w.failures),
-		Slow: int(w.slow), InARow: b.window.row, Refused: b.refused.Load(), Needs: needs(r), Rule: *r}
+		Slow: int(w.slow), InARow: b.window.row, LatencyMS: b.window.average(), Last: last, Refused: b.refused.Load(), Needs: needs(r), Rule: *r}
 }
 
 // List returns the breakers that this node knows of a tenant, by id: those that are not closed, and those whose tools were

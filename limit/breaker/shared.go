@@ -56,7 +56,9 @@ type Record struct {
 	Failures uint32    `json:"failures,omitempty"`
 	Slow     uint32    `json:"slow,omitempty"`
 	InARow   int       `json:"in_a_row,omitempty"`
-	Passed   int       `json:"passed,omitempty"` // test calls that succeeded
+	// LatencyMS is how long these calls took on average.
+	LatencyMS float64 `json:"latency_ms,omitempty"`
+	Passed    int     `json:"passed,omitempty"` // test calls that succeeded
 }
 
 func (r *Record) forced() bool { return r.State == ForcedOpen || r.State == ForcedClosed }
