@@ -39,6 +39,15 @@ type Reacher interface {
 	Reach(t *Tool) (Reach, error)
 }
 
+// Prober is an Executor that probes the health of tools, by health.endpoint of their manifests.
+type Prober interface {
+	// CheckProbe returns the faults of a manifest's health.endpoint. The manifest can be of another kind.
+	CheckProbe(m *Manifest) []Fault
+	// Probe asks the endpoint, without any credential, until ctx ends. The error is an *Error; nil is an answer that the
+	// endpoint is well.
+	Probe(ctx context.Context, t *Tool) error
+}
+
 // Reach is what calls of a tool reach outside of this process.
 type Reach struct {
 	// Hosts are what calls connect to. The executor itself checks others, such as those of

@@ -131,7 +131,7 @@ type Manifest struct {
 	RateLimit            *RateLimitSpec  `json:"rate_limit,omitempty"`
 	Cache                *CacheSpec      `json:"cache,omitempty"`
 	Fallback             string          `json:"fallback,omitempty"`
-	Health               json.RawMessage `json:"health,omitempty"`
+	Health               *HealthSpec     `json:"health,omitempty"`
 	Checkpoint           json.RawMessage `json:"checkpoint,omitempty"`
 	DocumentDependencies json.RawMessage `json:"document_dependencies,omitempty"`
 	Cost                 *CostSpec       `json:"cost,omitempty"`
@@ -281,6 +281,12 @@ type CacheSpec struct {
 	TTLSeconds    int    `json:"ttl_s,omitempty"`
 	StaleIfErrorS int    `json:"stale_if_error_s,omitempty"`
 	Warm          bool   `json:"warm,omitempty"`
+}
+
+// HealthSpec says where a tool's health is probed.
+type HealthSpec struct {
+	Endpoint  string `json:"endpoint,omitempty"`   // URL, or a path on the tool's server
+	IntervalS int    `json:"interval_s,omitempty"` // default 30
 }
 
 // CostSpec is the cost of one call.

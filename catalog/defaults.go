@@ -70,6 +70,10 @@ func (d Defaults) fill(m *toolkeep.Manifest) {
 		m.Cost = own(m.Cost)
 		orElse(&m.Cost.Model, "fixed")
 	}
+	if m.Health != nil {
+		m.Health = own(m.Health)
+		orElse(&m.Health.IntervalS, 30)
+	}
 	if m.Permissions != nil {
 		m.Permissions = own(m.Permissions)
 		m.Permissions.Filesystem = slices.Clone(m.Permissions.Filesystem)

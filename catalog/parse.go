@@ -101,8 +101,6 @@ func rawMember(m *toolkeep.Manifest, name string) *stdjson.RawMessage {
 		return &m.CommonErrors
 	case "document_dependencies":
 		return &m.DocumentDependencies
-	case "health":
-		return &m.Health
 	case "parameters_schema":
 		return &m.ParametersSchema
 	case "relationships":

@@ -97,7 +97,7 @@ func TestParseManifestCanonical(t *testing.T) {
 func TestParseManifestShares(t *testing.T) {
 	tool, err := ParseManifest([]byte(`{"parameters_schema": {"type": "object", "title": "x"}, "version": "1.2.3", "tool_id": "a.b",
 		"description": "result_schema", "result_schema": {"type": "string"}, "execution": {"kind": "http"}, "schema_version": 1,
-		"annotations": {"result_schema": {"type": "string"}}, "health": {"interval_s": 5}}`))
+		"annotations": {"result_schema": {"type": "string"}}, "checkpoint": {"micro_interval_s": 5}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func TestParseManifestShares(t *testing.T) {
 		`{"title":"x","type":"object"}`:       m.ParametersSchema,
 		`{"type":"string"}`:                   m.ResultSchema,
 		`{"result_schema":{"type":"string"}}`: m.Annotations,
-		`{"interval_s":5}`:                    m.Health,
+		`{"micro_interval_s":5}`:              m.Checkpoint,
 	} {
 		at := bytes.LastIndex(raw, []byte(want))
 		switch {

@@ -36,7 +36,12 @@ var unhonoured = []unhonouredField{
 		refused:  toolkeep.SandboxUnavailable,
 		demanded: func(m *toolkeep.Manifest) bool { return m.Execution.Sandbox != "" && m.Execution.Sandbox != "none" },
 		why:      "the tool demands isolation (execution.sandbox) and this build has no sandbox"},
-	{pointer: "/health"},
+	{pointer: "/health", asks: noEndpoint}, // then there is nothing to probe
+}
+
+func noEndpoint(v any) bool {
+	m, _ := v.(map[string]any)
+	return m["endpoint"] == nil || m["endpoint"] == ""
 }
 
 func positive(v any) bool { n, ok := number(v); return !ok || n.Sign() > 0 }

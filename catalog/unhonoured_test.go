@@ -64,7 +64,7 @@ func TestPublishingWarnsOfWhatIsIgnored(t *testing.T) {
 		"/execution/sandbox": {`"starlark"`, `"wasm"`, `"process"`, `"gvisor"`, `"microvm"`, `"kubernetes"`},
 		"/health":            {`{"interval_s":5}`},
 	}
-	content := map[string]string{"/document_dependencies": `[]`,
+	content := map[string]string{"/document_dependencies": `[]`, "/health": `{"endpoint":"/up"}`,
 		"/execution/bandwidth_mbps": `0`, "/execution/disk_mb": `0`, "/execution/sandbox": `"none"`} // ask for nothing
 	for _, f := range unhonoured {
 		if len(asking[f.pointer]) == 0 {

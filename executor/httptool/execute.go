@@ -44,6 +44,7 @@ var (
 	_ toolkeep.Executor      = (*Executor)(nil)
 	_ toolkeep.UpstreamNamer = (*Executor)(nil)
 	_ toolkeep.Reacher       = (*Executor)(nil)
+	_ toolkeep.Prober        = (*Executor)(nil)
 )
 
 // UpstreamOf implements toolkeep.UpstreamNamer: the upstream of a tool is its host.
