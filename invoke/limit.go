@@ -28,7 +28,7 @@ func (p *Pipeline) limit(ctx context.Context, a *activeCall) (_ *toolkeep.Result
 		}
 	}
 	if p.Breakers != nil {
-		a.guard = p.Breakers.Of(a.tool, p.serviceOf(a.principal, a.tool))
+		a.guard = p.Breakers.Of(a.tool, p.ServiceOf(a.principal, a.tool))
 	}
 	switch {
 	case a.waits():
@@ -140,8 +140,8 @@ type servicer interface {
 	ServiceOf(t *toolkeep.Tool) string
 }
 
-// serviceOf names what answers a tool's calls, for its breaker: the services of one host fail each by itself.
-func (p *Pipeline) serviceOf(pr *toolkeep.Principal, t *toolkeep.Tool) string {
+// ServiceOf names what answers a tool's calls, as the id of its breaker, "" for the tool itself: the services of one host fail each by itself.
+func (p *Pipeline) ServiceOf(pr *toolkeep.Principal, t *toolkeep.Tool) string {
 	switch ex := p.Executors[t.Manifest.Execution.Kind].(type) {
 	case servicer:
 		return ex.ServiceOf(t)
