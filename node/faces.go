@@ -109,7 +109,7 @@ func (n *Node) buildFaces(context.Context) error {
 		Policies: policies.New(policies.Config{Engine: n.policy, Access: n.access, Catalog: n.catalog, Approvals: n.approvals,
 			Calls: n.store.Invocations(), Timeout: c.Policy.Timeout, Clock: n.options.Clock}),
 		Tokens:  tokens.New(tokens.Config{Tokens: n.tokens, Store: n.store, Clock: n.options.Clock}),
-		Servers: n.servers, Breakers: &breakers.Breakers{Source: n.breakers, Catalog: n.catalog}, Nodes: n.members, Audit: n.audit, Erasure: erasure.New(erasure.Config{Records: n.persons, Forget: n.usage.Forget, Documents: n.store.Documents, Clock: n.options.Clock, Log: n.logger("audit")}),
+		Servers: n.servers, Breakers: &breakers.Breakers{Source: n.breakers, Catalog: n.catalog}, ToolHealth: n.monitor.Of, Nodes: n.members, Audit: n.audit, Erasure: erasure.New(erasure.Config{Records: n.persons, Forget: n.usage.Forget, Documents: n.store.Documents, Clock: n.options.Clock, Log: n.logger("audit")}),
 		Holds: &holds.Holds{Store: n.store, Clock: n.options.Clock}, Sinks: n.sinks, Contexts: n.contexts, Secrets: n.faces.secrets, Approvals: n.approving,
 		Mounts: mounts, Gate: n.faces.gate, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Imports: n.faces.imports, Visible: n.access.Visible,
 		Reads: n.reads, Retrievals: n.usage, Learning: n.usage,
@@ -162,7 +162,7 @@ func (n *Node) listen(context.Context) error {
 	}
 	addr, err = f.listeners.Serve(rpc.New(rpc.Config{
 		Gate: f.gate, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Visible: n.access.Visible, Search: n.search, Audience: n.access.Audience,
-		ToolAuth: f.secrets.ToolAuth, Guide: c.Search.Guide(n.search, n.usage), Reads: n.reads, Retrievals: n.usage, Ready: n.health.Ready, TLS: cert, Log: n.logger("grpc"),
+		ToolAuth: f.secrets.ToolAuth, ToolHealth: n.monitor.Of, Guide: c.Search.Guide(n.search, n.usage), Reads: n.reads, Retrievals: n.usage, Ready: n.health.Ready, TLS: cert, Log: n.logger("grpc"),
 	}), "gRPC", c.GRPC.Addr)
 	if err == nil {
 		f.grpc = listen.Reachable(addr)

@@ -10,6 +10,7 @@ import (
 	"github.com/toolkeep/toolkeep/audit"
 	"github.com/toolkeep/toolkeep/audit/archive"
 	"github.com/toolkeep/toolkeep/audit/outbox"
+	"github.com/toolkeep/toolkeep/control/health"
 	"github.com/toolkeep/toolkeep/control/nodes"
 	"github.com/toolkeep/toolkeep/control/servers"
 	"github.com/toolkeep/toolkeep/datadir"
@@ -22,7 +23,7 @@ const (
 	workApprovals = "approvals.sweep" // approvals that others are asked for, and those that were decided
 	workRetention = "store.retention" // rows past their time
 	workVectors   = "vectors.sweep"   // vectors that no node uses (pgvector)
-	// usage.Work, audit.Work, archive.Work and outbox.Work are others.
+	// usage.Work, audit.Work, archive.Work, outbox.Work and health.Work are others.
 )
 
 // workBlobs is the removal of old blobs, in the folder that this node has.
@@ -65,6 +66,7 @@ func (n *Node) startLeading(context.Context) error {
 		n.members.Lead(work, nil)
 	}
 	n.members.Lead(audit.Work, membership.Every(audit.Every, n.logger("audit"), n.audit.Checkpoint))
+	n.members.Lead(health.Work, n.monitor.Run)
 	if n.archive != nil {
 		n.members.Lead(archive.Work, n.archive.Run)
 	}
@@ -96,8 +98,7 @@ func (n *Node) buildAudit(context.Context) (err error) {
 	return nil
 }
 
-// buildAgreement compares this node with the others, and divides the limits among them, now and
-// at each beat.
+// buildAgreement compares this node with the others, and divides the limits among them, now and at each beat.
 func (n *Node) buildAgreement(ctx context.Context) error {
 	n.agreement = nodes.NewAgreement(nodes.AgreementConfig{Members: n.members, Log: n.logger("nodes"),
 		OpensStore: func(ctx context.Context) error { return n.sealer.OpensStore(ctx, n.store) }})

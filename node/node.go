@@ -1,6 +1,5 @@
-// Package node is one running Toolkeep: every part made from the configuration
-// and wired to the others. cmd/toolkeep serves one, toolkeeptest starts one for a
-// test.
+// Package node is one running Toolkeep: every part made from the configuration and wired to the others. cmd/toolkeep serves
+// one, toolkeeptest starts one for a test.
 //
 // parts is the list of them. They start in its order and stop in reverse, after
 // drain: no new calls (E3912), the queue's workers end or give their calls back,
@@ -31,6 +30,7 @@ import (
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/config"
 	"github.com/toolkeep/toolkeep/control/approvals"
+	"github.com/toolkeep/toolkeep/control/health"
 	"github.com/toolkeep/toolkeep/control/nodes"
 	"github.com/toolkeep/toolkeep/control/search"
 	"github.com/toolkeep/toolkeep/control/secrets"
@@ -79,9 +79,8 @@ type Options struct {
 	LogTo   io.Writer // default os.Stderr
 	// Executors are added to the built-in ones, or replace the one of their kind.
 	Executors []toolkeep.Executor
-	// Hook is called at every step of every call (see invoke.Config), and at
-	// "admin_key" when the first admin key is in its file and not yet in the store.
-	// Crash tests use it.
+	// Hook is called at every step of every call (see invoke.Config), and at "admin_key" when the first admin key is in its
+	// file and not yet in the store. Crash tests use it.
 	Hook func(step, id string)
 	// Reaper is the argv prefix under which a program of an MCP server is run:
 	// the command itself, see upstream.RunReaper. Linux needs it for servers by stdio.
@@ -125,6 +124,7 @@ type Node struct {
 	model         *minilm.Lazy
 	limits        *limit.Limits
 	breakers      *breaker.Breakers
+	monitor       *health.Monitor // of tools
 	recall        *resultcache.Cache
 	http          *httptool.Executor
 	files         *filetool.Executor
@@ -162,9 +162,8 @@ type Node struct {
 	AdminKey string
 }
 
-// New makes a node and everything in it. Nothing listens before Start. What New
-// opened is closed again if it fails. ctx ends the wait for a PostgreSQL that does
-// not answer, and nothing after it.
+// New makes a node and everything in it. Nothing listens before Start. What New opened is closed again if it fails. ctx ends the
+// wait for a PostgreSQL that does not answer, and nothing after it.
 func New(ctx context.Context, c *config.Config, o Options) (*Node, error) {
 	n := newNode(c, o)
 	parts := n.parts(ctx)
@@ -238,11 +237,10 @@ func (n *Node) parts(opening context.Context) []part {
 		{"followers", n.startFollowing, func() { n.following.Stop() }},
 		{"feed of results", n.followResults, nil},
 		{"feed of overlays", func(ctx context.Context) error { return n.following.Start(ctx, "context", "contexts", n.contexts) }, nil},
-		{"feed of approvals", func(ctx context.Context) error {
-			return n.following.Start(ctx, "approvals", "approvals", n.approvals)
-		}, nil},
+		{"feed of approvals", func(ctx context.Context) error { return n.following.Start(ctx, "approvals", "approvals", n.approvals) }, nil},
 		{"feed of breakers", func(ctx context.Context) error { return n.following.Start(ctx, "breakers", "breakers", n.breakers) }, func() { n.breakers.Stop() }},
 		{"feed of search", func(ctx context.Context) error { return n.following.Start(ctx, "search", "flushes", n.searchControl) }, nil},
+		{"feed of health", func(ctx context.Context) error { return n.following.Start(ctx, "health", "health", n.monitor) }, nil},
 		{"feed of secrets", func(ctx context.Context) error {
 			return n.following.Start(ctx, "secret_manager", "secrets", n.keeping.local)
 		}, nil},
@@ -369,7 +367,7 @@ func (n *Node) buildCatalog(context.Context) error {
 	n.kinds = n.executors()
 	for kind, ex := range n.kinds {
 		checkers[kind] = func(m *toolkeep.Manifest) []toolkeep.Fault {
-			return slices.Concat(ex.Check(m), tokenexchange.CheckManifest(m), limit.Check(m), breaker.Check(m), resultcache.Check(m), inspect.Check(m))
+			return slices.Concat(ex.Check(m), tokenexchange.CheckManifest(m), limit.Check(m), breaker.Check(m), resultcache.Check(m), inspect.Check(m), health.Check(m, ex, n.http))
 		}
 	}
 	n.catalog = catalog.New(catalog.Config{Store: n.store, Load: n.store.Versions, Checkers: checkers, Clock: n.options.Clock,
@@ -432,6 +430,8 @@ func (n *Node) buildPipeline(context.Context) (err error) {
 		Arguments: canon.Limits{Bytes: c.HTTP.MaxBody, Depth: c.HTTP.MaxDepth, Properties: c.HTTP.MaxProperties},
 		SpoolPath: filepath.Join(c.Data, datadir.Spool), Alone: c.Store.DSN == "", Clock: n.options.Clock, StoreClock: n.members.ClockDifference, Log: n.logger("invoke"), Hook: n.options.Hook,
 	})
+	n.monitor = health.New(health.Config{Snapshot: func() health.Snapshot { return n.catalog.Snapshot() }, Breakers: n.breakers, Upstreams: n.pipeline, Prober: n.http, Store: n.store,
+		Node: n.name, Home: access.HomeTenant, Clock: n.options.Clock, Log: n.logger("health")})
 	return err
 }
 
@@ -461,7 +461,7 @@ func (n *Node) buildTelemetry(context.Context) (err error) {
 	n.health.Add(telemetry.Component{Name: "usage", Check: n.usage.Health})
 	add(n.redis != nil, telemetry.Component{Name: "redis", Check: func(ctx context.Context) error { return n.redis.Health(ctx, settings.RedisUses(n.config)...) }})
 	add(n.keeping.vault != nil, telemetry.Component{Name: "secret_store", Check: n.keeping.vault.Health}) // tools without secrets of it go on without it
-	n.metrics, err = telemetry.NewMetrics(telemetry.MetricsConfig{Service: n.config.Service.Name, Version: version, MaxTools: n.config.Metrics.MaxTools, Breakers: n.breakers.Changed, Bulkheads: func() []bulkhead.Stat { return n.pipeline.Bulkheads.Stats() },
+	n.metrics, err = telemetry.NewMetrics(telemetry.MetricsConfig{Service: n.config.Service.Name, Version: version, MaxTools: n.config.Metrics.MaxTools, Breakers: n.breakers.Changed, Health: func() []health.Health { return n.monitor.Known() }, Bulkheads: func() []bulkhead.Stat { return n.pipeline.Bulkheads.Stats() },
 		QueueDepth: func(ctx context.Context) (map[toolkeep.Priority]int, error) {
 			return n.store.Invocations().QueueDepth(ctx)
 		},

@@ -23,8 +23,7 @@ func (n *Node) buildPool(context.Context) error {
 	return err
 }
 
-// buildUpstream makes what runs the MCP servers. Which there are, buildServers' part says
-// when it starts.
+// buildUpstream makes what runs the MCP servers. Which there are, buildServers' part says when it starts.
 func (n *Node) buildUpstream(context.Context) error {
 	n.logins = oauth.New(oauth.Config{Store: n.store, Sealer: n.sealer, PublicURL: n.publicURL, Client: n.client, Redact: n.redact,
 		Clock: n.options.Clock, Log: n.logger("mcp_login")})
@@ -57,8 +56,7 @@ func (n *Node) stopUpstream() {
 	_ = n.upstream.Stop(now) // it has no error, and leaves nothing behind
 }
 
-// client reaches a tenant's servers and the inner addresses that are opened to it, and
-// follows no redirect.
+// client reaches a tenant's servers and the inner addresses that are opened to it, and follows no redirect.
 func (n *Node) client(tenant string, network []toolkeep.HostPort) *http.Client {
 	return &http.Client{Transport: n.pool.Transport(tenant, egress.NewAllowList(network)),
 		CheckRedirect: egress.NoRedirects}

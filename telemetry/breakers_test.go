@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/control/health"
 	"github.com/toolkeep/toolkeep/limit/breaker"
 )
 
@@ -60,6 +61,22 @@ tool_half_open_test_requests_total{result="success",tool_id="shop.find"} 1
 		t.Error(err)
 	}
 	if n := testutil.ToFloat64(m.dropped.WithLabelValues("tool_circuit_breaker_state")); n != 1 {
+		t.Errorf("%v series are counted as dropped, want 1", n)
+	}
+}
+
+func TestMetricsOfToolHealth(t *testing.T) {
+	all := []health.Health{{ToolID: "shop.find", Status: health.Healthy}, {ToolID: "shop.find", Status: health.Unhealthy}, {ToolID: "shop.z", Status: health.Unknown}}
+	m := newMetrics(t, MetricsConfig{Health: func() []health.Health { return all }, MaxTools: 1})
+	compare(t, m, `
+# HELP tool_health How many tools of an id, one in each tenant, are in a state; of tools that are probed, and of those whose breaker has been open.
+# TYPE tool_health gauge
+tool_health{state="degraded",tool_id="shop.find"} 0
+tool_health{state="healthy",tool_id="shop.find"} 1
+tool_health{state="unhealthy",tool_id="shop.find"} 1
+tool_health{state="unknown",tool_id="shop.find"} 0
+`, "tool_health")
+	if n := testutil.ToFloat64(m.dropped.WithLabelValues("tool_health")); n != 1 {
 		t.Errorf("%v series are counted as dropped, want 1", n)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/control/health"
 	"github.com/toolkeep/toolkeep/limit/breaker"
 	"github.com/toolkeep/toolkeep/limit/bulkhead"
 )
@@ -32,6 +33,9 @@ type MetricsConfig struct {
 	Breakers func() []breaker.Info
 	// Bulkheads returns what the bulkheads do; called at every scrape. nil omits their metrics.
 	Bulkheads func() []bulkhead.Stat
+	// Health returns the health of the tools that are probed or whose breakers have been open; called at every scrape. nil omits
+	// tool_health.
+	Health func() []health.Health
 	// Samples are called at every scrape and must not block.
 	Samples []func() []Sample
 }
@@ -112,6 +116,9 @@ func NewMetrics(c MetricsConfig) (*Metrics, error) {
 	}
 	if c.Bulkheads != nil {
 		all = append(all, bulkheadCollector(c.Bulkheads))
+	}
+	if c.Health != nil {
+		all = append(all, newToolHealthCollector(c.Health, c.MaxTools, m.dropped))
 	}
 	if len(c.Samples) > 0 {
 		all = append(all, &sampleCollector{ask: c.Samples})

@@ -80,10 +80,10 @@ func TestTokensNarrowLists(t *testing.T) {
 		}
 		seen[q.name] = showsHidden(before.body) || q.named && before.status < 300
 	}
-	for _, name := range []string{"listTools", "exportTools", "getTool", "listVersions", "diffVersions", "searchTools", "toolContext", "relatedTools", "getManifest",
+	for _, name := range []string{"listTools", "exportTools", "getTool", "getToolHealth", "listVersions", "diffVersions", "searchTools", "toolContext", "relatedTools", "getManifest",
 		"all tools/list", "search find_tools", "search describe_tool", "all prompts/list", "all resources/list", "all resources/templates/list", "all resources/read",
 		"all prompts/get", "servers/mixed tools/list", "servers/mixed prompts/list", "servers/mixed resources/list", "servers/mixed resources/templates/list",
-		"servers/mixed resources/read", "servers/mixed prompts/get", "servers/hush tools/list", "ListTools", "GetTool", "QueryByCapability", "ToolContext"} {
+		"servers/mixed resources/read", "servers/mixed prompts/get", "servers/hush tools/list", "ListTools", "GetTool", "GetToolHealth", "QueryByCapability", "ToolContext"} {
 		if !seen[name] {
 			t.Errorf("%s shows nothing of the hidden tools without the token, so that the test shows nothing of it", name)
 		}
@@ -269,6 +269,7 @@ func grpcQuestions(t *testing.T, k *toolkeeptest.Toolkeep) (all []question) {
 		named bool
 	}{
 		"GetTool":           {&l03v1.GetToolRequest{ToolId: "hush.one"}, &l03v1.Tool{}, true},
+		"GetToolHealth":     {&l03v1.GetToolHealthRequest{ToolId: "hush.one"}, &l03v1.ToolHealthStatus{}, true},
 		"ListTools":         {&l03v1.ListToolsRequest{}, &l03v1.ListToolsResponse{}, false},
 		"QueryByCapability": {&l03v1.QueryByCapabilityRequest{Query: "zyzzyva"}, &l03v1.QueryByCapabilityResponse{}, false},
 		"ToolContext":       {&l03v1.ToolContextRequest{Query: "zyzzyva", Phase: "tool_selection"}, &l03v1.ToolContextResponse{}, false},

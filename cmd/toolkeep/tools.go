@@ -89,8 +89,8 @@ func (a *app) toolsCmd() *cobra.Command {
 	var page, size int
 	c := &cobra.Command{
 		Use:     "tools",
-		Short:   "List the tools that your key may see",
-		Example: "  toolkeep tools\n  toolkeep tools --namespace bookshop --json\n  toolkeep tools --page-size 50 --page 2",
+		Short:   "List the tools that your key may see, or show how well one works",
+		Example: "  toolkeep tools\n  toolkeep tools health bookshop.createOrder\n  toolkeep tools --namespace bookshop --json\n  toolkeep tools --page-size 50 --page 2",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := errors.Join(between("--page", page, 1, 1_000_000), between("--page-size", size, 1, 200)); err != nil {
@@ -145,6 +145,7 @@ func (a *app) toolsCmd() *cobra.Command {
 	f.BoolVar(&deprecated, "deprecated", false, "show deprecated versions too")
 	f.IntVar(&page, "page", 1, "page, from 1")
 	f.IntVar(&size, "page-size", 200, "tools a page, at most 200")
+	c.AddCommand(a.toolHealthCmd())
 	return a.withJSON(c)
 }
 

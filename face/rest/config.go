@@ -12,6 +12,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/audit"
 	"github.com/toolkeep/toolkeep/catalog"
+	"github.com/toolkeep/toolkeep/control/health"
 	"github.com/toolkeep/toolkeep/control/imports"
 	"github.com/toolkeep/toolkeep/control/nodes"
 	"github.com/toolkeep/toolkeep/control/servers"
@@ -123,9 +124,11 @@ type Config struct {
 	Nodes      nodes.Members // the nodes of the store
 	Policies   Policies
 	Breakers   Breakers // nil: no routes
-	Tokens     Tokens   // capability tokens; nil: no routes
-	Audit      Audit    // nil: no journal is read
-	Holds      Holds    // nil: there are no legal holds
+	// ToolHealth is how well a tool works that the principal may see; nil: no route.
+	ToolHealth func(p *toolkeep.Principal, t *toolkeep.Tool) health.Health
+	Tokens     Tokens // capability tokens; nil: no routes
+	Audit      Audit  // nil: no journal is read
+	Holds      Holds  // nil: there are no legal holds
 	Erasure    Erasure
 	Sinks      Sinks // nil: no routes
 	// Set finds a set of tools by its name, as a choice; nil means that there are none.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/catalog"
+	"github.com/toolkeep/toolkeep/control/health"
 	"github.com/toolkeep/toolkeep/control/imports"
 	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/face/gate"
@@ -237,9 +238,12 @@ func newSystem() *system {
 		Nodes:       fakeNodes(nil),
 		Policies:    fakePolicies(nil),
 		Breakers:    fakeBreakers(nil),
-		Health:      http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"status":"UP"}`) }),
-		Version:     "1.2.3",
-		Log:         slog.New(slog.NewTextHandler(&s.log, nil)),
+		ToolHealth: func(_ *toolkeep.Principal, t *toolkeep.Tool) health.Health {
+			return health.Health{ToolID: t.ID, Status: health.Degraded, Breaker: "closed"}
+		},
+		Health:  http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"status":"UP"}`) }),
+		Version: "1.2.3",
+		Log:     slog.New(slog.NewTextHandler(&s.log, nil)),
 	}
 	s.Imports = imports.New(imports.Config{Catalog: s.catalog, Visible: func(p *toolkeep.Principal, t *toolkeep.Tool) bool { return s.Visible(p, t) }})
 	return s

@@ -106,6 +106,10 @@ func (a *API) operations() {
 	register(a, reading(audit.ReadVersions, op("GET", tool+"/versions", "listVersions", tagTools, "List a tool's versions with their lifecycle")), "", a.versions)
 	register(a, reading(audit.ReadDiff, op("GET", tool+"/diff", "diffVersions", tagTools, "Compare two versions of a tool")), "", a.diff)
 
+	if a.c.ToolHealth != nil {
+		register(a, op("GET", tool+"/health", "getToolHealth", tagTools, "Read how well a tool works"), "", a.getToolHealth)
+	}
+
 	publish := func(method, path, id, summary string) route {
 		r := op(method, path, id, tagRegistry, summary)
 		version := content(gate.JSONType, a.components.ref(PublishedVersion{}))

@@ -22,6 +22,9 @@ import (
 
 func TestListTools(t *testing.T) {
 	s := newSystem()
+	s.catalog.resolve = func(*toolkeep.Principal, string, string) (toolkeep.Version, []toolkeep.Warning, error) {
+		return toolkeep.Version{Tool: demoTool()}, nil, nil
+	}
 	s.catalog.list = func(f catalog.Filter) ([]catalog.Summary, int) {
 		if !reflect.DeepEqual(f, catalog.Filter{Category: "utility", Tags: []string{"x", "y"}, Capability: "c", Namespace: "demo", IncludeDeprecated: true, Offset: 20, Limit: 10}) {
 			t.Errorf("%+v", f)
@@ -32,7 +35,13 @@ func TestListTools(t *testing.T) {
 	wantStatus(t, w, 200)
 	m := decode(t, w)
 	one := m["tools"].([]any)[0].(map[string]any)
-	if one["tool_id"] != "demo.hash" || one["tags"] == nil || one["versions"] == nil || m["total_count"] != number("21") || m["page"] != number("3") || m["page_size"] != number("10") {
+	if one["tool_id"] != "demo.hash" || one["health"] != "degraded" || one["tags"] == nil || one["versions"] == nil || m["total_count"] != number("21") || m["page"] != number("3") || m["page_size"] != number("10") {
+		t.Errorf("%v", m)
+	}
+
+	w = s.do(t, "GET", "/api/v1/tools/demo.hash/health", "")
+	wantStatus(t, w, 200)
+	if m := decode(t, w); m["tool_id"] != "demo.hash" || m["status"] != "degraded" || m["error_rate_percent"] == nil || m["metadata"] == nil {
 		t.Errorf("%v", m)
 	}
 
@@ -50,6 +59,9 @@ func TestListTools(t *testing.T) {
 // TestListByPurpose: capability_query limits the list to what search finds, best first.
 func TestListByPurpose(t *testing.T) {
 	s := newSystem()
+	s.catalog.resolve = func(*toolkeep.Principal, string, string) (toolkeep.Version, []toolkeep.Warning, error) {
+		return toolkeep.Version{Tool: demoTool()}, nil, nil
+	}
 	s.Search = fakeSearch(func(q string, n int, _ func(*toolkeep.Tool) bool) []discover.Match {
 		if q != "hash a text" || n != discover.MaxResults {
 			t.Errorf("%q %d", q, n)

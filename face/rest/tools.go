@@ -43,6 +43,7 @@ type ToolSummary struct {
 	Risk             string   `json:"risk"`
 	// Held says why the latest version waits for review and is refused with E3012.
 	Authentication *secret.Auth   `json:"authentication,omitempty" doc:"how the latest version stands with its secrets for you; absent where it needs none"`
+	Health         string         `json:"health,omitempty" doc:"healthy, degraded or unhealthy; absent where nothing is known"`
 	Held           *toolkeep.Hold `json:"held,omitempty" doc:"why the latest version waits for review; calls of it are refused with E3012"`
 }
 
@@ -71,11 +72,14 @@ func (a *API) listTools(ctx context.Context, p *toolkeep.Principal, in *listTool
 			Category: s.Category, Versions: some(s.Versions), LatestVersion: s.LatestVersion, Tags: some(s.Tags),
 			RequiresApproval: s.RequiresApproval, State: string(s.State), SideEffects: s.SideEffects, Risk: s.Risk, Held: s.Held,
 		}
-		if a.c.Secrets == nil {
+		if a.c.Secrets == nil && a.c.ToolHealth == nil {
 			continue
 		}
 		if v, _, err := a.c.Catalog.Find(p, s.ToolID, s.LatestVersion, a.visible(p)); err == nil {
 			out.Body.Tools[i].Authentication = a.toolAuth(ctx, p, v.Tool, false)
+			if a.c.ToolHealth != nil {
+				out.Body.Tools[i].Health = a.c.ToolHealth(p, v.Tool).Status.Shown()
+			}
 		}
 	}
 	out.Body.paged = in.of(total)

@@ -10,6 +10,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/audit"
 	"github.com/toolkeep/toolkeep/catalog"
+	toolhealth "github.com/toolkeep/toolkeep/control/health"
 	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/discover/assembly"
 	"github.com/toolkeep/toolkeep/face/gate"
@@ -63,6 +64,8 @@ type Config struct {
 	// ToolAuth returns the state of a tool's secrets for a principal, for auth_status, nil for a
 	// tool that needs none; ask lets it ask the store of a reference. nil leaves the field empty.
 	ToolAuth func(ctx context.Context, p *toolkeep.Principal, t *toolkeep.Tool, ask bool) *secret.Auth
+	// ToolHealth returns how well a tool works that the principal may see; nil: GetToolHealth is not served.
+	ToolHealth func(p *toolkeep.Principal, t *toolkeep.Tool) toolhealth.Health
 	// Guide assembles contexts; nil: one over Search without learned data.
 	Guide *assembly.Guide
 	// Reads is told of reads of tools; only tests leave it nil.

@@ -97,9 +97,9 @@ func (g *registry) ListTools(ctx context.Context, msg *l03v1.ListToolsRequest) (
 	out = &l03v1.ListToolsResponse{TotalCount: count(int64(total)), Page: count(int64(f.Offset/f.Limit + 1)), PageSize: count(int64(f.Limit))}
 	for _, t := range list {
 		s := summaryOf(t)
-		if g.s.c.ToolAuth != nil {
+		if g.s.c.ToolAuth != nil || g.s.c.ToolHealth != nil {
 			if v, _, err := g.s.c.Catalog.Find(p, t.ToolID, t.LatestVersion, g.s.visible(p)); err == nil {
-				s.AuthStatus = g.authStatus(ctx, p, v.Tool)
+				s.AuthStatus, s.Health = g.authStatus(ctx, p, v.Tool), g.healthOf(p, v.Tool)
 			}
 		}
 		out.Tools = append(out.Tools, s)
@@ -249,7 +249,7 @@ func (g *registry) QueryByCapability(ctx context.Context, msg *l03v1.QueryByCapa
 func (g *registry) describe(ctx context.Context, p *toolkeep.Principal, t *toolkeep.Tool) *l03v1.ToolSummary {
 	m := t.Manifest
 	s := &l03v1.ToolSummary{ToolId: t.ID, ToolName: m.ToolName, Description: m.Description, Category: m.Category,
-		LatestVersion: t.Version, Tags: slices.Clone(m.Tags), RequiresApproval: m.RequiresApproval, AuthStatus: g.authStatus(ctx, p, t)}
+		LatestVersion: t.Version, Tags: slices.Clone(m.Tags), RequiresApproval: m.RequiresApproval, AuthStatus: g.authStatus(ctx, p, t), Health: g.healthOf(p, t)}
 	all, err := g.s.c.Catalog.Versions(p, t.ID, g.s.visible(p))
 	if err != nil {
 		return s // removed since the search; the summary stands as found

@@ -193,7 +193,7 @@ func (x ToolContextRequest_Format) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ToolContextRequest_Format.Descriptor instead.
 func (ToolContextRequest_Format) EnumDescriptor() ([]byte, []int) {
-	return file_agentic_l03_v1_l03_proto_rawDescGZIP(), []int{23, 0}
+	return file_agentic_l03_v1_l03_proto_rawDescGZIP(), []int{25, 0}
 }
 
 type ToolInvocationRequest struct {
@@ -1737,6 +1737,7 @@ type ToolSummary struct {
 	Tags             []string               `protobuf:"bytes,7,rep,name=tags,proto3" json:"tags,omitempty"`
 	RequiresApproval bool                   `protobuf:"varint,8,opt,name=requires_approval,json=requiresApproval,proto3" json:"requires_approval,omitempty"`
 	AuthStatus       string                 `protobuf:"bytes,9,opt,name=auth_status,json=authStatus,proto3" json:"auth_status,omitempty"`
+	Health           string                 `protobuf:"bytes,10,opt,name=health,proto3" json:"health,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -1834,6 +1835,13 @@ func (x *ToolSummary) GetAuthStatus() string {
 	return ""
 }
 
+func (x *ToolSummary) GetHealth() string {
+	if x != nil {
+		return x.Health
+	}
+	return ""
+}
+
 type ListToolsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Tools         []*ToolSummary         `protobuf:"bytes,1,rep,name=tools,proto3" json:"tools,omitempty"`
@@ -1902,6 +1910,142 @@ func (x *ListToolsResponse) GetPageSize() uint32 {
 	return 0
 }
 
+type GetToolHealthRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ToolId        string                 `protobuf:"bytes,1,opt,name=tool_id,json=toolId,proto3" json:"tool_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetToolHealthRequest) Reset() {
+	*x = GetToolHealthRequest{}
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetToolHealthRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetToolHealthRequest) ProtoMessage() {}
+
+func (x *GetToolHealthRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetToolHealthRequest.ProtoReflect.Descriptor instead.
+func (*GetToolHealthRequest) Descriptor() ([]byte, []int) {
+	return file_agentic_l03_v1_l03_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *GetToolHealthRequest) GetToolId() string {
+	if x != nil {
+		return x.ToolId
+	}
+	return ""
+}
+
+type ToolHealthStatus struct {
+	state               protoimpl.MessageState `protogen:"open.v1"`
+	ToolId              string                 `protobuf:"bytes,1,opt,name=tool_id,json=toolId,proto3" json:"tool_id,omitempty"`
+	Status              string                 `protobuf:"bytes,2,opt,name=status,proto3" json:"status,omitempty"`                                      // healthy, degraded, unhealthy, unknown
+	LastCheckTime       *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=last_check_time,json=lastCheckTime,proto3" json:"last_check_time,omitempty"` // absent: nothing was counted or probed
+	ErrorRatePercent    float64                `protobuf:"fixed64,4,opt,name=error_rate_percent,json=errorRatePercent,proto3" json:"error_rate_percent,omitempty"`
+	AverageLatencyMs    float64                `protobuf:"fixed64,5,opt,name=average_latency_ms,json=averageLatencyMs,proto3" json:"average_latency_ms,omitempty"`
+	CircuitBreakerState string                 `protobuf:"bytes,6,opt,name=circuit_breaker_state,json=circuitBreakerState,proto3" json:"circuit_breaker_state,omitempty"` // closed, open, half_open
+	Metadata            *structpb.Struct       `protobuf:"bytes,7,opt,name=metadata,proto3" json:"metadata,omitempty"`                                                    // as that of REST
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
+}
+
+func (x *ToolHealthStatus) Reset() {
+	*x = ToolHealthStatus{}
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ToolHealthStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ToolHealthStatus) ProtoMessage() {}
+
+func (x *ToolHealthStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ToolHealthStatus.ProtoReflect.Descriptor instead.
+func (*ToolHealthStatus) Descriptor() ([]byte, []int) {
+	return file_agentic_l03_v1_l03_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *ToolHealthStatus) GetToolId() string {
+	if x != nil {
+		return x.ToolId
+	}
+	return ""
+}
+
+func (x *ToolHealthStatus) GetStatus() string {
+	if x != nil {
+		return x.Status
+	}
+	return ""
+}
+
+func (x *ToolHealthStatus) GetLastCheckTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.LastCheckTime
+	}
+	return nil
+}
+
+func (x *ToolHealthStatus) GetErrorRatePercent() float64 {
+	if x != nil {
+		return x.ErrorRatePercent
+	}
+	return 0
+}
+
+func (x *ToolHealthStatus) GetAverageLatencyMs() float64 {
+	if x != nil {
+		return x.AverageLatencyMs
+	}
+	return 0
+}
+
+func (x *ToolHealthStatus) GetCircuitBreakerState() string {
+	if x != nil {
+		return x.CircuitBreakerState
+	}
+	return ""
+}
+
+func (x *ToolHealthStatus) GetMetadata() *structpb.Struct {
+	if x != nil {
+		return x.Metadata
+	}
+	return nil
+}
+
 type QueryByCapabilityRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Query         string                 `protobuf:"bytes,1,opt,name=query,proto3" json:"query,omitempty"`
@@ -1915,7 +2059,7 @@ type QueryByCapabilityRequest struct {
 
 func (x *QueryByCapabilityRequest) Reset() {
 	*x = QueryByCapabilityRequest{}
-	mi := &file_agentic_l03_v1_l03_proto_msgTypes[21]
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1927,7 +2071,7 @@ func (x *QueryByCapabilityRequest) String() string {
 func (*QueryByCapabilityRequest) ProtoMessage() {}
 
 func (x *QueryByCapabilityRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentic_l03_v1_l03_proto_msgTypes[21]
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1940,7 +2084,7 @@ func (x *QueryByCapabilityRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryByCapabilityRequest.ProtoReflect.Descriptor instead.
 func (*QueryByCapabilityRequest) Descriptor() ([]byte, []int) {
-	return file_agentic_l03_v1_l03_proto_rawDescGZIP(), []int{21}
+	return file_agentic_l03_v1_l03_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *QueryByCapabilityRequest) GetQuery() string {
@@ -1987,7 +2131,7 @@ type QueryByCapabilityResponse struct {
 
 func (x *QueryByCapabilityResponse) Reset() {
 	*x = QueryByCapabilityResponse{}
-	mi := &file_agentic_l03_v1_l03_proto_msgTypes[22]
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1999,7 +2143,7 @@ func (x *QueryByCapabilityResponse) String() string {
 func (*QueryByCapabilityResponse) ProtoMessage() {}
 
 func (x *QueryByCapabilityResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentic_l03_v1_l03_proto_msgTypes[22]
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2012,7 +2156,7 @@ func (x *QueryByCapabilityResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryByCapabilityResponse.ProtoReflect.Descriptor instead.
 func (*QueryByCapabilityResponse) Descriptor() ([]byte, []int) {
-	return file_agentic_l03_v1_l03_proto_rawDescGZIP(), []int{22}
+	return file_agentic_l03_v1_l03_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *QueryByCapabilityResponse) GetMatches() []*QueryByCapabilityResponse_Match {
@@ -2038,7 +2182,7 @@ type ToolContextRequest struct {
 
 func (x *ToolContextRequest) Reset() {
 	*x = ToolContextRequest{}
-	mi := &file_agentic_l03_v1_l03_proto_msgTypes[23]
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2050,7 +2194,7 @@ func (x *ToolContextRequest) String() string {
 func (*ToolContextRequest) ProtoMessage() {}
 
 func (x *ToolContextRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentic_l03_v1_l03_proto_msgTypes[23]
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2063,7 +2207,7 @@ func (x *ToolContextRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolContextRequest.ProtoReflect.Descriptor instead.
 func (*ToolContextRequest) Descriptor() ([]byte, []int) {
-	return file_agentic_l03_v1_l03_proto_rawDescGZIP(), []int{23}
+	return file_agentic_l03_v1_l03_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ToolContextRequest) GetQuery() string {
@@ -2135,7 +2279,7 @@ type ContextMessage struct {
 
 func (x *ContextMessage) Reset() {
 	*x = ContextMessage{}
-	mi := &file_agentic_l03_v1_l03_proto_msgTypes[24]
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2147,7 +2291,7 @@ func (x *ContextMessage) String() string {
 func (*ContextMessage) ProtoMessage() {}
 
 func (x *ContextMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_agentic_l03_v1_l03_proto_msgTypes[24]
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2160,7 +2304,7 @@ func (x *ContextMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContextMessage.ProtoReflect.Descriptor instead.
 func (*ContextMessage) Descriptor() ([]byte, []int) {
-	return file_agentic_l03_v1_l03_proto_rawDescGZIP(), []int{24}
+	return file_agentic_l03_v1_l03_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ContextMessage) GetRole() string {
@@ -2212,7 +2356,7 @@ type FailedCall struct {
 
 func (x *FailedCall) Reset() {
 	*x = FailedCall{}
-	mi := &file_agentic_l03_v1_l03_proto_msgTypes[25]
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2224,7 +2368,7 @@ func (x *FailedCall) String() string {
 func (*FailedCall) ProtoMessage() {}
 
 func (x *FailedCall) ProtoReflect() protoreflect.Message {
-	mi := &file_agentic_l03_v1_l03_proto_msgTypes[25]
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2237,7 +2381,7 @@ func (x *FailedCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FailedCall.ProtoReflect.Descriptor instead.
 func (*FailedCall) Descriptor() ([]byte, []int) {
-	return file_agentic_l03_v1_l03_proto_rawDescGZIP(), []int{25}
+	return file_agentic_l03_v1_l03_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *FailedCall) GetToolId() string {
@@ -2294,7 +2438,7 @@ type ToolContextResponse struct {
 
 func (x *ToolContextResponse) Reset() {
 	*x = ToolContextResponse{}
-	mi := &file_agentic_l03_v1_l03_proto_msgTypes[26]
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2306,7 +2450,7 @@ func (x *ToolContextResponse) String() string {
 func (*ToolContextResponse) ProtoMessage() {}
 
 func (x *ToolContextResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentic_l03_v1_l03_proto_msgTypes[26]
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2319,7 +2463,7 @@ func (x *ToolContextResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolContextResponse.ProtoReflect.Descriptor instead.
 func (*ToolContextResponse) Descriptor() ([]byte, []int) {
-	return file_agentic_l03_v1_l03_proto_rawDescGZIP(), []int{26}
+	return file_agentic_l03_v1_l03_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ToolContextResponse) GetContextJson() []byte {
@@ -2364,7 +2508,7 @@ type FeedbackRequest struct {
 
 func (x *FeedbackRequest) Reset() {
 	*x = FeedbackRequest{}
-	mi := &file_agentic_l03_v1_l03_proto_msgTypes[27]
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2376,7 +2520,7 @@ func (x *FeedbackRequest) String() string {
 func (*FeedbackRequest) ProtoMessage() {}
 
 func (x *FeedbackRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentic_l03_v1_l03_proto_msgTypes[27]
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2389,7 +2533,7 @@ func (x *FeedbackRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedbackRequest.ProtoReflect.Descriptor instead.
 func (*FeedbackRequest) Descriptor() ([]byte, []int) {
-	return file_agentic_l03_v1_l03_proto_rawDescGZIP(), []int{27}
+	return file_agentic_l03_v1_l03_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *FeedbackRequest) GetRetrievalId() string {
@@ -2444,7 +2588,7 @@ type FeedbackResponse struct {
 
 func (x *FeedbackResponse) Reset() {
 	*x = FeedbackResponse{}
-	mi := &file_agentic_l03_v1_l03_proto_msgTypes[28]
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2456,7 +2600,7 @@ func (x *FeedbackResponse) String() string {
 func (*FeedbackResponse) ProtoMessage() {}
 
 func (x *FeedbackResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentic_l03_v1_l03_proto_msgTypes[28]
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2469,7 +2613,7 @@ func (x *FeedbackResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedbackResponse.ProtoReflect.Descriptor instead.
 func (*FeedbackResponse) Descriptor() ([]byte, []int) {
-	return file_agentic_l03_v1_l03_proto_rawDescGZIP(), []int{28}
+	return file_agentic_l03_v1_l03_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *FeedbackResponse) GetRetrievalId() string {
@@ -2497,7 +2641,7 @@ type ToolInvocationRequest_ExecutionContext struct {
 
 func (x *ToolInvocationRequest_ExecutionContext) Reset() {
 	*x = ToolInvocationRequest_ExecutionContext{}
-	mi := &file_agentic_l03_v1_l03_proto_msgTypes[30]
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2509,7 +2653,7 @@ func (x *ToolInvocationRequest_ExecutionContext) String() string {
 func (*ToolInvocationRequest_ExecutionContext) ProtoMessage() {}
 
 func (x *ToolInvocationRequest_ExecutionContext) ProtoReflect() protoreflect.Message {
-	mi := &file_agentic_l03_v1_l03_proto_msgTypes[30]
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2558,7 +2702,7 @@ type SandboxContext_NetworkPolicy struct {
 
 func (x *SandboxContext_NetworkPolicy) Reset() {
 	*x = SandboxContext_NetworkPolicy{}
-	mi := &file_agentic_l03_v1_l03_proto_msgTypes[32]
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2570,7 +2714,7 @@ func (x *SandboxContext_NetworkPolicy) String() string {
 func (*SandboxContext_NetworkPolicy) ProtoMessage() {}
 
 func (x *SandboxContext_NetworkPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_agentic_l03_v1_l03_proto_msgTypes[32]
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2624,7 +2768,7 @@ type SandboxContext_Mount struct {
 
 func (x *SandboxContext_Mount) Reset() {
 	*x = SandboxContext_Mount{}
-	mi := &file_agentic_l03_v1_l03_proto_msgTypes[33]
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2636,7 +2780,7 @@ func (x *SandboxContext_Mount) String() string {
 func (*SandboxContext_Mount) ProtoMessage() {}
 
 func (x *SandboxContext_Mount) ProtoReflect() protoreflect.Message {
-	mi := &file_agentic_l03_v1_l03_proto_msgTypes[33]
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2675,7 +2819,7 @@ type SandboxContext_FilesystemPolicy struct {
 
 func (x *SandboxContext_FilesystemPolicy) Reset() {
 	*x = SandboxContext_FilesystemPolicy{}
-	mi := &file_agentic_l03_v1_l03_proto_msgTypes[34]
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2687,7 +2831,7 @@ func (x *SandboxContext_FilesystemPolicy) String() string {
 func (*SandboxContext_FilesystemPolicy) ProtoMessage() {}
 
 func (x *SandboxContext_FilesystemPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_agentic_l03_v1_l03_proto_msgTypes[34]
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2739,7 +2883,7 @@ type ToolInvocationResult_ExecutionMetadata struct {
 
 func (x *ToolInvocationResult_ExecutionMetadata) Reset() {
 	*x = ToolInvocationResult_ExecutionMetadata{}
-	mi := &file_agentic_l03_v1_l03_proto_msgTypes[36]
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2751,7 +2895,7 @@ func (x *ToolInvocationResult_ExecutionMetadata) String() string {
 func (*ToolInvocationResult_ExecutionMetadata) ProtoMessage() {}
 
 func (x *ToolInvocationResult_ExecutionMetadata) ProtoReflect() protoreflect.Message {
-	mi := &file_agentic_l03_v1_l03_proto_msgTypes[36]
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2926,7 +3070,7 @@ type InvocationUpdate_Progress struct {
 
 func (x *InvocationUpdate_Progress) Reset() {
 	*x = InvocationUpdate_Progress{}
-	mi := &file_agentic_l03_v1_l03_proto_msgTypes[37]
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2938,7 +3082,7 @@ func (x *InvocationUpdate_Progress) String() string {
 func (*InvocationUpdate_Progress) ProtoMessage() {}
 
 func (x *InvocationUpdate_Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_agentic_l03_v1_l03_proto_msgTypes[37]
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2993,7 +3137,7 @@ type QueryByCapabilityResponse_Match struct {
 
 func (x *QueryByCapabilityResponse_Match) Reset() {
 	*x = QueryByCapabilityResponse_Match{}
-	mi := &file_agentic_l03_v1_l03_proto_msgTypes[39]
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3005,7 +3149,7 @@ func (x *QueryByCapabilityResponse_Match) String() string {
 func (*QueryByCapabilityResponse_Match) ProtoMessage() {}
 
 func (x *QueryByCapabilityResponse_Match) ProtoReflect() protoreflect.Message {
-	mi := &file_agentic_l03_v1_l03_proto_msgTypes[39]
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3018,7 +3162,7 @@ func (x *QueryByCapabilityResponse_Match) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryByCapabilityResponse_Match.ProtoReflect.Descriptor instead.
 func (*QueryByCapabilityResponse_Match) Descriptor() ([]byte, []int) {
-	return file_agentic_l03_v1_l03_proto_rawDescGZIP(), []int{22, 0}
+	return file_agentic_l03_v1_l03_proto_rawDescGZIP(), []int{24, 0}
 }
 
 func (x *QueryByCapabilityResponse_Match) GetTool() *ToolSummary {
@@ -3257,7 +3401,7 @@ const file_agentic_l03_v1_l03_proto_rawDesc = "" +
 	"\x04tags\x18\x06 \x03(\tR\x04tags\x1a:\n" +
 	"\fFiltersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa6\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xbe\x02\n" +
 	"\vToolSummary\x12\x17\n" +
 	"\atool_id\x18\x01 \x01(\tR\x06toolId\x12\x1b\n" +
 	"\ttool_name\x18\x02 \x01(\tR\btoolName\x12 \n" +
@@ -3268,13 +3412,25 @@ const file_agentic_l03_v1_l03_proto_rawDesc = "" +
 	"\x04tags\x18\a \x03(\tR\x04tags\x12+\n" +
 	"\x11requires_approval\x18\b \x01(\bR\x10requiresApproval\x12\x1f\n" +
 	"\vauth_status\x18\t \x01(\tR\n" +
-	"authStatus\"\x98\x01\n" +
+	"authStatus\x12\x16\n" +
+	"\x06health\x18\n" +
+	" \x01(\tR\x06health\"\x98\x01\n" +
 	"\x11ListToolsResponse\x121\n" +
 	"\x05tools\x18\x01 \x03(\v2\x1b.agentic.l03.v1.ToolSummaryR\x05tools\x12\x1f\n" +
 	"\vtotal_count\x18\x02 \x01(\rR\n" +
 	"totalCount\x12\x12\n" +
 	"\x04page\x18\x03 \x01(\rR\x04page\x12\x1b\n" +
-	"\tpage_size\x18\x04 \x01(\rR\bpageSize\"\xa4\x01\n" +
+	"\tpage_size\x18\x04 \x01(\rR\bpageSize\"/\n" +
+	"\x14GetToolHealthRequest\x12\x17\n" +
+	"\atool_id\x18\x01 \x01(\tR\x06toolId\"\xcc\x02\n" +
+	"\x10ToolHealthStatus\x12\x17\n" +
+	"\atool_id\x18\x01 \x01(\tR\x06toolId\x12\x16\n" +
+	"\x06status\x18\x02 \x01(\tR\x06status\x12B\n" +
+	"\x0flast_check_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\rlastCheckTime\x12,\n" +
+	"\x12error_rate_percent\x18\x04 \x01(\x01R\x10errorRatePercent\x12,\n" +
+	"\x12average_latency_ms\x18\x05 \x01(\x01R\x10averageLatencyMs\x122\n" +
+	"\x15circuit_breaker_state\x18\x06 \x01(\tR\x13circuitBreakerState\x123\n" +
+	"\bmetadata\x18\a \x01(\v2\x17.google.protobuf.StructR\bmetadata\"\xa4\x01\n" +
 	"\x18QueryByCapabilityRequest\x12\x14\n" +
 	"\x05query\x18\x01 \x01(\tR\x05query\x12\x1b\n" +
 	"\tmax_tools\x18\x02 \x01(\rR\bmaxTools\x12\x1a\n" +
@@ -3344,11 +3500,12 @@ const file_agentic_l03_v1_l03_proto_rawDesc = "" +
 	"InvokeTool\x12%.agentic.l03.v1.ToolInvocationRequest\x1a$.agentic.l03.v1.ToolInvocationResult\x12]\n" +
 	"\x10InvokeToolStream\x12%.agentic.l03.v1.ToolInvocationRequest\x1a .agentic.l03.v1.InvocationUpdate0\x01\x12[\n" +
 	"\rGetInvocation\x12$.agentic.l03.v1.GetInvocationRequest\x1a$.agentic.l03.v1.ToolInvocationResult\x12e\n" +
-	"\x10CancelInvocation\x12'.agentic.l03.v1.CancelInvocationRequest\x1a(.agentic.l03.v1.CancelInvocationResponse2\x8b\x02\n" +
+	"\x10CancelInvocation\x12'.agentic.l03.v1.CancelInvocationRequest\x1a(.agentic.l03.v1.CancelInvocationResponse2\xe4\x02\n" +
 	"\fToolRegistry\x12?\n" +
 	"\aGetTool\x12\x1e.agentic.l03.v1.GetToolRequest\x1a\x14.agentic.l03.v1.Tool\x12P\n" +
 	"\tListTools\x12 .agentic.l03.v1.ListToolsRequest\x1a!.agentic.l03.v1.ListToolsResponse\x12h\n" +
-	"\x11QueryByCapability\x12(.agentic.l03.v1.QueryByCapabilityRequest\x1a).agentic.l03.v1.QueryByCapabilityResponse2\xb6\x01\n" +
+	"\x11QueryByCapability\x12(.agentic.l03.v1.QueryByCapabilityRequest\x1a).agentic.l03.v1.QueryByCapabilityResponse\x12W\n" +
+	"\rGetToolHealth\x12$.agentic.l03.v1.GetToolHealthRequest\x1a .agentic.l03.v1.ToolHealthStatus2\xb6\x01\n" +
 	"\rToolRetrieval\x12V\n" +
 	"\vToolContext\x12\".agentic.l03.v1.ToolContextRequest\x1a#.agentic.l03.v1.ToolContextResponse\x12M\n" +
 	"\bFeedback\x12\x1f.agentic.l03.v1.FeedbackRequest\x1a .agentic.l03.v1.FeedbackResponseB0Z.github.com/toolkeep/toolkeep/proto/l03v1;l03v1b\x06proto3"
@@ -3366,7 +3523,7 @@ func file_agentic_l03_v1_l03_proto_rawDescGZIP() []byte {
 }
 
 var file_agentic_l03_v1_l03_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_agentic_l03_v1_l03_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
+var file_agentic_l03_v1_l03_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
 var file_agentic_l03_v1_l03_proto_goTypes = []any{
 	(ToolInvocationRequest_Priority)(0),            // 0: agentic.l03.v1.ToolInvocationRequest.Priority
 	(ToolInvocationResult_Status)(0),               // 1: agentic.l03.v1.ToolInvocationResult.Status
@@ -3392,90 +3549,96 @@ var file_agentic_l03_v1_l03_proto_goTypes = []any{
 	(*ListToolsRequest)(nil),                       // 21: agentic.l03.v1.ListToolsRequest
 	(*ToolSummary)(nil),                            // 22: agentic.l03.v1.ToolSummary
 	(*ListToolsResponse)(nil),                      // 23: agentic.l03.v1.ListToolsResponse
-	(*QueryByCapabilityRequest)(nil),               // 24: agentic.l03.v1.QueryByCapabilityRequest
-	(*QueryByCapabilityResponse)(nil),              // 25: agentic.l03.v1.QueryByCapabilityResponse
-	(*ToolContextRequest)(nil),                     // 26: agentic.l03.v1.ToolContextRequest
-	(*ContextMessage)(nil),                         // 27: agentic.l03.v1.ContextMessage
-	(*FailedCall)(nil),                             // 28: agentic.l03.v1.FailedCall
-	(*ToolContextResponse)(nil),                    // 29: agentic.l03.v1.ToolContextResponse
-	(*FeedbackRequest)(nil),                        // 30: agentic.l03.v1.FeedbackRequest
-	(*FeedbackResponse)(nil),                       // 31: agentic.l03.v1.FeedbackResponse
-	nil,                                            // 32: agentic.l03.v1.ToolInvocationRequest.InputsEntry
-	(*ToolInvocationRequest_ExecutionContext)(nil), // 33: agentic.l03.v1.ToolInvocationRequest.ExecutionContext
-	nil,                                     // 34: agentic.l03.v1.ToolInvocationRequest.ExecutionContext.EnvEntry
-	(*SandboxContext_NetworkPolicy)(nil),    // 35: agentic.l03.v1.SandboxContext.NetworkPolicy
-	(*SandboxContext_Mount)(nil),            // 36: agentic.l03.v1.SandboxContext.Mount
-	(*SandboxContext_FilesystemPolicy)(nil), // 37: agentic.l03.v1.SandboxContext.FilesystemPolicy
-	nil,                                     // 38: agentic.l03.v1.ToolInvocationResult.OutputsEntry
-	(*ToolInvocationResult_ExecutionMetadata)(nil), // 39: agentic.l03.v1.ToolInvocationResult.ExecutionMetadata
-	(*InvocationUpdate_Progress)(nil),              // 40: agentic.l03.v1.InvocationUpdate.Progress
-	nil,                                            // 41: agentic.l03.v1.ListToolsRequest.FiltersEntry
-	(*QueryByCapabilityResponse_Match)(nil),        // 42: agentic.l03.v1.QueryByCapabilityResponse.Match
-	(*structpb.Struct)(nil),                        // 43: google.protobuf.Struct
-	(*timestamppb.Timestamp)(nil),                  // 44: google.protobuf.Timestamp
+	(*GetToolHealthRequest)(nil),                   // 24: agentic.l03.v1.GetToolHealthRequest
+	(*ToolHealthStatus)(nil),                       // 25: agentic.l03.v1.ToolHealthStatus
+	(*QueryByCapabilityRequest)(nil),               // 26: agentic.l03.v1.QueryByCapabilityRequest
+	(*QueryByCapabilityResponse)(nil),              // 27: agentic.l03.v1.QueryByCapabilityResponse
+	(*ToolContextRequest)(nil),                     // 28: agentic.l03.v1.ToolContextRequest
+	(*ContextMessage)(nil),                         // 29: agentic.l03.v1.ContextMessage
+	(*FailedCall)(nil),                             // 30: agentic.l03.v1.FailedCall
+	(*ToolContextResponse)(nil),                    // 31: agentic.l03.v1.ToolContextResponse
+	(*FeedbackRequest)(nil),                        // 32: agentic.l03.v1.FeedbackRequest
+	(*FeedbackResponse)(nil),                       // 33: agentic.l03.v1.FeedbackResponse
+	nil,                                            // 34: agentic.l03.v1.ToolInvocationRequest.InputsEntry
+	(*ToolInvocationRequest_ExecutionContext)(nil), // 35: agentic.l03.v1.ToolInvocationRequest.ExecutionContext
+	nil,                                     // 36: agentic.l03.v1.ToolInvocationRequest.ExecutionContext.EnvEntry
+	(*SandboxContext_NetworkPolicy)(nil),    // 37: agentic.l03.v1.SandboxContext.NetworkPolicy
+	(*SandboxContext_Mount)(nil),            // 38: agentic.l03.v1.SandboxContext.Mount
+	(*SandboxContext_FilesystemPolicy)(nil), // 39: agentic.l03.v1.SandboxContext.FilesystemPolicy
+	nil,                                     // 40: agentic.l03.v1.ToolInvocationResult.OutputsEntry
+	(*ToolInvocationResult_ExecutionMetadata)(nil), // 41: agentic.l03.v1.ToolInvocationResult.ExecutionMetadata
+	(*InvocationUpdate_Progress)(nil),              // 42: agentic.l03.v1.InvocationUpdate.Progress
+	nil,                                            // 43: agentic.l03.v1.ListToolsRequest.FiltersEntry
+	(*QueryByCapabilityResponse_Match)(nil),        // 44: agentic.l03.v1.QueryByCapabilityResponse.Match
+	(*structpb.Struct)(nil),                        // 45: google.protobuf.Struct
+	(*timestamppb.Timestamp)(nil),                  // 46: google.protobuf.Timestamp
 }
 var file_agentic_l03_v1_l03_proto_depIdxs = []int32{
-	32, // 0: agentic.l03.v1.ToolInvocationRequest.inputs:type_name -> agentic.l03.v1.ToolInvocationRequest.InputsEntry
-	33, // 1: agentic.l03.v1.ToolInvocationRequest.context:type_name -> agentic.l03.v1.ToolInvocationRequest.ExecutionContext
+	34, // 0: agentic.l03.v1.ToolInvocationRequest.inputs:type_name -> agentic.l03.v1.ToolInvocationRequest.InputsEntry
+	35, // 1: agentic.l03.v1.ToolInvocationRequest.context:type_name -> agentic.l03.v1.ToolInvocationRequest.ExecutionContext
 	4,  // 2: agentic.l03.v1.ToolInvocationRequest.agent_context:type_name -> agentic.l03.v1.AgentContext
-	43, // 3: agentic.l03.v1.ToolInvocationRequest.parameters:type_name -> google.protobuf.Struct
+	45, // 3: agentic.l03.v1.ToolInvocationRequest.parameters:type_name -> google.protobuf.Struct
 	5,  // 4: agentic.l03.v1.ToolInvocationRequest.resource_limits:type_name -> agentic.l03.v1.ResourceLimits
 	6,  // 5: agentic.l03.v1.ToolInvocationRequest.document_context:type_name -> agentic.l03.v1.DocumentContext
 	7,  // 6: agentic.l03.v1.ToolInvocationRequest.checkpoint_config:type_name -> agentic.l03.v1.CheckpointConfig
 	0,  // 7: agentic.l03.v1.ToolInvocationRequest.priority:type_name -> agentic.l03.v1.ToolInvocationRequest.Priority
 	8,  // 8: agentic.l03.v1.ToolInvocationRequest.sandbox_context:type_name -> agentic.l03.v1.SandboxContext
 	5,  // 9: agentic.l03.v1.SandboxContext.resource_limits:type_name -> agentic.l03.v1.ResourceLimits
-	35, // 10: agentic.l03.v1.SandboxContext.network_policy:type_name -> agentic.l03.v1.SandboxContext.NetworkPolicy
-	37, // 11: agentic.l03.v1.SandboxContext.filesystem_policy:type_name -> agentic.l03.v1.SandboxContext.FilesystemPolicy
+	37, // 10: agentic.l03.v1.SandboxContext.network_policy:type_name -> agentic.l03.v1.SandboxContext.NetworkPolicy
+	39, // 11: agentic.l03.v1.SandboxContext.filesystem_policy:type_name -> agentic.l03.v1.SandboxContext.FilesystemPolicy
 	1,  // 12: agentic.l03.v1.ToolInvocationResult.status:type_name -> agentic.l03.v1.ToolInvocationResult.Status
-	38, // 13: agentic.l03.v1.ToolInvocationResult.outputs:type_name -> agentic.l03.v1.ToolInvocationResult.OutputsEntry
-	39, // 14: agentic.l03.v1.ToolInvocationResult.metadata:type_name -> agentic.l03.v1.ToolInvocationResult.ExecutionMetadata
+	40, // 13: agentic.l03.v1.ToolInvocationResult.outputs:type_name -> agentic.l03.v1.ToolInvocationResult.OutputsEntry
+	41, // 14: agentic.l03.v1.ToolInvocationResult.metadata:type_name -> agentic.l03.v1.ToolInvocationResult.ExecutionMetadata
 	14, // 15: agentic.l03.v1.ToolInvocationResult.error:type_name -> agentic.l03.v1.ToolError
 	13, // 16: agentic.l03.v1.ToolInvocationResult.polling_info:type_name -> agentic.l03.v1.PollingInfo
-	44, // 17: agentic.l03.v1.CheckpointRef.timestamp:type_name -> google.protobuf.Timestamp
-	43, // 18: agentic.l03.v1.ToolError.details:type_name -> google.protobuf.Struct
-	40, // 19: agentic.l03.v1.InvocationUpdate.progress:type_name -> agentic.l03.v1.InvocationUpdate.Progress
+	46, // 17: agentic.l03.v1.CheckpointRef.timestamp:type_name -> google.protobuf.Timestamp
+	45, // 18: agentic.l03.v1.ToolError.details:type_name -> google.protobuf.Struct
+	42, // 19: agentic.l03.v1.InvocationUpdate.progress:type_name -> agentic.l03.v1.InvocationUpdate.Progress
 	11, // 20: agentic.l03.v1.InvocationUpdate.checkpoint:type_name -> agentic.l03.v1.CheckpointRef
 	9,  // 21: agentic.l03.v1.InvocationUpdate.result:type_name -> agentic.l03.v1.ToolInvocationResult
-	41, // 22: agentic.l03.v1.ListToolsRequest.filters:type_name -> agentic.l03.v1.ListToolsRequest.FiltersEntry
+	43, // 22: agentic.l03.v1.ListToolsRequest.filters:type_name -> agentic.l03.v1.ListToolsRequest.FiltersEntry
 	22, // 23: agentic.l03.v1.ListToolsResponse.tools:type_name -> agentic.l03.v1.ToolSummary
-	42, // 24: agentic.l03.v1.QueryByCapabilityResponse.matches:type_name -> agentic.l03.v1.QueryByCapabilityResponse.Match
-	27, // 25: agentic.l03.v1.ToolContextRequest.messages:type_name -> agentic.l03.v1.ContextMessage
-	28, // 26: agentic.l03.v1.ToolContextRequest.error:type_name -> agentic.l03.v1.FailedCall
-	2,  // 27: agentic.l03.v1.ToolContextRequest.format:type_name -> agentic.l03.v1.ToolContextRequest.Format
-	28, // 28: agentic.l03.v1.ContextMessage.tool_error:type_name -> agentic.l03.v1.FailedCall
-	34, // 29: agentic.l03.v1.ToolInvocationRequest.ExecutionContext.env:type_name -> agentic.l03.v1.ToolInvocationRequest.ExecutionContext.EnvEntry
-	36, // 30: agentic.l03.v1.SandboxContext.FilesystemPolicy.mounts:type_name -> agentic.l03.v1.SandboxContext.Mount
-	44, // 31: agentic.l03.v1.ToolInvocationResult.ExecutionMetadata.started_at:type_name -> google.protobuf.Timestamp
-	44, // 32: agentic.l03.v1.ToolInvocationResult.ExecutionMetadata.completed_at:type_name -> google.protobuf.Timestamp
-	10, // 33: agentic.l03.v1.ToolInvocationResult.ExecutionMetadata.documents_accessed:type_name -> agentic.l03.v1.DocumentAccess
-	11, // 34: agentic.l03.v1.ToolInvocationResult.ExecutionMetadata.checkpoints_created:type_name -> agentic.l03.v1.CheckpointRef
-	12, // 35: agentic.l03.v1.ToolInvocationResult.ExecutionMetadata.attachments:type_name -> agentic.l03.v1.Attachment
-	22, // 36: agentic.l03.v1.QueryByCapabilityResponse.Match.tool:type_name -> agentic.l03.v1.ToolSummary
-	43, // 37: agentic.l03.v1.QueryByCapabilityResponse.Match.explanation:type_name -> google.protobuf.Struct
-	3,  // 38: agentic.l03.v1.ToolExecution.InvokeTool:input_type -> agentic.l03.v1.ToolInvocationRequest
-	3,  // 39: agentic.l03.v1.ToolExecution.InvokeToolStream:input_type -> agentic.l03.v1.ToolInvocationRequest
-	16, // 40: agentic.l03.v1.ToolExecution.GetInvocation:input_type -> agentic.l03.v1.GetInvocationRequest
-	17, // 41: agentic.l03.v1.ToolExecution.CancelInvocation:input_type -> agentic.l03.v1.CancelInvocationRequest
-	19, // 42: agentic.l03.v1.ToolRegistry.GetTool:input_type -> agentic.l03.v1.GetToolRequest
-	21, // 43: agentic.l03.v1.ToolRegistry.ListTools:input_type -> agentic.l03.v1.ListToolsRequest
-	24, // 44: agentic.l03.v1.ToolRegistry.QueryByCapability:input_type -> agentic.l03.v1.QueryByCapabilityRequest
-	26, // 45: agentic.l03.v1.ToolRetrieval.ToolContext:input_type -> agentic.l03.v1.ToolContextRequest
-	30, // 46: agentic.l03.v1.ToolRetrieval.Feedback:input_type -> agentic.l03.v1.FeedbackRequest
-	9,  // 47: agentic.l03.v1.ToolExecution.InvokeTool:output_type -> agentic.l03.v1.ToolInvocationResult
-	15, // 48: agentic.l03.v1.ToolExecution.InvokeToolStream:output_type -> agentic.l03.v1.InvocationUpdate
-	9,  // 49: agentic.l03.v1.ToolExecution.GetInvocation:output_type -> agentic.l03.v1.ToolInvocationResult
-	18, // 50: agentic.l03.v1.ToolExecution.CancelInvocation:output_type -> agentic.l03.v1.CancelInvocationResponse
-	20, // 51: agentic.l03.v1.ToolRegistry.GetTool:output_type -> agentic.l03.v1.Tool
-	23, // 52: agentic.l03.v1.ToolRegistry.ListTools:output_type -> agentic.l03.v1.ListToolsResponse
-	25, // 53: agentic.l03.v1.ToolRegistry.QueryByCapability:output_type -> agentic.l03.v1.QueryByCapabilityResponse
-	29, // 54: agentic.l03.v1.ToolRetrieval.ToolContext:output_type -> agentic.l03.v1.ToolContextResponse
-	31, // 55: agentic.l03.v1.ToolRetrieval.Feedback:output_type -> agentic.l03.v1.FeedbackResponse
-	47, // [47:56] is the sub-list for method output_type
-	38, // [38:47] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	46, // 24: agentic.l03.v1.ToolHealthStatus.last_check_time:type_name -> google.protobuf.Timestamp
+	45, // 25: agentic.l03.v1.ToolHealthStatus.metadata:type_name -> google.protobuf.Struct
+	44, // 26: agentic.l03.v1.QueryByCapabilityResponse.matches:type_name -> agentic.l03.v1.QueryByCapabilityResponse.Match
+	29, // 27: agentic.l03.v1.ToolContextRequest.messages:type_name -> agentic.l03.v1.ContextMessage
+	30, // 28: agentic.l03.v1.ToolContextRequest.error:type_name -> agentic.l03.v1.FailedCall
+	2,  // 29: agentic.l03.v1.ToolContextRequest.format:type_name -> agentic.l03.v1.ToolContextRequest.Format
+	30, // 30: agentic.l03.v1.ContextMessage.tool_error:type_name -> agentic.l03.v1.FailedCall
+	36, // 31: agentic.l03.v1.ToolInvocationRequest.ExecutionContext.env:type_name -> agentic.l03.v1.ToolInvocationRequest.ExecutionContext.EnvEntry
+	38, // 32: agentic.l03.v1.SandboxContext.FilesystemPolicy.mounts:type_name -> agentic.l03.v1.SandboxContext.Mount
+	46, // 33: agentic.l03.v1.ToolInvocationResult.ExecutionMetadata.started_at:type_name -> google.protobuf.Timestamp
+	46, // 34: agentic.l03.v1.ToolInvocationResult.ExecutionMetadata.completed_at:type_name -> google.protobuf.Timestamp
+	10, // 35: agentic.l03.v1.ToolInvocationResult.ExecutionMetadata.documents_accessed:type_name -> agentic.l03.v1.DocumentAccess
+	11, // 36: agentic.l03.v1.ToolInvocationResult.ExecutionMetadata.checkpoints_created:type_name -> agentic.l03.v1.CheckpointRef
+	12, // 37: agentic.l03.v1.ToolInvocationResult.ExecutionMetadata.attachments:type_name -> agentic.l03.v1.Attachment
+	22, // 38: agentic.l03.v1.QueryByCapabilityResponse.Match.tool:type_name -> agentic.l03.v1.ToolSummary
+	45, // 39: agentic.l03.v1.QueryByCapabilityResponse.Match.explanation:type_name -> google.protobuf.Struct
+	3,  // 40: agentic.l03.v1.ToolExecution.InvokeTool:input_type -> agentic.l03.v1.ToolInvocationRequest
+	3,  // 41: agentic.l03.v1.ToolExecution.InvokeToolStream:input_type -> agentic.l03.v1.ToolInvocationRequest
+	16, // 42: agentic.l03.v1.ToolExecution.GetInvocation:input_type -> agentic.l03.v1.GetInvocationRequest
+	17, // 43: agentic.l03.v1.ToolExecution.CancelInvocation:input_type -> agentic.l03.v1.CancelInvocationRequest
+	19, // 44: agentic.l03.v1.ToolRegistry.GetTool:input_type -> agentic.l03.v1.GetToolRequest
+	21, // 45: agentic.l03.v1.ToolRegistry.ListTools:input_type -> agentic.l03.v1.ListToolsRequest
+	26, // 46: agentic.l03.v1.ToolRegistry.QueryByCapability:input_type -> agentic.l03.v1.QueryByCapabilityRequest
+	24, // 47: agentic.l03.v1.ToolRegistry.GetToolHealth:input_type -> agentic.l03.v1.GetToolHealthRequest
+	28, // 48: agentic.l03.v1.ToolRetrieval.ToolContext:input_type -> agentic.l03.v1.ToolContextRequest
+	32, // 49: agentic.l03.v1.ToolRetrieval.Feedback:input_type -> agentic.l03.v1.FeedbackRequest
+	9,  // 50: agentic.l03.v1.ToolExecution.InvokeTool:output_type -> agentic.l03.v1.ToolInvocationResult
+	15, // 51: agentic.l03.v1.ToolExecution.InvokeToolStream:output_type -> agentic.l03.v1.InvocationUpdate
+	9,  // 52: agentic.l03.v1.ToolExecution.GetInvocation:output_type -> agentic.l03.v1.ToolInvocationResult
+	18, // 53: agentic.l03.v1.ToolExecution.CancelInvocation:output_type -> agentic.l03.v1.CancelInvocationResponse
+	20, // 54: agentic.l03.v1.ToolRegistry.GetTool:output_type -> agentic.l03.v1.Tool
+	23, // 55: agentic.l03.v1.ToolRegistry.ListTools:output_type -> agentic.l03.v1.ListToolsResponse
+	27, // 56: agentic.l03.v1.ToolRegistry.QueryByCapability:output_type -> agentic.l03.v1.QueryByCapabilityResponse
+	25, // 57: agentic.l03.v1.ToolRegistry.GetToolHealth:output_type -> agentic.l03.v1.ToolHealthStatus
+	31, // 58: agentic.l03.v1.ToolRetrieval.ToolContext:output_type -> agentic.l03.v1.ToolContextResponse
+	33, // 59: agentic.l03.v1.ToolRetrieval.Feedback:output_type -> agentic.l03.v1.FeedbackResponse
+	50, // [50:60] is the sub-list for method output_type
+	40, // [40:50] is the sub-list for method input_type
+	40, // [40:40] is the sub-list for extension type_name
+	40, // [40:40] is the sub-list for extension extendee
+	0,  // [0:40] is the sub-list for field type_name
 }
 
 func init() { file_agentic_l03_v1_l03_proto_init() }
@@ -3489,16 +3652,16 @@ func file_agentic_l03_v1_l03_proto_init() {
 		(*InvocationUpdate_Checkpoint)(nil),
 		(*InvocationUpdate_Result)(nil),
 	}
-	file_agentic_l03_v1_l03_proto_msgTypes[25].OneofWrappers = []any{}
 	file_agentic_l03_v1_l03_proto_msgTypes[27].OneofWrappers = []any{}
-	file_agentic_l03_v1_l03_proto_msgTypes[36].OneofWrappers = []any{}
+	file_agentic_l03_v1_l03_proto_msgTypes[29].OneofWrappers = []any{}
+	file_agentic_l03_v1_l03_proto_msgTypes[38].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agentic_l03_v1_l03_proto_rawDesc), len(file_agentic_l03_v1_l03_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   40,
+			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -244,6 +244,7 @@ const (
 	ToolRegistry_GetTool_FullMethodName           = "/agentic.l03.v1.ToolRegistry/GetTool"
 	ToolRegistry_ListTools_FullMethodName         = "/agentic.l03.v1.ToolRegistry/ListTools"
 	ToolRegistry_QueryByCapability_FullMethodName = "/agentic.l03.v1.ToolRegistry/QueryByCapability"
+	ToolRegistry_GetToolHealth_FullMethodName     = "/agentic.l03.v1.ToolRegistry/GetToolHealth"
 )
 
 // ToolRegistryClient is the client API for ToolRegistry service.
@@ -253,6 +254,7 @@ type ToolRegistryClient interface {
 	GetTool(ctx context.Context, in *GetToolRequest, opts ...grpc.CallOption) (*Tool, error)
 	ListTools(ctx context.Context, in *ListToolsRequest, opts ...grpc.CallOption) (*ListToolsResponse, error)
 	QueryByCapability(ctx context.Context, in *QueryByCapabilityRequest, opts ...grpc.CallOption) (*QueryByCapabilityResponse, error)
+	GetToolHealth(ctx context.Context, in *GetToolHealthRequest, opts ...grpc.CallOption) (*ToolHealthStatus, error)
 }
 
 type toolRegistryClient struct {
@@ -293,6 +295,16 @@ func (c *toolRegistryClient) QueryByCapability(ctx context.Context, in *QueryByC
 	return out, nil
 }
 
+func (c *toolRegistryClient) GetToolHealth(ctx context.Context, in *GetToolHealthRequest, opts ...grpc.CallOption) (*ToolHealthStatus, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ToolHealthStatus)
+	err := c.cc.Invoke(ctx, ToolRegistry_GetToolHealth_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ToolRegistryServer is the server API for ToolRegistry service.
 // All implementations must embed UnimplementedToolRegistryServer
 // for forward compatibility.
@@ -300,6 +312,7 @@ type ToolRegistryServer interface {
 	GetTool(context.Context, *GetToolRequest) (*Tool, error)
 	ListTools(context.Context, *ListToolsRequest) (*ListToolsResponse, error)
 	QueryByCapability(context.Context, *QueryByCapabilityRequest) (*QueryByCapabilityResponse, error)
+	GetToolHealth(context.Context, *GetToolHealthRequest) (*ToolHealthStatus, error)
 	mustEmbedUnimplementedToolRegistryServer()
 }
 
@@ -318,6 +331,9 @@ func (UnimplementedToolRegistryServer) ListTools(context.Context, *ListToolsRequ
 }
 func (UnimplementedToolRegistryServer) QueryByCapability(context.Context, *QueryByCapabilityRequest) (*QueryByCapabilityResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method QueryByCapability not implemented")
+}
+func (UnimplementedToolRegistryServer) GetToolHealth(context.Context, *GetToolHealthRequest) (*ToolHealthStatus, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetToolHealth not implemented")
 }
 func (UnimplementedToolRegistryServer) mustEmbedUnimplementedToolRegistryServer() {}
 func (UnimplementedToolRegistryServer) testEmbeddedByValue()                      {}
@@ -394,6 +410,24 @@ func _ToolRegistry_QueryByCapability_Handler(srv interface{}, ctx context.Contex
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ToolRegistry_GetToolHealth_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetToolHealthRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ToolRegistryServer).GetToolHealth(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ToolRegistry_GetToolHealth_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ToolRegistryServer).GetToolHealth(ctx, req.(*GetToolHealthRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // ToolRegistry_ServiceDesc is the grpc.ServiceDesc for ToolRegistry service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -412,6 +446,10 @@ var ToolRegistry_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "QueryByCapability",
 			Handler:    _ToolRegistry_QueryByCapability_Handler,
+		},
+		{
+			MethodName: "GetToolHealth",
+			Handler:    _ToolRegistry_GetToolHealth_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},
