@@ -212,7 +212,7 @@ func decisionOf(result any) (a answer, err error) {
 			all[i], has[i] = []any{v}, true
 		}
 	}
-	if has == [ruleCount]bool{} {
+	if has == [ruleCount]bool{} && len(object) > 0 { // an empty one is what OPA gives of a package whose rules are all undefined
 		return a, errors.New("the decision is an object without allow, deny and require_approval")
 	}
 	// OPA leaves an undefined rule out as one that is not written, so an allow is demanded in any case.

@@ -84,6 +84,7 @@ func TestRemoteOPA(t *testing.T) {
 		{name: "allow is undefined", answer: `{"result":{"deny":[]}}`, reason: "does not define allow"},
 		{name: "allow is undefined and it denies", answer: `{"result":{"deny":["no"]}}`, reason: "no"},
 		{name: "allow is undefined and it obliges", answer: `{"result":{"require_approval":["late"]}}`, reason: "does not define allow"},
+		{name: "no rule is defined", answer: `{"result":{}}`, reason: "does not define allow"},
 		{name: "no rule that is asked", answer: `{"result":{"helper":1}}`, fails: "without allow"},
 		{name: "allow is false", answer: `{"result":{"allow":false,"deny":[]}}`, reason: "no rule"},
 		{name: "a package that obliges", answer: `{"result":{"allow":true,"require_approval":[{"reason":"late","rule":"night"}]}}`, allow: true, owes: 1},
