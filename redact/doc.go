@@ -2,7 +2,7 @@
 //
 // It finds two kinds of secrets. Held values are the credentials of the calls in progress; they are found anywhere,
 // also encoded. Tokens are found by their format alone: bearer and basic credentials, JSON Web Tokens, sk-… and
-// tk_… keys, tks_… signing secrets, GitHub and AWS keys, PEM private keys, passwords in URLs.
+// tk_… keys, tks_… signing secrets, keys of GitHub, AWS, Google, Azure and Slack, PEM private keys, passwords in URLs.
 //
 // # Redaction scopes
 //

@@ -17,7 +17,7 @@ func TestTextOfBeginnings(t *testing.T) {
 	for want, units := range map[string][]string{
 		"": { // as it was
 			"sk-", "eyJ-", "-eyJ", "basic+", "bearer ", "://a:", "a://", "ghp_", "AKIA", `\`, "%", "+",
-			"secret_access_key", "Bearer", "SecretAccessKey ", "&", "&amp;", "&amp", "&a", "&;",
+			"-AIza.", "ya29. ", "xoxb- ", "xoxb-a", "secret_access_key", "Bearer", "SecretAccessKey ", "&", "&amp;", "&amp", "&a", "&;",
 		},
 		redact.Marker:       {"-----BEGIN PRIVATE KEY-----", "tk_", "a", `\u0061`, "%61", "&#97;", "&#97", "&#x61;%61"},
 		"-" + redact.Marker: {"-tk_"},

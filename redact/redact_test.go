@@ -151,6 +151,7 @@ func TestCleanKeepsJSONWhole(t *testing.T) {
 func TestTokens(t *testing.T) {
 	jwt := "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U"
 	pem := "-----BEGIN RSA PRIVATE KEY-----\nMIIEow\nIBAAKC\n-----END RSA PRIVATE KEY-----"
+	azure := strings.Repeat("aB3+/", 17) + "a=="
 	s := redact.NewSecrets(nil)
 	for _, c := range []struct{ in, want string }{
 		{"Authorization: Bearer abc123def456", "Authorization: Bearer [REDACTED]"},
@@ -175,6 +176,13 @@ func TestTokens(t *testing.T) {
 		{"XAKIAIOSFODNN7EXAMPLE AKIAIOSFODNN7EXAMPLES", "XAKIAIOSFODNN7EXAMPLE AKIAIOSFODNN7EXAMPLES"},
 		{"aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "aws_secret_access_key = [REDACTED]"},
 		{`"SecretAccessKey":"wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"`, `"SecretAccessKey":"[REDACTED]"`},
+		{"AIza" + strings.Repeat("Sy-9_", 7) + " AIza" + strings.Repeat("Sy-9_", 8) + " AIzawa", "[REDACTED] AIza" + strings.Repeat("Sy-9_", 8) + " AIzawa"},
+		{"ya29.a0AfH6SMB-x_yzABCDEFGHIJ and ya29.short", "[REDACTED] and ya29.short"},
+		{"xoxb-1234567890-abcdefghijKLMN xoxo-gossip-girl-the-final-season1 xoxb-never-gonna-give-you-up", "[REDACTED] xoxo-gossip-girl-the-final-season1 xoxb-never-gonna-give-you-up"},
+		{"AccountName=x;AccountKey=" + azure + ";EndpointSuffix=y", "AccountName=x;AccountKey=[REDACTED];EndpointSuffix=y"},
+		{`{"c":"AccountKey=` + azure + `\nEndpointSuffix=y"}`, `{"c":"AccountKey=[REDACTED]\nEndpointSuffix=y"}`},
+		{"SharedAccessKeyName=root;SharedAccessKey=" + azure, "SharedAccessKeyName=root;SharedAccessKey=[REDACTED]"},
+		{"https://a.example/b?sv=2024&sig=" + strings.Repeat("aB3%2F", 9) + "%3D&se=1", "https://a.example/b?sv=2024&sig=" + strings.Repeat("aB3%2F", 9) + "%3D&se=1"}, // a link that a tool gives is to work
 		{"token=" + jwt + ";", "token=[REDACTED];"},
 		{"eyJust a word. And eyJanother.one", "eyJust a word. And eyJanother.one"},
 		{"a " + pem + " b", "a [REDACTED] b"},

@@ -7,7 +7,7 @@ import (
 
 // anchors marks the bytes that trigger a matcher. Each is a byte of the token that is rare in ordinary text.
 var anchors = func() (t [256]bool) {
-	for _, c := range []byte("_-:KSJBb") {
+	for _, c := range []byte("_-:KSJBbz.") {
 		t[c] = true
 	}
 	return t
@@ -55,15 +55,29 @@ func (t *tokens) at(i int) (span, bool) {
 	case '_':
 		return t.underscoreToken(i)
 	case '-':
-		if strings.HasPrefix(text[i:], pemBegin) {
+		switch {
+		case strings.HasPrefix(text[i:], pemBegin):
 			return t.pemKey(i)
+		case i >= 4 && text[i-4:i-1] == "xox" && strings.IndexByte("abcdeprs", text[i-1]) >= 0: // Slack
+			m, ok := t.prefixed(i, text[i-4:i], func(c byte) bool { return isTokenByte(c) || c == '%' }, 20)
+			return m, ok && (hasDigit(text[i:m.end]) || t.cut(m.end))
 		}
 		return t.skKey(i)
+	case 'z':
+		return t.googleKey(i)
+	case '.': // Google's access tokens, ya29.…
+		return t.prefixed(i, "ya29", isJWTByte, 20)
 	case ':':
 		return t.urlPassword(i)
 	case 'K':
-		if strings.HasSuffix(text[:i], "SecretAccess") {
+		switch before := text[:i]; {
+		case strings.HasSuffix(before, "SecretAccess"):
 			return t.awsSecret(i + len("Key"))
+		case strings.HasSuffix(before, "Account"), strings.HasSuffix(before, "SharedAccess"): // Azure's connection strings
+			if strings.HasPrefix(text[i:], "Key=") {
+				return t.base64(i+len("Key="), 40)
+			}
+			return span{}, false
 		}
 		return t.awsKeyID(i)
 	case 'S':
@@ -124,6 +138,23 @@ func (t *tokens) awsKeyID(i int) (span, bool) {
 	}
 	end := t.run(i+3, func(c byte) bool { return 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' })
 	return span{start, end}, end-start == 20
+}
+
+// base64 finds at least so many characters of base64 at i, which may be escaped as in URLs.
+func (t *tokens) base64(i, least int) (span, bool) {
+	end := t.run(i, func(c byte) bool { return isTokenByte(c) || strings.IndexByte("+/=%", c) >= 0 })
+	return span{i, end}, end-i >= least || end > i && t.cut(end)
+}
+
+// googleKey finds AIza and 35 characters.
+func (t *tokens) googleKey(i int) (span, bool) {
+	text, start := t.text, i-2
+	if start < 0 || text[start:i] != "AI" || !strings.HasPrefix(text[i+1:], "a") || !atBoundary(text, start) {
+		return span{}, false
+	}
+	t.member = isTokenByte
+	end := run(text[:min(len(text), i+38)], i+1, isTokenByte)
+	return span{start, end}, end-start == 39
 }
 
 // awsSecret finds the 40 characters after the name of an AWS secret key that ends at i.
