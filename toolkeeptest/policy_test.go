@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/config"
@@ -158,6 +159,6 @@ func TestPolicyBundle(t *testing.T) {
 	}
 	put("package toolkeep\ndeny contains \"closed\"")
 	for i, c := range ann {
-		waitUntil(t, fmt.Sprintf("the changed policy on node %d", i), func() bool { return c.call("std.echo", `{}`).status == 403 })
+		within(t, time.Second, fmt.Sprintf("the changed policy on node %d", i), func() bool { return c.call("std.echo", `{}`).status == 403 })
 	}
 }
