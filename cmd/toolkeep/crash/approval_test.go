@@ -70,6 +70,7 @@ func (l *lab) killedAroundAnApproval(t *testing.T) {
 				t.Errorf("a second decision was answered %d", status)
 			}
 			wrote(t, dir, a, p.lines)
+			again.chainsAreWhole()
 			again.stop()
 			storeIsSound(t, dir)
 		})

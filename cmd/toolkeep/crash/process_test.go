@@ -449,6 +449,30 @@ func journalIsWhole(t *testing.T, s *sqlite.Store) {
 	}
 }
 
+// chainsAreWhole verifies the audit's chains.
+func (s *process) chainsAreWhole() {
+	s.t.Helper()
+	next, entries := "", 0
+	for {
+		var page struct {
+			Intact  bool
+			Next    string
+			Entries int
+			Faults  json.RawMessage
+		}
+		s.must(http.MethodGet, "/api/v1/audit/verify?cursor="+next, "", http.StatusOK, &page)
+		if entries += page.Entries; !page.Intact {
+			s.t.Errorf("the chains are not intact: %s", page.Faults)
+		}
+		if next = page.Next; next == "" {
+			break
+		}
+	}
+	if entries == 0 {
+		s.t.Error("no entry was verified")
+	}
+}
+
 // ownEnviron returns the environment without the settings of another server on this machine.
 func ownEnviron() []string {
 	return slices.DeleteFunc(os.Environ(), func(e string) bool {

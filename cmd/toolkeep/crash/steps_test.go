@@ -151,6 +151,7 @@ func (l *lab) killedAt(t *testing.T, k kind, p point) {
 	if n := again.count("/api/v1/tools"); n != l.tools {
 		t.Errorf("the catalogue has %d tools, want %d", n, l.tools)
 	}
+	again.chainsAreWhole()
 	again.stop()
 	storeIsSound(t, dir)
 }
