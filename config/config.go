@@ -369,7 +369,7 @@ type Store struct {
 	GroupDelay  time.Duration `key:"store.group_delay" default:"500us" max:"1s" help:"how long the writer gathers changes while more than one call is in flight; with PostgreSQL times the number of live nodes, at most 8"`
 	MaxWait     time.Duration `key:"store.max_wait" default:"2s" max:"1h" help:"how long a change may be expected to wait for the database, by those before it and what the last ones took, before new calls that write, have an idempotency key or wait in the queue are refused with E3811 and without a record, so that the calls under way keep their time; 0 refuses none"`
 	WALBytes    int64         `key:"store.wal_bytes" kind:"size" default:"64MiB" min:"1MiB" max:"1TiB" help:"size from which the write-ahead log is cut"`
-	KeepCalls   time.Duration `key:"store.keep_calls" default:"30d" min:"1h" help:"how long records of ended calls stay; PostgreSQL drops them by periods, so there up to a period longer"`
+	KeepCalls   time.Duration `key:"store.keep_calls" default:"90d" min:"1h" help:"how long records of ended calls stay; PostgreSQL drops them by periods, so there up to a period longer"`
 	KeepEvents  time.Duration `key:"store.keep_events" default:"90d" min:"1h" help:"how long events stay; on PostgreSQL up to a period longer"`
 	KeepFeed    time.Duration `key:"store.keep_feed" default:"7d" min:"1h" help:"how long the ends of calls stay in the journal of SQLite, from which usage is counted again if its checkpoint cannot be read"`
 

@@ -111,7 +111,7 @@ func TestDefaults(t *testing.T) {
 		Tools:       Tools{Timeout: 30 * time.Second, Strict: true, CoerceTo: []string{"number", "integer", "boolean", "date"}, Retry: ToolRetry{MaxAttempts: 3, BaseDelay: time.Second, MaxDelay: 32 * time.Second, Jitter: "full"}},
 		Cache:       Cache{Enabled: true, TTL: 5 * time.Minute, Entries: 10_000, Bytes: 100 << 20, Shared: true, SharedEntries: 20_000, Warm: 1000},
 		Catalog:     Catalog{StaleFor: 5 * time.Minute, KeepActive: 5, RemovalAfter: 90 * 24 * time.Hour},
-		Store:       Store{MaxConns: 10, Synchronous: "NORMAL", MaxStaleness: 10 * time.Second, GroupDelay: 500 * time.Microsecond, MaxWait: 2 * time.Second, WALBytes: 64 << 20, KeepCalls: 30 * 24 * time.Hour, KeepEvents: 90 * 24 * time.Hour, KeepFeed: 7 * 24 * time.Hour},
+		Store:       Store{MaxConns: 10, Synchronous: "NORMAL", MaxStaleness: 10 * time.Second, GroupDelay: 500 * time.Microsecond, MaxWait: 2 * time.Second, WALBytes: 64 << 20, KeepCalls: 90 * 24 * time.Hour, KeepEvents: 90 * 24 * time.Hour, KeepFeed: 7 * 24 * time.Hour},
 		Search: Search{Model: "auto", Vectors: "memory", SemanticWeight: 0.4, KeywordWeight: 0.3, HistoryWeight: 0.2, SuccessWeight: 0.1, ComplexityWeight: 0.1, History: "on", HistoryKeep: 30 * 24 * time.Hour, Learning: "on", Budgets: SearchBudgets{3000, 5000, 4000, 5000}, Context: SearchContext{0.5, 0.2},
 			Cache: SearchCache{Enabled: true, Entries: 20_000, Bytes: 100 << 20, TTL: 5 * time.Minute, SharedEntries: 20_000, SharedTTL: time.Hour, Wait: 50 * time.Millisecond}},
 		Redis: Redis{Prefix: "toolkeep:", MaxConns: 16, Timeout: time.Second},
