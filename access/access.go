@@ -32,6 +32,9 @@ type Config struct {
 	Store Store  // required
 	Roles []Role // custom roles, in addition to the built-in ones
 	OAuth *OAuth // accepts access tokens in addition to API keys; nil accepts none
+	// IssuersFile names further issuers (ParseIssuers), to which BaseURL is the URL of this server; "": there are none.
+	IssuersFile string
+	BaseURL     func() string
 	// CertificatesFile has the rules of client certificates (ParseCertificates) and is read again when
 	// it changes; "": no certificate names a caller.
 	CertificatesFile string
@@ -62,7 +65,7 @@ type Access struct {
 	current  atomic.Pointer[generation]
 	failures *failures
 	trail    *trail
-	oauth    *issuer // nil if no tokens are accepted
+	issuers  issuers // none if no tokens are accepted
 	// certificates is nil if no certificate names a caller.
 	certificates *reload.Files[*Certificates]
 	verifier     *signing.Verifier
@@ -117,11 +120,17 @@ func New(c Config) (*Access, error) {
 	if err := checkProxyRoles(c.Signing.ProxyRoles, a.current.Load().rules); err != nil {
 		return nil, err
 	}
-	if c.OAuth != nil {
-		var faults []toolkeep.Fault
-		if a.oauth, faults = newIssuer(*c.OAuth, a.current.Load().rules, c.Clock, c.Log); len(faults) > 0 {
-			return nil, toolkeep.FaultsError(toolkeep.InvalidManifest, "OAuth cannot be used: "+faults[0].Pointer+": "+faults[0].Message, faults)
+	var more []OAuth
+	if c.IssuersFile != "" {
+		var err error
+		if more, err = readIssuers(c.IssuersFile, c.BaseURL); err != nil {
+			return nil, err
 		}
+	}
+	var faults []toolkeep.Fault
+	a.issuers, faults = newIssuers(c.OAuth, more, a.current.Load().rules, c.Clock, c.Log)
+	if err := issuersFault(faults); err != nil {
+		return nil, err
 	}
 	return a, nil
 }
@@ -137,7 +146,7 @@ func (a *Access) SetRoles(own []Role) error {
 	return nil
 }
 
-// Start loads the keys and follows the feed until Stop. The OAuth issuer's keys are
+// Start loads the keys and follows the feed until Stop. The keys of OAuth issuers are
 // fetched in the background; requests with its tokens wait for the first fetch.
 func (a *Access) Start(ctx context.Context) error {
 	a.mu.Lock()
@@ -164,8 +173,8 @@ func (a *Access) Start(ctx context.Context) error {
 	a.cancel = cancel
 	a.done.Go(func() { a.follow(run, seq) })
 	a.trail.done.Go(func() { a.trail.run(run) })
-	if a.oauth != nil {
-		go a.oauth.run(run)
+	for _, o := range a.issuers {
+		go o.run(run)
 	}
 	return nil
 }
@@ -182,8 +191,10 @@ func (a *Access) Stop() {
 	a.mu.Unlock()
 	a.done.Wait()
 	a.trail.done.Wait()
-	if started && a.oauth != nil {
-		<-a.oauth.over
+	for _, o := range a.issuers {
+		if started {
+			<-o.over
+		}
 	}
 }
 

@@ -188,20 +188,28 @@ func ReadCertificates(file string, roles []Role) (*Certificates, error) {
 }
 
 func readCertificates(file string, rules ruleset) (*Certificates, error) {
-	f, err := os.Open(file)
+	raw, err := readYAML(file, "access.certificates_file")
 	if err != nil {
-		return nil, fmt.Errorf("access.certificates_file cannot be read: %w", err)
-	}
-	defer f.Close()
-	raw, err := io.ReadAll(io.LimitReader(f, maxYAML+1))
-	if err != nil {
-		return nil, fmt.Errorf("access.certificates_file cannot be read: %w", err)
+		return nil, err
 	}
 	all, err := ParseCertificates(raw, rules.names())
 	if err != nil {
 		return nil, relined(err, func(line string) string { return file + ", " + line })
 	}
 	return all, nil
+}
+
+// readYAML reads the file of a setting; one that is too long is as long as that shows.
+func readYAML(file, setting string) ([]byte, error) {
+	f, err := os.Open(file)
+	if err == nil {
+		defer f.Close()
+		var raw []byte
+		if raw, err = io.ReadAll(io.LimitReader(f, maxYAML+1)); err == nil {
+			return raw, nil
+		}
+	}
+	return nil, fmt.Errorf("%s cannot be read: %w", setting, err)
 }
 
 // openCertificates reads Config.CertificatesFile, which is read again when it changes.

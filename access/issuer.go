@@ -24,7 +24,7 @@ import (
 // MethodOAuth is the Principal.Method of a caller with an access token.
 const MethodOAuth = "oauth"
 
-// OAuth makes the server accept access tokens (RFC 9068) of one issuer, beside API
+// OAuth makes the server accept access tokens (RFC 9068) of an issuer, beside API
 // keys.
 type OAuth struct {
 	// Issuer is the claim iss of every token, byte for byte: an https URL, or http on
@@ -50,6 +50,9 @@ type OAuth struct {
 	// over the tenant's; "" ignores workspaces. A token without the claim has no
 	// workspace.
 	WorkspaceClaim string
+	// Tenants are the only tenants that its tokens may name, and no other issuer's may; none: all that are no other
+	// issuer's.
+	Tenants []string
 	// Scopes maps a scope to its role. Other scopes grant nothing. Required.
 	Scopes map[string]string
 
@@ -80,6 +83,7 @@ type issuer struct {
 	now   func() time.Time
 	log   *slog.Logger
 	roles []string           // all roles that scopes can grant
+	owner map[string]string  // the issuers of tenants that belong to one
 	asks  chan chan struct{} // fetch requests; each is closed when it is done
 	over  chan struct{}      // closed when the goroutine has ended
 	tried time.Time          // start of the last fetch; used only by the goroutine
@@ -91,11 +95,11 @@ type issuer struct {
 	failed  error     // error of the last fetch
 }
 
-// newIssuer checks the configuration. Its faults belong to E3008.
-func newIssuer(c OAuth, rules ruleset, clock func() time.Time, log *slog.Logger) (*issuer, []toolkeep.Fault) {
+// newIssuer checks the configuration, which is at a place of the settings. Its faults belong to E3008.
+func newIssuer(c OAuth, at string, rules ruleset, clock func() time.Time, log *slog.Logger) (*issuer, []toolkeep.Fault) {
 	var faults []toolkeep.Fault
 	fault := func(pointer, rule, format string, args ...any) {
-		faults = append(faults, toolkeep.Fault{Pointer: "/oauth" + pointer, Rule: rule, Message: fmt.Sprintf(format, args...)})
+		faults = append(faults, toolkeep.Fault{Pointer: at + pointer, Rule: rule, Message: fmt.Sprintf(format, args...)})
 	}
 	if err := CheckIssuerURL(c.Issuer); err != nil {
 		fault("/issuer", "format", "%s", err)

@@ -19,7 +19,7 @@ const ResourceMetadataPath = "/.well-known/oauth-protected-resource"
 func isResource(path string) bool { return path == "/mcp" || strings.HasPrefix(path, "/mcp/") }
 
 // ResourceMetadata serves ResourceMetadataPath and below, without authentication: the
-// resource, its authorization server, and the scopes that grant a role. Without an
+// resource, its authorization servers, and the scopes that grant a role. Without an
 // OAuth issuer it responds 404.
 func (a *Access) ResourceMetadata() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -28,7 +28,7 @@ func (a *Access) ResourceMetadata() http.Handler {
 			path = ""
 		}
 		// Any other path stays as it is: clients compare resource with their own URL.
-		if a.oauth == nil || !ok || path != "" && !isResource(path) {
+		if len(a.issuers) == 0 || !ok || path != "" && !isResource(path) {
 			http.NotFound(w, r)
 			return
 		}
@@ -46,15 +46,20 @@ func (a *Access) ResourceMetadata() http.Handler {
 			http.Error(w, "only GET is possible here", http.StatusMethodNotAllowed)
 			return
 		}
-		c := &a.oauth.c
-		scopes := []any{}
-		for _, s := range slices.Sorted(maps.Keys(c.Scopes)) {
+		known, servers, scopes := map[string]bool{}, []any{}, []any{}
+		for _, o := range a.issuers {
+			servers = append(servers, o.c.Issuer)
+			for s := range o.c.Scopes {
+				known[s] = true
+			}
+		}
+		for _, s := range slices.Sorted(maps.Keys(known)) {
 			scopes = append(scopes, s)
 		}
 		h.Set("Content-Type", "application/json")
 		h.Set("Cache-Control", "public, max-age=300")
 		_, _ = w.Write(canon.Append(nil, map[string]any{ // a client that has left needs no response
-			"resource": c.BaseURL() + path, "authorization_servers": []any{c.Issuer}, "scopes_supported": scopes,
+			"resource": a.issuers[0].c.BaseURL() + path, "authorization_servers": servers, "scopes_supported": scopes,
 			"bearer_methods_supported": []any{"header"}, "resource_name": "Toolkeep",
 		}))
 	})
@@ -78,17 +83,17 @@ func (a *Access) Challenge(path string, err error, sent bool, scopes ...string) 
 			param("error", "invalid_token")
 			param("error_description", e.Message)
 		}
-	case e.Code == toolkeep.PermissionDenied && a.oauth != nil:
+	case e.Code == toolkeep.PermissionDenied && len(a.issuers) > 0:
 		param("error", "insufficient_scope")
 		param("error_description", e.Message)
 	default:
 		return ""
 	}
-	if a.oauth == nil {
+	if len(a.issuers) == 0 {
 		return b.String()
 	}
 	if len(scopes) == 0 && e.Code == toolkeep.Unauthenticated {
-		scopes = a.oauth.agentScopes()
+		scopes = a.issuers.agentScopes()
 	}
 	if len(scopes) > 0 {
 		param("scope", strings.Join(scopes, " "))
@@ -96,7 +101,7 @@ func (a *Access) Challenge(path string, err error, sent bool, scopes ...string) 
 	if !isResource(path) {
 		path = ""
 	}
-	param("resource_metadata", a.oauth.c.BaseURL()+ResourceMetadataPath+path)
+	param("resource_metadata", a.issuers[0].c.BaseURL()+ResourceMetadataPath+path)
 	return b.String()
 }
 
@@ -124,14 +129,9 @@ func quotable(s string) string {
 	}, s)
 }
 
-// OAuthHealth returns the error of the OAuth issuer's keys, or nil if there is none or
+// OAuthHealth returns the errors of the OAuth issuers' keys, or nil if there is none or
 // no tokens are accepted. API keys work regardless.
-func (a *Access) OAuthHealth(context.Context) error {
-	if a.oauth == nil {
-		return nil
-	}
-	return a.oauth.health()
-}
+func (a *Access) OAuthHealth(context.Context) error { return a.issuers.health() }
 
 // TakesTokens reports whether an OAuth issuer is configured.
-func (a *Access) TakesTokens() bool { return a.oauth != nil }
+func (a *Access) TakesTokens() bool { return len(a.issuers) > 0 }

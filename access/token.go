@@ -50,13 +50,13 @@ type refusal struct {
 
 // token authenticates a caller by its access token.
 func (a *Access) token(ctx context.Context, bearer, addr, net string) (*toolkeep.Principal, error) {
-	if a.oauth == nil {
+	if len(a.issuers) == 0 {
 		return nil, a.guessed(Failure{Reason: "malformed", Addr: addr}, net, "no OAuth issuer is configured; send an API key")
 	}
 	if len(bearer) > jwt.MaxToken {
 		return nil, a.guessed(Failure{Reason: "malformed", Addr: addr}, net, fmt.Sprintf("the token is longer than %d bytes", jwt.MaxToken))
 	}
-	s, no, err := a.oauth.session(ctx, bearer)
+	s, no, err := a.issuers.session(ctx, bearer)
 	if err != nil {
 		a.tell(Failure{Reason: "issuer_unavailable", Addr: addr})
 		return nil, err
@@ -86,8 +86,8 @@ func (a *Access) token(ctx context.Context, bearer, addr, net string) (*toolkeep
 func (a *Access) refreshOutside(p *toolkeep.Principal, own []string) (*toolkeep.Principal, error) {
 	var give []string
 	by := func(method string) bool { return p.Method == "" || p.Method == method }
-	if a.oauth != nil && by(MethodOAuth) {
-		give = append(give, a.oauth.roles...)
+	if by(MethodOAuth) {
+		give = append(give, a.issuers.roles(p.Tenant)...)
 	}
 	switch {
 	case a.certificates == nil || !by(MethodMTLS):
@@ -117,15 +117,8 @@ func (a *Access) refreshOutside(p *toolkeep.Principal, own []string) (*toolkeep.
 	return &now, nil
 }
 
-// session verifies a token. err means that it cannot be verified now.
-func (o *issuer) session(ctx context.Context, token string) (*session, *refusal, error) {
-	sum := sha256.Sum256([]byte(token))
-	if s := o.remembered(sum); s != nil {
-		if !o.now().Before(s.until) {
-			return nil, o.expired(s.tenant, s.subject, s.until), nil
-		}
-		return s, nil, nil
-	}
+// session verifies a token, and remembers it by its digest. err means that it cannot be verified now.
+func (o *issuer) session(ctx context.Context, token string, sum [sha256.Size]byte) (*session, *refusal, error) {
 	h, no := readHeader(token)
 	if no != nil {
 		return nil, no, nil
@@ -217,6 +210,10 @@ func (o *issuer) read(payload []byte) (*session, *refusal) {
 	}
 	if err != nil {
 		no.message = "the token's claim " + o.c.TenantClaim + " must name the tenant: " + err.Error()
+		return nil, no
+	}
+	if !o.mayName(s.tenant) {
+		no.message = "the token's issuer has no callers of the tenant that it names"
 		return nil, no
 	}
 	no.tenant = s.tenant

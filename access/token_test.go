@@ -446,7 +446,7 @@ func TestTokenHammer(t *testing.T) {
 
 func FuzzToken(f *testing.F) {
 	s := listen(f)
-	o, faults := newIssuer(*s.config(), must2(compile(nil)), (&clock{}).Now, nil)
+	o, faults := newIssuer(*s.config(), "/oauth", must2(compile(nil)), (&clock{}).Now, nil)
 	if len(faults) > 0 {
 		f.Fatal(faults)
 	}
@@ -477,7 +477,7 @@ func BenchmarkToken(b *testing.B) {
 		b.Run(alg+" first", func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if set := a.oauth.current(); set != nil {
+				if set := a.issuers[0].current(); set != nil {
 					clear(set.verified)
 				}
 				if _, err := a.Authenticate(b.Context(), bearer, addr); err != nil {

@@ -81,7 +81,7 @@ type Node struct {
 
 // HTTP configures the HTTP face: REST, health and everything else over HTTP.
 type HTTP struct {
-	Addr          string   `key:"http.addr" default:"127.0.0.1:8080" help:"where REST and health listen; beyond loopback needs tls.cert, tls.key and access.method or oauth.issuer"`
+	Addr          string   `key:"http.addr" default:"127.0.0.1:8080" help:"where REST and health listen; beyond loopback needs tls.cert, tls.key and access.method, oauth.issuer or oauth.issuers_file"`
 	Hosts         []string `key:"http.hosts" help:"names, beside loopback and the address itself, under which the server is reached, such as that of a reverse proxy or of the certificate"`
 	Proxies       []string `key:"http.trusted_proxies" help:"addresses and ranges, such as 10.0.0.0/8, of the reverse proxies before the server; from them alone, at HTTP and gRPC, Forwarded and X-Forwarded-For name the client: the rightmost address that is none of theirs"`
 	MaxBody       int64    `key:"http.max_body" kind:"size" default:"1MiB" min:"1KiB" max:"1GiB" help:"largest body of a request"`
@@ -135,7 +135,7 @@ func (t TLS) Enabled() bool { return t.Cert != "" && t.Key != "" }
 
 // Access configures authentication and roles.
 type Access struct {
-	Method          string        `key:"access.method" choices:",api_key,oauth" help:"how callers authenticate: api_key, or oauth, which needs oauth.issuer and accepts API keys too; this or oauth.issuer must be set where the server listens beyond loopback"`
+	Method          string        `key:"access.method" choices:",api_key,oauth" help:"how callers authenticate: api_key, or oauth, which needs an issuer of tokens and accepts API keys too; this, oauth.issuer or oauth.issuers_file must be set where the server listens beyond loopback"`
 	Mode            string        `key:"access.mode" env:"L03_PERMISSION_MANAGER_MODE" default:"rbac" choices:"rbac,token+rbac,rbac+abac,token+rbac+abac" help:"which checks must pass besides risk: rbac (roles), with token+ also a capability token on each call (E3211), with +abac then also the attribute policy of policy.path, policy.opa_url or policy.abac_url; a token that was sent narrows in every mode"`
 	AgentFailures   int           `key:"access.agent_failures" default:"10" min:"-1" max:"1000000" help:"failed authentications of one agent at one address, or denied calls of one agent, a minute, after which further ones are refused for a while (E3810); a valid key or token always authenticates; -1 is no limit, 0 the default"`
 	AgentBlock      time.Duration `key:"access.agent_block" default:"5m" min:"1s" max:"1d" help:"how long"`
@@ -197,6 +197,8 @@ type Tokens struct {
 // OAuth configures the issuer whose access tokens are accepted besides API keys.
 type OAuth struct {
 	Issuer         string   `key:"oauth.issuer" help:"URL of the authorization server whose access tokens are accepted besides API keys, as in the tokens' iss; empty accepts none"`
+	IssuersFile    string   `key:"oauth.issuers_file" help:"YAML file with further issuers, each with the tenants that its tokens may name and the roles of its scopes; read at the start"`
+	Tenants        []string `key:"oauth.tenants" help:"the only tenants that tokens of oauth.issuer may name; by default all that oauth.issuers_file gives to no other issuer"`
 	Audience       []string `key:"oauth.audience" help:"values of aud of which a token must have one; by default the server's public URL or an MCP endpoint below it"`
 	JWKSURL        string   `key:"oauth.jwks_url" help:"where the issuer's keys are; empty is what its metadata says"`
 	SubjectClaim   string   `key:"oauth.subject_claim" default:"sub" help:"claim that names the caller"`
@@ -207,7 +209,7 @@ type OAuth struct {
 }
 
 // Enabled reports whether tokens are accepted.
-func (o OAuth) Enabled() bool { return o.Issuer != "" }
+func (o OAuth) Enabled() bool { return o.Issuer != "" || o.IssuersFile != "" }
 
 // Roles returns the role of each scope. Scope names may contain =, role names may not.
 // Entries that Validate refuses are omitted.

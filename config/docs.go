@@ -66,5 +66,5 @@ Durations carry their unit (` + "`300ms`, `30s`, `24h`, `7d`" + `), sizes are by
 
 Without ` + "`service.environment`" + ` the plain defaults hold. ` + "`development`" + ` is for trying things out on one machine, ` + "`production`" + ` logs less. While no environment is named and ` + "`http.addr` and `grpc.addr`" + ` are loopback addresses, and none of ` + "`http.hosts`, `http.trusted_proxies` and `http.public_url`" + ` is set, the limits (` + "`limits.…`" + `) and ` + "`drain.grace`" + ` are those of ` + "`development`" + `: one person who plugs in an agent has room, and no load balancer has to learn of a stop. Certificates of upstreams are checked in every environment.
 
-An address that other machines can reach needs ` + "`tls.cert`, `tls.key`" + ` and ` + "`access.method` or `oauth.issuer`" + `; without them the server does not start.
+An address that other machines can reach needs ` + "`tls.cert`, `tls.key`" + ` and ` + "`access.method`, `oauth.issuer` or `oauth.issuers_file`" + `; without them the server does not start.
 `

@@ -97,11 +97,11 @@ func (v Vault) Check(data string) error {
 
 // Access is whose access tokens are taken, nil without one.
 func (o OAuth) Access(baseURL func() string) *access.OAuth {
-	if !o.Enabled() {
+	if o.Issuer == "" {
 		return nil
 	}
 	return &access.OAuth{Issuer: o.Issuer, BaseURL: baseURL, Audience: o.Audience, JWKSURL: o.JWKSURL, SubjectClaim: o.SubjectClaim,
-		TenantClaim: o.TenantClaim, DefaultTenant: o.DefaultTenant, WorkspaceClaim: o.WorkspaceClaim, Scopes: o.Roles()}
+		TenantClaim: o.TenantClaim, DefaultTenant: o.DefaultTenant, Tenants: o.Tenants, WorkspaceClaim: o.WorkspaceClaim, Scopes: o.Roles()}
 }
 
 // Capability configures capability tokens, but for the store and the sealer.
@@ -117,7 +117,7 @@ func (c *Config) Callers(credential func(ref string) func(context.Context) (stri
 		}
 		return all
 	}
-	return access.Config{TokenRequired: c.Access.TokenRequired(), CertificatesFile: c.Access.CertificatesFile, SameSubject: c.Access.SameSubject,
+	return access.Config{TokenRequired: c.Access.TokenRequired(), CertificatesFile: c.Access.CertificatesFile, IssuersFile: c.OAuth.IssuersFile, SameSubject: c.Access.SameSubject,
 		Failures: c.Access.Failures(), Signing: access.Signing{Faces: c.Signing.Required, Shared: read(c.Signing.Keys), Skew: c.Signing.Skew,
 			Proxy: read(c.Proxy.Keys), ProxyRoles: c.Proxy.Roles, ProxyTenants: c.Proxy.Tenants}}
 }

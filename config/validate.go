@@ -173,11 +173,11 @@ const maxSigningKeys = 5
 
 func (f *faults) oauth(c *Config) {
 	o := &c.OAuth
-	if !o.Enabled() {
-		if c.Access.Method == "oauth" {
-			f.add("oauth.issuer", "required", "access.method is oauth; that needs oauth.issuer")
+	if o.Issuer == "" {
+		if c.Access.Method == "oauth" && o.IssuersFile == "" {
+			f.add("oauth.issuer", "required", "access.method is oauth; that needs oauth.issuer or oauth.issuers_file")
 		} else {
-			f.needs(c, "oauth.issuer", "oauth.audience", "oauth.scopes", "oauth.jwks_url", "oauth.default_tenant")
+			f.needs(c, "oauth.issuer", "oauth.audience", "oauth.scopes", "oauth.jwks_url", "oauth.default_tenant", "oauth.workspace_claim", "oauth.tenants")
 		}
 		return
 	}
@@ -335,7 +335,7 @@ func (f *faults) listener(c *Config, key, addr string) {
 		return
 	}
 	for _, need := range []struct{ key, value string }{
-		{"tls.cert", c.TLS.Cert}, {"tls.key", c.TLS.Key}, {"access.method", c.Access.Method + c.OAuth.Issuer},
+		{"tls.cert", c.TLS.Cert}, {"tls.key", c.TLS.Key}, {"access.method", c.Access.Method + c.OAuth.Issuer + c.OAuth.IssuersFile},
 	} {
 		if need.value == "" {
 			f.add(need.key, "required", fmt.Sprintf("%s is %s, which is not loopback; that needs %s", key, addr, need.key))

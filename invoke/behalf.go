@@ -78,7 +78,7 @@ func (p *Pipeline) withoutApproval(a *activeCall, why string) error {
 }
 
 func callerUnknown(ref string) *toolkeep.Error {
-	return noToken(callerMissing, "%s acts with its caller's own access token, and the call came without one for this person; call it with an access token of an issuer (oauth.issuer) as the bearer, and not for another agent_id or user_id", ref)
+	return noToken(callerMissing, "%s acts with its caller's own access token, and the call came without one for this person; call it with an access token of an issuer (oauth.issuer, oauth.issuers_file) as the bearer, and not for another agent_id or user_id", ref)
 }
 
 func noToken(reason, format string, args ...any) *toolkeep.Error {

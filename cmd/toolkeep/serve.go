@@ -116,11 +116,14 @@ func checkSettings(ctx context.Context, c *config.Config, loaded error) error {
 	}
 	own, roles := access.ReadRoles(c.Access.Roles, c.Access.RolesFile)
 	_, certificate := c.TLS.Server(nil)
-	var identities, proxies error
+	var identities, proxies, issuers error
 	if roles == nil {
 		proxies = access.CheckProxyRoles(c.Proxy.Roles, own)
 		if file := c.Access.CertificatesFile; file != "" {
 			_, identities = access.ReadCertificates(file, own)
+		}
+		if file := c.OAuth.IssuersFile; file != "" {
+			issuers = access.ReadIssuers(file, c.OAuth.Access(func() string { return "" }), own)
 		}
 	}
 	var found []error
@@ -128,7 +131,7 @@ func checkSettings(ctx context.Context, c *config.Config, loaded error) error {
 	for _, of := range []struct {
 		pointer string
 		err     error
-	}{{"", loaded}, {"/access/roles_file", roles}, {"/tls", certificate}, {"/access/certificates_file", identities}, {"/proxy/roles", proxies}, {"", settings.Check(ctx, c)}} {
+	}{{"", loaded}, {"/access/roles_file", roles}, {"/tls", certificate}, {"/access/certificates_file", identities}, {"/oauth/issuers_file", issuers}, {"/proxy/roles", proxies}, {"", settings.Check(ctx, c)}} {
 		if of.err == nil {
 			continue
 		}
