@@ -103,6 +103,26 @@ type RevokeKey struct {
 	Tenant, ID string
 	At         time.Time
 	By         string
+	// Successor is the id of the key that takes this one's place, which is then not revoked: it expires at Expires, if not
+	// sooner. ErrStale if it was revoked or has a successor. Watchers get the key as it is then, as a PutKey.
+	Successor string
+	Expires   time.Time
+}
+
+// End ends a key as c says, and reports whether that changed it.
+func (c RevokeKey) End(k *APIKey) bool {
+	switch {
+	case !k.RevokedAt.IsZero(), c.Successor != "" && k.Successor != "":
+		return false
+	case c.Successor == "":
+		k.RevokedAt = c.At
+		return true
+	}
+	k.Successor = c.Successor
+	if k.ExpiresAt.IsZero() || c.Expires.Before(k.ExpiresAt) {
+		k.ExpiresAt = c.Expires
+	}
+	return true
 }
 
 // PutDocument creates or replaces a document and increments its revision. Expect is its
@@ -224,6 +244,7 @@ type APIKey struct {
 	CreatedBy string
 	ExpiresAt time.Time // zero means never
 	RevokedAt time.Time // zero while valid
+	Successor string    // id of the key that was made to take its place, "" for none
 	// RequireSignature demands that each request with the key is signed with the secret that is
 	// sealed in Signing.
 	RequireSignature bool

@@ -146,7 +146,7 @@ const (
 	// PermSecretsAdmin covers the secrets of workspaces, of the organisation and of
 	// other users.
 	PermSecretsAdmin = "secrets:admin"
-	PermKeys         = "keys:admin"       // create, list, revoke API keys
+	PermKeys         = "keys:admin"       // create, list, rotate, revoke API keys
 	PermTokens       = "tokens:admin"     // make, revoke capability tokens
 	PermInvocations  = "invocations:read" // see the calls of every principal of the tenant
 	PermHold         = "audit:hold"       // make and remove legal holds

@@ -77,7 +77,7 @@ type Access struct {
 	cancel  context.CancelFunc
 	stopped bool
 	done    sync.WaitGroup
-	issuing sync.Mutex // serialises Bootstrap, CreateKey and RevokeKey
+	issuing sync.Mutex // serialises Bootstrap, CreateKey, RotateKey and RevokeKey
 }
 
 // keyring is an immutable set of keys by id.
@@ -249,7 +249,7 @@ func (a *Access) change(do func(*keyring)) {
 	a.keys.Store(next)
 }
 
-// add inserts a key. A revoked key stays revoked in any order of changes; an id that
+// add inserts a key. A revoked key stays revoked, and one with a successor expires, in any order of changes; an id that
 // belongs to another tenant stays with that tenant.
 func (r *keyring) add(k toolkeep.APIKey) {
 	if old := r.byID[k.ID]; old != nil {
@@ -259,18 +259,24 @@ func (r *keyring) add(k toolkeep.APIKey) {
 		if k.RevokedAt.IsZero() {
 			k.RevokedAt = old.key.RevokedAt
 		}
+		if k.Successor == "" && old.key.Successor != "" {
+			k.Successor, k.ExpiresAt = old.key.Successor, old.key.ExpiresAt
+		}
 	}
 	r.byID[k.ID] = &held{key: k}
 }
 
 func (r *keyring) revoke(c toolkeep.RevokeKey) {
 	old := r.byID[c.ID]
-	if old == nil || old.key.Tenant != c.Tenant || !old.key.RevokedAt.IsZero() {
+	if old == nil || old.key.Tenant != c.Tenant {
 		return
 	}
 	k := old.key
-	if k.RevokedAt = c.At; k.RevokedAt.IsZero() {
-		k.RevokedAt = k.CreatedAt.Add(1) // revoked, at an unknown time
+	if c.At.IsZero() {
+		c.At = k.CreatedAt.Add(1) // revoked, at an unknown time
+	}
+	if !c.End(&k) {
+		return
 	}
 	r.byID[c.ID] = &held{key: k}
 }
@@ -449,6 +455,9 @@ func (a *Access) refresh(ctx context.Context, p *toolkeep.Principal) (*toolkeep.
 	now.Roles, now.Scope, now.Workspace, now.Permissions, now.Method = r.roles, h.key.Scope, h.key.Workspace, r.permissions, "api_key"
 	if now.Subject != h.key.Subject && !now.May(toolkeep.PermActAs) {
 		return nil, refused("the API key that admitted the call may not act as another subject any more")
+	}
+	if ends := h.key.ExpiresAt; !ends.IsZero() && (now.Until.IsZero() || ends.Before(now.Until)) { // it was rotated meanwhile
+		now.Until = ends
 	}
 	return &now, nil
 }

@@ -13,7 +13,10 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/google/uuid"
+
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/suggest"
 )
 
@@ -40,29 +43,105 @@ func (a *Access) CreateKey(ctx context.Context, p *toolkeep.Principal, spec tool
 
 // createKey is CreateKey; finish, if set, completes the key before it is stored.
 func (a *Access) createKey(ctx context.Context, p *toolkeep.Principal, spec toolkeep.APIKey, finish func(*toolkeep.APIKey) error) (key toolkeep.APIKey, text string, err error) {
-	if !p.May(toolkeep.PermKeys) {
-		return key, "", refused("making API keys needs the permission %s", toolkeep.PermKeys)
-	}
-	if faults := a.checkSpec(&spec); len(faults) > 0 {
-		return key, "", toolkeep.FaultsError(toolkeep.InputValidationFailed,
-			"the key cannot be made: "+faults[0].Pointer+": "+faults[0].Message, faults)
-	}
-	if err := mayGive(p, spec.Roles, spec.Scope); err != nil {
+	if err := a.mayMake(p, &spec); err != nil {
 		return key, "", err
-	}
-	if p.Workspace != "" && spec.Workspace != p.Workspace && !slices.Contains(p.Roles, Admin) {
-		return key, "", refused("the caller's key belongs to the workspace %s; give the new key the same", p.Workspace)
 	}
 	a.issuing.Lock()
 	defer a.issuing.Unlock()
 	return a.issue(ctx, toolkeep.APIKey{Tenant: p.Tenant, Subject: spec.Subject, Name: spec.Name, Roles: slices.Clone(spec.Roles),
-		Scope: slices.Clone(spec.Scope), Workspace: spec.Workspace, ExpiresAt: spec.ExpiresAt, CreatedBy: p.Subject}, finish, nil)
+		Scope: slices.Clone(spec.Scope), Workspace: spec.Workspace, ExpiresAt: spec.ExpiresAt, CreatedBy: p.Subject}, finish, nil, func(k toolkeep.APIKey) []toolkeep.Change {
+		data := map[string]any{"subject": k.Subject, "roles": canon.Strings(k.Roles)}
+		if len(k.Scope) > 0 {
+			data["scope"] = canon.Strings(k.Scope)
+		}
+		return []toolkeep.Change{a.keyEvent("created", p, k.ID, data)}
+	})
 }
 
-// issue stores a new key, which finish completes if it is set, together with other changes in with. The key is usable when
+// mayMake reports whether the principal may make such a key. E3201, E3310.
+func (a *Access) mayMake(p *toolkeep.Principal, spec *toolkeep.APIKey) error {
+	if !p.May(toolkeep.PermKeys) {
+		return refused("making API keys needs the permission %s", toolkeep.PermKeys)
+	}
+	if faults := a.checkSpec(spec); len(faults) > 0 {
+		return toolkeep.FaultsError(toolkeep.InputValidationFailed, "the key cannot be made: "+faults[0].Pointer+": "+faults[0].Message, faults)
+	}
+	if err := mayGive(p, spec.Roles, spec.Scope); err != nil {
+		return err
+	}
+	if p.Workspace != "" && spec.Workspace != p.Workspace && !slices.Contains(p.Roles, Admin) {
+		return refused("the caller's key belongs to the workspace %s; give the new key the same", p.Workspace)
+	}
+	return nil
+}
+
+// RotateKey makes another key like one of the principal's tenant: with its subject, name, roles, scope, workspace,
+// demand of signatures, and lifetime from now on, where it has one. The old key expires after overlap, or when it was to expire if that is
+// sooner; 0 ends it at once. secret is what requests are signed with, "" of a key that does not demand it.
+//
+// The principal needs what CreateKey demands for such a key. Errors: E3201; E3013 no such key; E3301 it was revoked, has expired, or has a successor;
+// E3310 it could not be made today; E3403; E3965.
+func (a *Access) RotateKey(ctx context.Context, p *toolkeep.Principal, id string, overlap time.Duration) (key toolkeep.APIKey, text, secret string, err error) {
+	if !p.May(toolkeep.PermKeys) {
+		return key, "", "", refused("rotating API keys needs the permission %s", toolkeep.PermKeys)
+	}
+	a.issuing.Lock()
+	defer a.issuing.Unlock()
+	now := a.config.Clock().UTC()
+	old, ok := a.key(p.Tenant, id)
+	switch {
+	case !ok:
+		return key, "", "", noKey(nil)
+	case !old.RevokedAt.IsZero() || !old.ExpiresAt.IsZero() && !now.Before(old.ExpiresAt):
+		return key, "", "", toolkeep.NewError(toolkeep.InvalidParameters, "this key was revoked or has expired; make a new one for its subject")
+	case old.Successor != "":
+		return key, "", "", rotated(old.Successor)
+	}
+	spec := toolkeep.APIKey{Tenant: p.Tenant, Subject: old.Subject, Name: old.Name, Roles: slices.Clone(old.Roles), Scope: slices.Clone(old.Scope),
+		Workspace: old.Workspace, CreatedBy: p.Subject}
+	if !old.ExpiresAt.IsZero() {
+		spec.ExpiresAt = now.Add(old.ExpiresAt.Sub(old.CreatedAt))
+	}
+	if err := a.mayMake(p, &spec); err != nil {
+		return key, "", "", err
+	}
+	var finish func(*toolkeep.APIKey) error
+	if old.RequireSignature {
+		if secret, finish, err = a.signed(); err != nil {
+			return key, "", "", err
+		}
+	}
+	key, text, err = a.issue(ctx, spec, finish, nil, func(k toolkeep.APIKey) []toolkeep.Change {
+		end := toolkeep.RevokeKey{Tenant: p.Tenant, ID: id, At: now, By: p.Subject, Successor: k.ID, Expires: now.Add(overlap)}
+		return []toolkeep.Change{end, a.keyEvent("rotated", p, id, map[string]any{"successor": k.ID, "expires_at": end.Expires.Format(time.RFC3339)})}
+	})
+	if err != nil {
+		secret = ""
+	}
+	if errors.Is(err, toolkeep.ErrStale) {
+		err = rotated("")
+	}
+	return key, text, secret, err
+}
+
+func rotated(successor string) error {
+	if successor != "" {
+		successor = ", " + successor
+	}
+	return toolkeep.NewError(toolkeep.InvalidParameters, "this key was revoked, or has a successor%s; if the text of that one was lost, revoke it and make a new key", successor)
+}
+
+// keyEvent is what the audit has of a change of a key by a principal.
+func (a *Access) keyEvent(what string, p *toolkeep.Principal, id string, data map[string]any) toolkeep.Change {
+	data["key_id"], data["by"] = id, p.Subject
+	return toolkeep.AppendEvent{Event: toolkeep.Event{ID: uuid.Must(uuid.NewV7()).String(), Type: "ai.agent.auth.key_" + what, Tenant: p.Tenant,
+		Time: a.config.Clock().UTC(), Data: canon.Append(nil, data)}}
+}
+
+// issue stores a new key, which finish completes if it is set, together with the changes that with, if it is set, returns. The key is usable when
 // issue returns, before the feed delivers it. keep, if set, receives the text before
 // the key is stored.
-func (a *Access) issue(ctx context.Context, spec toolkeep.APIKey, finish func(*toolkeep.APIKey) error, keep func(text string) error, with ...toolkeep.Change) (toolkeep.APIKey, string, error) {
+func (a *Access) issue(ctx context.Context, spec toolkeep.APIKey, finish func(*toolkeep.APIKey) error, keep func(text string) error, with func(toolkeep.APIKey) []toolkeep.Change) (toolkeep.APIKey, string, error) {
 	key, text := NewKey(spec, a.config.Clock())
 	for a.keys.Load() != nil && a.keys.Load().byID[key.ID] != nil {
 		key, text = NewKey(spec, a.config.Clock())
@@ -77,11 +156,16 @@ func (a *Access) issue(ctx context.Context, spec toolkeep.APIKey, finish func(*t
 			return toolkeep.APIKey{}, "", err
 		}
 	}
-	change := toolkeep.PutKey{Key: key}
-	if err := a.config.Store.Apply(ctx, append(with, change)...); err != nil {
+	changes := []toolkeep.Change{toolkeep.PutKey{Key: key}}
+	if with != nil {
+		changes = append(changes, with(key)...)
+	}
+	if err := a.config.Store.Apply(ctx, changes...); err != nil {
 		return toolkeep.APIKey{}, "", toolkeep.NewError(toolkeep.RecordUnavailable, "the key could not be stored; it was not made").Because(err)
 	}
-	a.Follow(toolkeep.Committed{Change: change})
+	for _, c := range changes {
+		a.Follow(toolkeep.Committed{Change: c})
+	}
 	key.Hash, key.Signing = [32]byte{}, nil
 	return key, text, nil
 }
@@ -180,7 +264,7 @@ func (a *Access) RevokeKey(ctx context.Context, p *toolkeep.Principal, id string
 	defer a.issuing.Unlock()
 	k, ok := a.key(p.Tenant, id)
 	if !ok {
-		return toolkeep.NewError(toolkeep.ResourceNotFound, "there is no API key with this id in the caller's tenant; list the keys to see their ids")
+		return noKey(nil)
 	}
 	if !k.RevokedAt.IsZero() {
 		return nil
@@ -192,13 +276,17 @@ func (a *Access) RevokeKey(ctx context.Context, p *toolkeep.Principal, id string
 		return toolkeep.NewError(toolkeep.InvalidParameters, "this is the tenant's last valid key with the role %s; make another before you revoke it", Admin)
 	}
 	change := toolkeep.RevokeKey{Tenant: p.Tenant, ID: id, At: a.config.Clock().UTC(), By: p.Subject}
-	if err := a.config.Store.Apply(ctx, change); errors.Is(err, toolkeep.ErrNotFound) {
-		return toolkeep.NewError(toolkeep.ResourceNotFound, "there is no API key with this id").Because(err)
+	if err := a.config.Store.Apply(ctx, change, a.keyEvent("revoked", p, id, map[string]any{})); errors.Is(err, toolkeep.ErrNotFound) {
+		return noKey(err)
 	} else if err != nil {
 		return toolkeep.NewError(toolkeep.RecordUnavailable, "the key could not be revoked; it is still valid").Because(err)
 	}
 	a.Follow(toolkeep.Committed{Change: change})
 	return nil
+}
+
+func noKey(cause error) error {
+	return toolkeep.NewError(toolkeep.ResourceNotFound, "there is no API key with this id in the caller's tenant; list the keys to see their ids").Because(cause)
 }
 
 func (a *Access) key(tenant, id string) (toolkeep.APIKey, bool) {
@@ -210,15 +298,14 @@ func (a *Access) key(tenant, id string) (toolkeep.APIKey, bool) {
 	return toolkeep.APIKey{}, false
 }
 
-// lastAdmin reports whether no other valid, unscoped admin key without an expiry is
-// left.
+// lastAdmin reports whether no other valid, unscoped admin key is left, of those that do not expire where k does not.
 func (a *Access) lastAdmin(k toolkeep.APIKey) bool {
 	now := a.config.Clock()
 	if !isAdmin(&k, now) {
 		return false
 	}
 	for _, h := range a.keys.Load().byID {
-		if h.key.ID != k.ID && h.key.Tenant == k.Tenant && isAdmin(&h.key, now) {
+		if h.key.ID != k.ID && h.key.Tenant == k.Tenant && isAdmin(&h.key, now) && (h.key.ExpiresAt.IsZero() || !k.ExpiresAt.IsZero()) {
 			return false
 		}
 	}
@@ -303,7 +390,7 @@ func (a *Access) Bootstrap(ctx context.Context, keep func(text string) error) (t
 			return nil
 		}
 		return keep(t)
-	}, claim)
+	}, func(toolkeep.APIKey) []toolkeep.Change { return []toolkeep.Change{claim} })
 	if errors.Is(err, toolkeep.ErrStale) {
 		return a.loadFirst(ctx, kept, keep)
 	}
@@ -329,7 +416,7 @@ func (a *Access) Recover(ctx context.Context, lost string, keep func(text string
 		}
 	}
 	key, _, err := a.issue(ctx, toolkeep.APIKey{Tenant: HomeTenant, Subject: "admin", Name: "made by keys recover",
-		Roles: []string{Admin}, CreatedBy: "keys recover"}, nil, keep)
+		Roles: []string{Admin}, CreatedBy: "keys recover"}, nil, keep, nil)
 	return key, err
 }
 

@@ -401,17 +401,25 @@ func list(text string) (all []string) {
 // CreateSignedKey is CreateKey for a key whose requests must be signed, everywhere; secret is what
 // they are signed with. Like the text it is shown only once.
 func (a *Access) CreateSignedKey(ctx context.Context, p *toolkeep.Principal, spec toolkeep.APIKey) (key toolkeep.APIKey, text, secret string, err error) {
-	if a.config.Signing.Sealer == nil {
-		return key, "", "", toolkeep.NewError(toolkeep.SecretRetrievalFailed, "this server seals no signing secrets")
-	}
-	secret = newSigningSecret()
-	key, text, err = a.createKey(ctx, p, spec, func(k *toolkeep.APIKey) (err error) {
-		k.RequireSignature = true
-		k.Signing, err = a.config.Signing.Sealer.Seal([]byte(secret), signingContext(k))
-		return err
-	})
+	secret, finish, err := a.signed()
 	if err != nil {
+		return key, "", "", err
+	}
+	if key, text, err = a.createKey(ctx, p, spec, finish); err != nil {
 		secret = ""
 	}
 	return key, text, secret, err
+}
+
+// signed makes a secret for signatures, and returns what gives it to a new key. E3403.
+func (a *Access) signed() (secret string, finish func(*toolkeep.APIKey) error, err error) {
+	if a.config.Signing.Sealer == nil {
+		return "", nil, toolkeep.NewError(toolkeep.SecretRetrievalFailed, "this server seals no signing secrets")
+	}
+	secret = newSigningSecret()
+	return secret, func(k *toolkeep.APIKey) (err error) {
+		k.RequireSignature = true
+		k.Signing, err = a.config.Signing.Sealer.Seal([]byte(secret), signingContext(k))
+		return err
+	}, nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,11 +19,11 @@ import (
 
 func (a *app) keysCmd() *cobra.Command {
 	c := group(&cobra.Command{
-		Use:     "keys create|list|revoke|recover",
-		Short:   "Create, list and revoke API keys, and replace a lost admin key",
+		Use:     "keys create|list|rotate|revoke|recover",
+		Short:   "Create, list, rotate and revoke API keys, and replace a lost admin key",
 		Example: "  toolkeep keys create my-agent --role agent --scope 'bookshop.*'\n  toolkeep keys list\n  toolkeep keys revoke jgkvuvqpxlor",
 	})
-	c.AddCommand(a.keysCreateCmd(), a.keysListCmd(), a.keysRevokeCmd(), a.keysRecoverCmd())
+	c.AddCommand(a.keysCreateCmd(), a.keysListCmd(), a.keysRotateCmd(), a.keysRevokeCmd(), a.keysRecoverCmd())
 	return c
 }
 
@@ -60,20 +61,7 @@ func (a *app) keysCreateCmd() *cobra.Command {
 			if sign {
 				body["require_signature"] = true
 			}
-			var answer struct {
-				ID     string `json:"id"`
-				Secret string `json:"secret"`
-				Sign   string `json:"signing_secret"`
-			}
-			return a.ask(cmd.Context(), http.MethodPost, "/api/v1/keys", body, &answer, func(w io.Writer) error {
-				fmt.Fprintf(a.stderr, "Key %s for %s. Store it now, it is not shown again:\n", answer.ID, args[0])
-				_, err := fmt.Fprintln(w, answer.Secret)
-				if answer.Sign != "" {
-					fmt.Fprintf(a.stderr, "Its requests must be signed with this second secret, which is not shown again either (%s):\n", envSigning)
-					_, err = fmt.Fprintln(w, answer.Sign)
-				}
-				return err
-			})
+			return a.makeKey(cmd.Context(), "/api/v1/keys", body)
 		},
 	}
 	f := c.Flags()
@@ -87,10 +75,30 @@ func (a *app) keysCreateCmd() *cobra.Command {
 	return a.withJSON(c)
 }
 
+// makeKey asks for a new key, and prints its text.
+func (a *app) makeKey(ctx context.Context, path string, body any) error {
+	var answer struct {
+		ID      string `json:"id"`
+		Subject string `json:"subject"`
+		Secret  string `json:"secret"`
+		Sign    string `json:"signing_secret"`
+	}
+	return a.ask(ctx, http.MethodPost, path, body, &answer, func(w io.Writer) error {
+		fmt.Fprintf(a.stderr, "Key %s for %s. Store it now, it is not shown again:\n", answer.ID, answer.Subject)
+		_, err := fmt.Fprintln(w, answer.Secret)
+		if answer.Sign != "" {
+			fmt.Fprintf(a.stderr, "Its requests must be signed with this second secret, which is not shown again either (%s):\n", envSigning)
+			_, err = fmt.Fprintln(w, answer.Sign)
+		}
+		return err
+	})
+}
+
 type keyList struct {
 	Keys []struct {
 		ID, Subject, Name string
 		Roles, Scope      []string
+		Successor         string
 		ExpiresAt         *time.Time `json:"expires_at"`
 		RevokedAt         *time.Time `json:"revoked_at"`
 		Signed            bool       `json:"require_signature"`
@@ -123,6 +131,9 @@ func (a *app) keysListCmd() *cobra.Command {
 						case k.ExpiresAt != nil:
 							state = "until " + k.ExpiresAt.Format(time.DateOnly)
 						}
+						if k.Successor != "" {
+							state += ", then " + k.Successor
+						}
 						if k.Signed {
 							state += ", signs"
 						}
@@ -134,6 +145,29 @@ func (a *app) keysListCmd() *cobra.Command {
 	}
 	c.Flags().IntVar(&page, "page", 1, "page, from 1")
 	c.Flags().IntVar(&size, "page-size", 200, "keys a page, at most 200")
+	return a.withJSON(c)
+}
+
+func (a *app) keysRotateCmd() *cobra.Command {
+	var overlap time.Duration
+	c := &cobra.Command{
+		Use:   "rotate ID",
+		Short: "Replace a key by one like it; the old one goes on for a while",
+		Long: `Make a key with the subject, name, roles, scope, workspace and lifetime of this one, and print its text once. The old key expires after
+--overlap, so that who uses it has time to take the new one; with 0 it ends at once. A key is rotated once.
+
+The key in admin.key of the data directory stays there: write the new text to that file, or set TOOLKEEP_KEY.`,
+		Example:           "  toolkeep keys rotate jgkvuvqpxlor\n  toolkeep keys rotate jgkvuvqpxlor --overlap 24h --json",
+		Args:              arguments(1, 1, "the key's id, which `toolkeep keys list` shows"),
+		ValidArgsFunction: a.completeKeys,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if overlap < 0 || overlap > 30*24*time.Hour || overlap%time.Second != 0 {
+				return usagef("--overlap must be whole seconds up to 720h, not %s", overlap)
+			}
+			return a.makeKey(cmd.Context(), "/api/v1/keys/"+url.PathEscape(args[0])+"/rotate", map[string]any{"overlap_s": int(overlap.Seconds())})
+		},
+	}
+	c.Flags().DurationVar(&overlap, "overlap", time.Hour, "how long the old key stays valid")
 	return a.withJSON(c)
 }
 

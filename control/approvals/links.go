@@ -134,6 +134,9 @@ func (a *Approvals) again(ctx context.Context, l *approval.Link, party *approval
 		return nil, toolkeep.NewError(toolkeep.PermissionDenied, "the link was made on behalf of another person, and its API key does not have the permission %s any more", toolkeep.PermActAs).
 			With("reason", "RBAC_DENIED")
 	}
+	if err == nil && !p.Until.IsZero() && !a.c.Clock().Before(p.Until) {
+		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "the API key with which the link was made has expired; look at the approval with your own key")
+	}
 	return p, err
 }
 

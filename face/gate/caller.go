@@ -271,7 +271,8 @@ const StillEvery = 500 * time.Millisecond
 // it could then. A stream outlives the credential that opened it, so this is asked
 // before anything is sent on it.
 func (g *Gate) Still(p *toolkeep.Principal) bool {
-	if !p.Until.IsZero() && !time.Now().Before(p.Until) {
+	over := func(p *toolkeep.Principal) bool { return !p.Until.IsZero() && !time.Now().Before(p.Until) }
+	if over(p) {
 		return false
 	}
 	r, ok := g.auth.(Refresher)
@@ -285,7 +286,7 @@ func (g *Gate) Still(p *toolkeep.Principal) bool {
 	case err != nil || now == p:
 		return true // it cannot be looked up now
 	}
-	return within(p.Roles, now.Roles) && within(p.Permissions, now.Permissions) &&
+	return !over(now) && within(p.Roles, now.Roles) && within(p.Permissions, now.Permissions) &&
 		slices.Equal(p.Scope, now.Scope) && p.Workspace == now.Workspace
 }
 

@@ -60,13 +60,14 @@ type Key struct {
 	CreatedBy string     `json:"created_by,omitempty"`
 	ExpiresAt *time.Time `json:"expires_at,omitempty" doc:"absent: never"`
 	RevokedAt *time.Time `json:"revoked_at,omitempty" doc:"absent: valid"`
+	Successor string     `json:"successor,omitempty" doc:"id of the key that was made to take its place"`
 
 	RequireSignature bool `json:"require_signature,omitempty" doc:"each request with it must be signed"`
 }
 
 func keyOf(k toolkeep.APIKey) Key {
 	return Key{ID: k.ID, Subject: k.Subject, Name: k.Name, Roles: some(k.Roles), Scope: some(k.Scope), Workspace: k.Workspace,
-		CreatedAt: given(k.CreatedAt), CreatedBy: k.CreatedBy, ExpiresAt: given(k.ExpiresAt), RevokedAt: given(k.RevokedAt),
+		CreatedAt: given(k.CreatedAt), CreatedBy: k.CreatedBy, ExpiresAt: given(k.ExpiresAt), RevokedAt: given(k.RevokedAt), Successor: k.Successor,
 		RequireSignature: k.RequireSignature}
 }
 
@@ -134,9 +135,28 @@ func (a *API) createKey(ctx context.Context, p *toolkeep.Principal, in *createKe
 	if err != nil {
 		return nil, err
 	}
+	return createdKey(made, secret, signing), nil
+}
+
+func createdKey(made toolkeep.APIKey, secret, signing string) *createKeyOutput {
 	out := &createKeyOutput{Location: "/api/v1/keys/" + url.PathEscape(made.ID)}
 	out.Body.Key, out.Body.Secret, out.Body.Signing = keyOf(made), secret, signing
-	return out, nil
+	return out
+}
+
+type rotateKeyInput struct {
+	KeyID string `path:"key_id" maxLength:"4096"`
+	Body  struct {
+		Overlap int `json:"overlap_s,omitempty" default:"3600" minimum:"0" maximum:"2592000" doc:"seconds until this key expires; 0: it ends at once"`
+	} `nameHint:"RotateKeyRequest"`
+}
+
+func (a *API) rotateKey(ctx context.Context, p *toolkeep.Principal, in *rotateKeyInput) (*createKeyOutput, error) {
+	made, secret, signing, err := a.c.Keys.RotateKey(ctx, p, in.KeyID, time.Duration(in.Body.Overlap)*time.Second)
+	if err != nil {
+		return nil, err
+	}
+	return createdKey(made, secret, signing), nil
 }
 
 type revokeKeyInput struct {

@@ -65,6 +65,7 @@ type Keys interface {
 	// CreateSignedKey is CreateKey for a key whose requests must be signed with signing, which is
 	// shown this once too.
 	CreateSignedKey(ctx context.Context, p *toolkeep.Principal, k toolkeep.APIKey) (key toolkeep.APIKey, secret, signing string, err error)
+	RotateKey(ctx context.Context, p *toolkeep.Principal, id string, overlap time.Duration) (key toolkeep.APIKey, text, secret string, err error)
 	RevokeKey(ctx context.Context, p *toolkeep.Principal, id string) error
 	ListKeys(ctx context.Context, p *toolkeep.Principal) ([]toolkeep.APIKey, error)
 }

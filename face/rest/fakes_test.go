@@ -168,6 +168,10 @@ func (f *fakeKeys) CreateSignedKey(_ context.Context, _ *toolkeep.Principal, k t
 	made, text, err := f.create(k)
 	return made, text, "tks_of_" + text, err
 }
+func (f *fakeKeys) RotateKey(_ context.Context, _ *toolkeep.Principal, id string, _ time.Duration) (toolkeep.APIKey, string, string, error) {
+	made, text, err := f.create(toolkeep.APIKey{Subject: "of " + id})
+	return made, text, "", err
+}
 func (f *fakeKeys) RevokeKey(_ context.Context, _ *toolkeep.Principal, id string) error {
 	return f.revoke(id)
 }

@@ -153,6 +153,10 @@ func (a *API) operations() {
 		create := op("POST", "/api/v1/keys", "createKey", tagAdmin, "Make an API key")
 		create.status = http.StatusCreated
 		register(a, create, toolkeep.PermKeys, a.createKey)
+		rotate := op("POST", "/api/v1/keys/{key_id}/rotate", "rotateKey", tagAdmin, "Replace an API key without a gap")
+		rotate.status = http.StatusCreated
+		rotate.description = "It makes a key with the subject, roles, scope, workspace and lifetime of this one, which expires after the overlap. A key is rotated once."
+		register(a, rotate, toolkeep.PermKeys, a.rotateKey)
 		register(a, op("DELETE", "/api/v1/keys/{key_id}", "revokeKey", tagAdmin, "Revoke an API key"), toolkeep.PermKeys, a.revokeKey)
 	}
 	if a.c.Invalidate != nil {

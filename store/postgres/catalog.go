@@ -39,7 +39,7 @@ func (s *Store) prepareCatalogue(st step) (step, error) {
 			return true, err
 		}
 	case toolkeep.RevokeKey:
-		st.act = func(ctx context.Context, g *group, _ *step) (bool, error) { return g.revoke(ctx, c) }
+		st.act = func(ctx context.Context, g *group, st *step) (bool, error) { return g.revoke(ctx, c, st) }
 	case toolkeep.PutDocument:
 		e := st.Encoded
 		st.act = func(ctx context.Context, g *group, st *step) (bool, error) { return true, g.putDocument(ctx, c, e, st) }
@@ -94,8 +94,8 @@ func (g *group) publish(ctx context.Context, t record.Tool, ref string) (bool, e
 	return false, err
 }
 
-// revoke revokes a key; a second time changes nothing.
-func (g *group) revoke(ctx context.Context, c toolkeep.RevokeKey) (bool, error) {
+// revoke revokes a key, a second time changes nothing, or gives it a successor.
+func (g *group) revoke(ctx context.Context, c toolkeep.RevokeKey, st *step) (bool, error) {
 	var data []byte
 	err := g.tx.QueryRow(ctx, sqlKeyData, text(c.Tenant), text(c.ID)).Scan(&data)
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -105,12 +105,20 @@ func (g *group) revoke(ctx context.Context, c toolkeep.RevokeKey) (bool, error) 
 		return false, err
 	}
 	k, err := record.DecodeKey(c.Tenant, c.ID, data)
-	if err != nil || !k.RevokedAt.IsZero() {
+	if err != nil {
 		return false, err
 	}
-	k.RevokedAt = c.At
+	if !c.End(&k) {
+		if c.Successor != "" {
+			err = fmt.Errorf("key %s was revoked or has a successor: %w", c.ID, toolkeep.ErrStale)
+		}
+		return false, err
+	}
 	if data, err = record.EncodeKey(k); err != nil {
 		return false, err
+	}
+	if c.Successor != "" {
+		st.Kind, st.Data = record.KindKey, data
 	}
 	_, err = g.exec(ctx, sqlPutKey, text(c.Tenant), text(c.ID), data)
 	return true, err

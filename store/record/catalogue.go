@@ -49,6 +49,7 @@ type keyRow struct {
 	CreatedBy string    `json:"created_by,omitempty"`
 	ExpiresAt time.Time `json:"expires_at,omitzero"`
 	RevokedAt time.Time `json:"revoked_at,omitzero"`
+	Successor string    `json:"successor,omitempty"`
 
 	RequireSignature bool   `json:"require_signature,omitzero"`
 	Signing          []byte `json:"signing,omitempty"` // sealed
@@ -86,7 +87,7 @@ func encodeCatalogue(c toolkeep.Change) (Encoded, error) {
 func EncodeKey(k toolkeep.APIKey) ([]byte, error) {
 	return Marshal(keyRow{
 		Subject: k.Subject, Name: k.Name, Hash: hex.EncodeToString(k.Hash[:]), Roles: k.Roles, Scope: k.Scope, Workspace: k.Workspace,
-		CreatedAt: k.CreatedAt, CreatedBy: k.CreatedBy, ExpiresAt: k.ExpiresAt, RevokedAt: k.RevokedAt,
+		CreatedAt: k.CreatedAt, CreatedBy: k.CreatedBy, ExpiresAt: k.ExpiresAt, RevokedAt: k.RevokedAt, Successor: k.Successor,
 		RequireSignature: k.RequireSignature, Signing: k.Signing,
 	})
 }
@@ -99,7 +100,7 @@ func DecodeKey(tenant, id string, data []byte) (toolkeep.APIKey, error) {
 	}
 	k := toolkeep.APIKey{
 		ID: id, Tenant: tenant, Subject: r.Subject, Name: r.Name, Roles: r.Roles, Scope: r.Scope, Workspace: r.Workspace,
-		CreatedAt: r.CreatedAt, CreatedBy: r.CreatedBy, ExpiresAt: r.ExpiresAt, RevokedAt: r.RevokedAt,
+		CreatedAt: r.CreatedAt, CreatedBy: r.CreatedBy, ExpiresAt: r.ExpiresAt, RevokedAt: r.RevokedAt, Successor: r.Successor,
 		RequireSignature: r.RequireSignature, Signing: r.Signing,
 	}
 	if n, err := hex.Decode(k.Hash[:], []byte(r.Hash)); err != nil || n != len(k.Hash) {

@@ -38,7 +38,7 @@ func (s *Store) prepareCatalogue(st step, e record.Encoded) (step, error) {
 			return true, err
 		}
 	case toolkeep.RevokeKey:
-		st.act = func(g *group, _ *step) (bool, error) { return g.revoke(c) }
+		st.act = func(g *group, st *step) (bool, error) { return g.revoke(c, st) }
 	case toolkeep.PutDocument:
 		st.act = func(g *group, st *step) (bool, error) { return true, g.putDocument(c, e, st) }
 	case toolkeep.DeleteDocument:
@@ -89,8 +89,8 @@ func (g *group) publish(t record.Tool, ref string) (bool, error) {
 	return true, err
 }
 
-// revoke revokes a key; a second time changes nothing.
-func (g *group) revoke(c toolkeep.RevokeKey) (bool, error) {
+// revoke revokes a key, a second time changes nothing, or gives it a successor.
+func (g *group) revoke(c toolkeep.RevokeKey, st *step) (bool, error) {
 	var data []byte
 	err := g.queryRow(sqlKeyData, c.Tenant, c.ID).Scan(&data)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -100,12 +100,20 @@ func (g *group) revoke(c toolkeep.RevokeKey) (bool, error) {
 		return false, err
 	}
 	k, err := record.DecodeKey(c.Tenant, c.ID, data)
-	if err != nil || !k.RevokedAt.IsZero() {
+	if err != nil {
 		return false, err
 	}
-	k.RevokedAt = c.At
+	if !c.End(&k) {
+		if c.Successor != "" {
+			err = fmt.Errorf("key %s was revoked or has a successor: %w", c.ID, toolkeep.ErrStale)
+		}
+		return false, err
+	}
 	if data, err = record.EncodeKey(k); err != nil {
 		return false, err
+	}
+	if c.Successor != "" {
+		st.Kind, st.Data = record.KindKey, data
 	}
 	_, err = g.exec(sqlPutKey, c.Tenant, c.ID, data)
 	return true, err

@@ -173,10 +173,14 @@ func testKeys(t *testing.T, f *fixture) {
 	a.Roles = []string{"other"}
 	f.apply(toolkeep.PutKey{Key: a})
 	at := f.clock()
+	b.ExpiresAt, b.Successor = at.Add(time.Hour), "c"
+	f.apply(toolkeep.RevokeKey{Tenant: "u", ID: "a", At: at, By: "boss", Successor: "c", Expires: b.ExpiresAt})
+	f.refused(toolkeep.ErrStale, toolkeep.RevokeKey{Tenant: "u", ID: "a", At: at, Successor: "d", Expires: at}, toolkeep.PutKey{Key: apiKey("u", "d")})
 	f.apply(toolkeep.RevokeKey{Tenant: "t", ID: "a", At: at, By: "boss"})
 	head := f.head()
 	f.apply(toolkeep.RevokeKey{Tenant: "t", ID: "a", At: at.Add(time.Hour), By: "boss"})
 	f.refused(toolkeep.ErrNotFound, toolkeep.RevokeKey{Tenant: "t", ID: "b", At: at})
+	f.refused(toolkeep.ErrStale, toolkeep.RevokeKey{Tenant: "t", ID: "a", At: at, Successor: "d", Expires: at}) // it is over already
 	a.RevokedAt = at
 	got, seq, err := f.store.Keys(context.Background())
 	if err != nil || seq != head {
