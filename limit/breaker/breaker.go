@@ -69,17 +69,18 @@ type Breaker struct {
 
 	io sync.Mutex // one of those that read and write the document
 
-	mu      sync.Mutex // guards all below
-	state   State
-	window  window
-	usual   usual
-	record  Record // of the state, unless it is Closed
-	until   int64  // Open: its end; HalfOpen by another: when it counts as given up
-	intent  intent
-	last    int64 // when a call ended last
-	mine    bool  // HalfOpen: this node makes the test calls
-	running int   // test calls under way
-	share   int   // hundredths of a call that the canary owes
+	mu       sync.Mutex // guards all below
+	claiming bool       // a call asks the store whether this node may test
+	state    State
+	window   window
+	usual    usual
+	record   Record // of the state, unless it is Closed
+	until    int64  // Open: its end; HalfOpen by another: when it counts as given up
+	intent   intent
+	last     int64 // when a call ended last
+	mine     bool  // HalfOpen: this node makes the test calls
+	running  int   // test calls under way
+	share    int   // hundredths of a call that the canary owes
 	// moves and tests count since the breaker was made: changes of state, and test calls that failed and that succeeded.
 	moves [len(States)][len(States)]int64
 	tests [2]int64

@@ -192,12 +192,17 @@ func (s *Breakers) claim(ctx context.Context, b *Breaker) (refusal string, wait 
 		b.testing()
 		return "", 0
 	}
-	b.mu.Unlock()
-	defer b.mu.Lock()
-	if !b.io.TryLock() { // another call does the same
+	if b.claiming { // another call does the same
 		return refusedTesting, time.Second
 	}
-	defer b.io.Unlock()
+	b.claiming = true
+	b.mu.Unlock()
+	b.io.Lock() // keep may be reading
+	defer func() {
+		b.io.Unlock()
+		b.mu.Lock()
+		b.claiming = false
+	}()
 	if err := s.reconcile(ctx, b, true); err != nil {
 		if ctx.Err() == nil {
 			s.c.Log.Warn("a breaker's state cannot be read or written, so its tool is not tried again", "breaker", b.key.ID(), "error", err)
