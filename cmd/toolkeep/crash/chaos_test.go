@@ -400,7 +400,7 @@ func (x *chaos) denialAttack(t *testing.T, p *process) (attempt string) {
 func (x *chaos) trailIsImmutable(id string) {
 	t := x.t
 	x.up(x.nodes[0])
-	x.chainsAreWhole() // 4 "audit trail complete and immutable"
+	x.p(0).chainsAreWhole() // 4 "audit trail complete and immutable"
 	if n := x.number(`WITH gone AS (DELETE FROM invocations WHERE id = $1 RETURNING 1) SELECT count(*) FROM gone`, id); n != 1 {
 		t.Fatalf("%d records of the attempt were removed", n)
 	}
