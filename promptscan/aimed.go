@@ -1,9 +1,6 @@
 package promptscan
 
-import (
-	"bytes"
-	"strings"
-)
+import "strings"
 
 // Aimed is a scan of the texts of one result. Its zero value works. It is not safe for concurrent use.
 //
@@ -34,21 +31,24 @@ func (a *Aimed) Text(text string, ascii bool) (f Finding, ok bool) {
 		}
 		text = Latin(text)
 	}
-	// Every second group of four bytes is looked at: of two that follow each other one is seen.
+	// Every fourth group of four bytes is looked at: of four that follow each other one is seen.
 	i := 0
-	for ; i+8 <= len(text); i += 6 {
-		w := uint64(text[i]) | uint64(text[i+1])<<8 | uint64(text[i+2])<<16 | uint64(text[i+3])<<24 |
-			uint64(text[i+4])<<32 | uint64(text[i+5])<<40 | uint64(text[i+6])<<48 | uint64(text[i+7])<<56 | lower
-		if !anchors.has(uint32(w)) && !anchors.has(uint32(w>>16)) && !anchors.has(uint32(w>>32)) {
+	for ; i+4*stride <= len(text); i += 4 * stride {
+		t := text[i : i+4*stride]
+		a0, a1 := eight(t[:8])|lower, eight(t[8:])|lower
+		if (anchors.bit(uint32(a0))|anchors.bit(uint32(a0>>32))|anchors.bit(uint32(a1))|anchors.bit(uint32(a1>>32)))&1 == 0 {
 			continue
 		}
-		for n := 0; n < 6; n += 2 {
-			if f, ok := a.look(text, i+n, uint32(w>>(8*n))); ok || a.More {
+		for n, g := range [...]uint32{uint32(a0), uint32(a0 >> 32), uint32(a1), uint32(a1 >> 32)} {
+			if anchors.bit(g)&1 == 0 {
+				continue
+			}
+			if f, ok := a.look(text, i+n*stride, g); ok || a.More {
 				return f, ok
 			}
 		}
 	}
-	for ; i+gram <= len(text); i += 2 {
+	for ; i+gram-1 <= len(text); i += stride {
 		if f, ok := a.look(text, i, group(text[i:])); ok || a.More {
 			return f, ok
 		}
@@ -58,12 +58,11 @@ func (a *Aimed) Text(text string, ascii bool) (f Finding, ok bool) {
 
 // look looks for the phrases of which an anchor has the group of bytes at i.
 func (a *Aimed) look(text string, i int, g uint32) (f Finding, ok bool) {
-	if !anchors.has(g) {
-		return Finding{}, false
-	}
-	for _, t := range anchors.of[g] {
+	of := anchors.of[hash(g)>>20]
+	for n := range of {
+		t := &of[n]
 		from := i - t.offset
-		if from < 0 || len(text)-from < len(t.anchor) || !strings.EqualFold(text[from:from+len(t.anchor)], t.anchor) {
+		if t.group != g || from < 0 || len(text)-from < len(t.anchor) || !equalsLower(text[from:from+len(t.anchor)], t.anchor) {
 			continue
 		}
 		p := &phrases[t.phrase]
@@ -92,33 +91,65 @@ type told struct {
 type side struct {
 	before, after int
 	words         []string
+	starts        [1 << 10]bool // by the first two bytes of each word
+	single        string        // words of one byte
 }
 
-func before(n int, words ...string) side { return side{before: n, words: words} }
-func after(n int, words ...string) side  { return side{after: n, words: words} }
+func before(n int, words ...string) side { return near(side{before: n, words: words}) }
+func after(n int, words ...string) side  { return near(side{after: n, words: words}) }
+
+func near(s side) side {
+	for _, w := range s.words {
+		if len(w) == 1 {
+			s.single += w
+			continue
+		}
+		s.starts[pair(uint(w[0]), w[1])] = true
+	}
+	return s
+}
+
+// pair is a number below 1024 for two bytes, the same for capitals and small letters; a may be the pair that ends with the first.
+func pair(a uint, b byte) uint { return (a<<5 | uint(b&31)) & 1023 }
 
 func (t *told) beside(text string, from, to int) bool {
-	var room [around]byte
-	for _, s := range t.sides {
-		near := room[:0]
+	for i := range t.sides {
+		s := &t.sides[i]
 		part := text[to:min(len(text), to+s.after)]
 		if s.before > 0 {
 			part = text[max(0, from-s.before):from]
 		}
-		for n := range len(part) {
-			c := part[n]
-			if 'A' <= c && c <= 'Z' {
-				c += 'a' - 'A'
-			}
-			near = append(near, c)
+		if !s.in(part) {
+			return false
 		}
-		found := false
+	}
+	return true
+}
+
+// in reports whether a part of a text has one of the words.
+func (s *side) in(part string) bool {
+	var two uint
+	for n := range len(part) {
+		if two = pair(two, part[n]); !s.starts[two] || n == 0 {
+			continue
+		}
 		for _, w := range s.words {
-			if found = bytes.Contains(near, []byte(w)); found {
-				break
+			if len(part)-n+1 >= len(w) && equalsLower(part[n-1:n-1+len(w)], w) {
+				return true
 			}
 		}
-		if !found {
+	}
+	return s.single != "" && strings.ContainsAny(part, s.single)
+}
+
+// equalsLower reports whether s, with ASCII letters in lower case, is the word.
+func equalsLower(s, word string) bool {
+	for n := range len(word) {
+		c := s[n]
+		if 'A' <= c && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		if c != word[n] {
 			return false
 		}
 	}
@@ -128,9 +159,20 @@ func (t *told) beside(text string, from, to int) bool {
 // gram is how many bytes of an anchor are compared at once.
 const gram = 4
 
-// group is the first four bytes of s, with letters in lower case.
+// stride is how far from each other the groups are that are looked at.
+const stride = 4
+
+// group is the first four bytes of s, or three and a space, with letters in lower case.
 func group(s string) uint32 {
-	return (uint32(s[0]) | uint32(s[1])<<8 | uint32(s[2])<<16 | uint32(s[3])<<24) | 0x20202020
+	g := uint32(s[0]) | uint32(s[1])<<8 | uint32(s[2])<<16
+	if len(s) >= gram {
+		g |= uint32(s[3]) << 24
+	}
+	return g | lower&0xffffffff
+}
+
+func eight(s string) uint64 {
+	return uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 | uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
 }
 
 // lower sets the bit by which small letters differ from capitals, in eight bytes.
@@ -138,37 +180,40 @@ const lower = 0x2020202020202020
 
 // place says that an anchor of a phrase has a group of bytes at an offset.
 type place struct {
+	group        uint32
 	anchor       string
 	phrase, told int
 	offset       int
 }
 
 type places struct {
-	may [1 << 10]uint64 // a bit by hash: whether of has any
-	of  map[uint32][]place
+	may [1 << 11]uint64 // a bit by hash: whether of has any
+	of  [1 << 12][]place
 }
 
-func bit(w uint32) (word, mask uint64) {
-	h := w * 0x9e3779b1 >> 16
-	return uint64(h >> 6), 1 << (h & 63)
+func hash(w uint32) uint32 { return w * 0x9e3779b1 }
+
+// bit is odd if there may be a place of the group.
+func (p *places) bit(w uint32) uint64 {
+	h := hash(w)
+	return p.may[h>>21] >> (h >> 15 & 63)
 }
 
-func (p *places) has(w uint32) bool {
-	word, mask := bit(w)
-	return p.may[word]&mask != 0
+func (p *places) add(t place) {
+	h := hash(t.group)
+	p.may[h>>21] |= 1 << (h >> 15 & 63)
+	p.of[h>>20] = append(p.of[h>>20], t)
 }
 
 var anchors = func() (a places) {
-	a.of = make(map[uint32][]place)
 	for n, p := range phrases {
 		for m, told := range p.told {
 			for _, anchor := range told.anchors {
 				first := rarest(anchor)
-				for offset := first; offset < first+2; offset++ {
-					w := group(anchor[offset:])
-					word, mask := bit(w)
-					a.may[word] |= mask
-					a.of[w] = append(a.of[w], place{anchor, n, m, offset})
+				for offset := first; offset < first+stride; offset++ {
+					for _, g := range groupsAt(anchor, offset) {
+						a.add(place{g, anchor, n, m, offset})
+					}
 				}
 			}
 		}
@@ -176,12 +221,38 @@ var anchors = func() (a places) {
 	return a
 }()
 
-// rarest returns which two groups of an anchor that follow each other are rare in other texts, by their letters.
+// groupsAt returns the group of an anchor at an offset. That of -1 begins with any byte before it, that of its last three bytes
+// ends with any byte behind it.
+func groupsAt(anchor string, offset int) (all []uint32) {
+	if offset >= 0 && offset+gram <= len(anchor) {
+		return []uint32{group(anchor[offset:])}
+	}
+	for c := range 256 {
+		switch {
+		case c&0x20 == 0: // as a group has it
+		case offset < 0:
+			all = append(all, group(string([]byte{byte(c)})+anchor))
+		default:
+			all = append(all, group(anchor[offset:]+string([]byte{byte(c)})))
+		}
+	}
+	return all
+}
+
+// rarest returns where the groups of an anchor that follow each other are rare in ordinary texts: at -1 in one that is too short
+// for four whole groups.
 func rarest(anchor string) (first int) {
-	least := len(anchor) * gram
-	for n := range len(anchor) - gram {
+	from, to := 0, len(anchor)-gram-stride+1
+	if to < 0 {
+		from, to = -1, len(anchor)-gram-stride+2
+	}
+	least := 2 * len(anchor) * gram
+	for n := from; n <= to; n++ {
 		common := 0
-		for _, c := range anchor[n:n+gram] + anchor[n+1:n+1+gram] {
+		for offset := max(n, 0); offset < min(n+stride, len(anchor)-gram+1); offset++ {
+			common += gram * strings.Count(ordinary, anchor[offset:offset+gram])
+		}
+		for _, c := range anchor[max(n, 0):min(n+gram+stride-1, len(anchor))] {
 			if strings.ContainsRune("etaoinshr ", c) {
 				common++
 			}
@@ -192,3 +263,9 @@ func rarest(anchor string) (first int) {
 	}
 	return first
 }
+
+// ordinary has the words that are most frequent in English texts.
+const ordinary = " the be to of and a in that have i it for not on with he as you do at this but his by from they we say her she or an will my one all " +
+	"would there their what so up out if about who get which go me when make can like time no just him know take people into year your good some could them see " +
+	"other than then now look only come its over think also back after use two how our work first well way even new want because any these give day most us is are " +
+	"was were must should been has had more may such where here every very before "

@@ -55,9 +55,24 @@ func Characters(text string) (found []Finding) {
 // Hides returns the first thing that Characters reports of hidden characters with more than low severity, without Text. Its
 // work grows with the text alone, however many there are.
 func Hides(text string) (f Finding, ok bool) {
+	i := 0
+	for i < len(text) {
+		if text[i] < utf8.RuneSelf {
+			i++
+			continue
+		}
+		r, size := utf8.DecodeRuneInString(text[i:])
+		if mayHide(r) {
+			break
+		}
+		i += size
+	}
+	if i == len(text) {
+		return Finding{}, false
+	}
 	runes := []rune(text)
 	for i := range runes {
-		if runes[i] < 0xad { // none of these hides
+		if !mayHide(runes[i]) {
 			continue
 		}
 		if rule, severity, message := hiddenAt(runes, i); rule == RuleHidden && severity != Low {
@@ -65,6 +80,21 @@ func Hides(text string) (f Finding, ok bool) {
 		}
 	}
 	return Finding{}, false
+}
+
+// mayHide reports whether hiddenAt may find a character hidden, with more than low severity.
+func mayHide(r rune) bool {
+	switch {
+	case r < 0x034f:
+		return false
+	case r < 0x2000:
+		return r == 0x034f || r == 0x115f || r == 0x1160 || r == 0x180e
+	case r <= 0x206f:
+		return r >= 0x200b && r <= 0x200d || r >= 0x202a && r <= 0x202e || r >= 0x2060
+	case r < 0xfe00:
+		return r == 0x2800 || r == 0x3164
+	}
+	return r <= 0xfe0f || r == 0xfeff || r == 0xffa0 || r >= 0xfff9 && r <= 0xfffb || r >= 0xe0000 && r <= 0xe01ef
 }
 
 // PlainASCII reports whether a text is of ASCII characters that a reader sees, spaces and line breaks alone.

@@ -1,6 +1,7 @@
 package promptscan
 
 import (
+	"sync"
 	"unicode"
 	"unicode/utf8"
 
@@ -32,25 +33,47 @@ func Latin(s string) string {
 	if PlainASCII(s) {
 		return s
 	}
+	near := nearLatin()
 	out := make([]byte, 0, len(s))
 	for i := 0; i < len(s); {
-		if s[i] < utf8.RuneSelf {
-			out = append(out, s[i])
+		from := i
+		for i < len(s) && s[i] < utf8.RuneSelf {
 			i++
-			continue
+		}
+		out = append(out, s[from:i]...)
+		if i == len(s) {
+			break
 		}
 		r, size := utf8.DecodeRuneInString(s[i:])
-		parts := string(norm.NFKD.PropertiesString(s[i:]).Decomposition())
+		if int(r) < len(near) {
+			out = append(out, near[r]...)
+		} else {
+			out = appendParts(out, s[i:], r)
+		}
 		i += size
-		if lookalikes[r] != 0 || parts == "" {
-			out = appendLatin(out, r)
-			continue
-		}
-		for _, part := range parts {
-			out = appendLatin(out, part)
-		}
 	}
 	return string(out)
+}
+
+// nearLatin has for each character up to the Cyrillic and Armenian ones what Latin writes for it.
+var nearLatin = sync.OnceValue(func() *[0x590]string {
+	var near [0x590]string
+	for r := range near {
+		near[r] = string(appendParts(nil, string(rune(r)), rune(r)))
+	}
+	return &near
+})
+
+// appendParts appends what Latin writes for r, the first character of s.
+func appendParts(out []byte, s string, r rune) []byte {
+	parts := string(norm.NFKD.PropertiesString(s).Decomposition())
+	if lookalikes[r] != 0 || parts == "" {
+		return appendLatin(out, r)
+	}
+	for _, part := range parts {
+		out = appendLatin(out, part)
+	}
+	return out
 }
 
 func appendLatin(out []byte, r rune) []byte {
