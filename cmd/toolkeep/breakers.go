@@ -62,17 +62,28 @@ FAILED and SLOW are that node's, in the window.`,
 }
 
 // breakerPath is the path of a breaker, such as tool:shop.find.
-func breakerPath(id string) string { return "/api/v1/breakers/" + url.PathEscape(id) }
+func breakerPath(id string, shared bool) string {
+	path := "/api/v1/breakers/" + url.PathEscape(id)
+	if shared {
+		path += "?shared=true"
+	}
+	return path
+}
+
+func sharedFlag(c *cobra.Command, shared *bool) {
+	c.Flags().BoolVar(shared, "shared", false, "the breaker of shared tools, where your own tenant has one of the same name")
+}
 
 func (a *app) breakersShowCmd() *cobra.Command {
-	return a.withJSON(&cobra.Command{
+	var shared bool
+	c := &cobra.Command{
 		Use:     "show BREAKER",
 		Short:   "Show a breaker: its state, why and since when, and what it counts",
 		Example: "  toolkeep breakers show tool:shop.find\n  toolkeep breakers show host:shop.example:443 --json",
 		Args:    arguments(1, 1, "tool: and a tool's id, host: and a host with its port, or mcp: and a server"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var b breakers.Breaker
-			return a.ask(cmd.Context(), http.MethodGet, breakerPath(args[0]), nil, &b, func(w io.Writer) error {
+			return a.ask(cmd.Context(), http.MethodGet, breakerPath(args[0], shared), nil, &b, func(w io.Writer) error {
 				fmt.Fprintf(w, "%s is %s\n", b.ID, b.State)
 				if !b.Since.IsZero() {
 					fmt.Fprintf(w, "  since %s\n", b.Since.Local().Format(time.DateTime))
@@ -90,11 +101,14 @@ func (a *app) breakersShowCmd() *cobra.Command {
 				return err
 			})
 		},
-	})
+	}
+	sharedFlag(c, &shared)
+	return a.withJSON(c)
 }
 
 func (a *app) breakersDoCmd(action, short, done string) *cobra.Command {
 	var reason string
+	var shared bool
 	c := &cobra.Command{
 		Use:     action + " BREAKER",
 		Short:   short,
@@ -107,12 +121,13 @@ func (a *app) breakersDoCmd(action, short, done string) *cobra.Command {
 				body["reason"] = reason
 			}
 			var b breakers.Breaker
-			return a.ask(cmd.Context(), http.MethodPost, breakerPath(args[0]), body, &b, func(w io.Writer) error {
+			return a.ask(cmd.Context(), http.MethodPost, breakerPath(args[0], shared), body, &b, func(w io.Writer) error {
 				_, err := fmt.Fprintf(w, "%s is %s: %s\n", b.ID, b.State, done)
 				return err
 			})
 		},
 	}
+	sharedFlag(c, &shared)
 	c.Flags().StringVar(&reason, "reason", "", "why, for those who look at it")
 	return a.withJSON(c)
 }

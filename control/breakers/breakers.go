@@ -97,12 +97,13 @@ func (s *Breakers) List(p *toolkeep.Principal) ([]Breaker, error) {
 	return list, nil
 }
 
-// Show returns one. It needs system:operate. E3201, E3013.
-func (s *Breakers) Show(p *toolkeep.Principal, id string) (Breaker, error) {
+// Show returns one; shared asks for that of shared tools, also where the principal's tenant has one of the same id. It needs
+// system:operate. E3201, E3013.
+func (s *Breakers) Show(p *toolkeep.Principal, id string, shared bool) (Breaker, error) {
 	if err := need(p); err != nil {
 		return Breaker{}, err
 	}
-	info, err := s.find(p, id)
+	info, err := s.find(p, id, shared)
 	return shown(info), err
 }
 
@@ -113,16 +114,16 @@ const (
 	Reset = "reset" // closed, and decided by calls again
 )
 
-// Do has an operator open a breaker, close it, or reset it, on all nodes. It needs system:operate. E3201; E3301 another action or
+// Do has an operator open a breaker, close it, or reset it, on all nodes; shared is that of Show. It needs system:operate. E3201; E3301 another action or
 // too long a reason; E3013; E3965.
-func (s *Breakers) Do(ctx context.Context, p *toolkeep.Principal, id, action, reason string) (Breaker, error) {
+func (s *Breakers) Do(ctx context.Context, p *toolkeep.Principal, id string, shared bool, action, reason string) (Breaker, error) {
 	if err := need(p); err != nil {
 		return Breaker{}, err
 	}
 	if len(reason) > maxReason {
 		return Breaker{}, toolkeep.NewError(toolkeep.InvalidParameters, "the reason has %d bytes; %d are the most", len(reason), maxReason)
 	}
-	info, err := s.find(p, id)
+	info, err := s.find(p, id, shared)
 	if err != nil {
 		return Breaker{}, err
 	}
@@ -139,21 +140,28 @@ func (s *Breakers) Do(ctx context.Context, p *toolkeep.Principal, id, action, re
 	if err != nil {
 		return Breaker{}, toolkeep.NewError(toolkeep.RecordUnavailable, "the breaker's state cannot be written now").Because(err)
 	}
-	info, err = s.find(p, id)
+	info, err = s.find(p, id, shared)
 	return shown(info), err
 }
 
 // find finds a breaker that the node knows, or that of a tool which was not called here.
-func (s *Breakers) find(p *toolkeep.Principal, id string) (breaker.Info, error) {
-	for _, tenant := range tenants(p) {
-		if info, ok := s.Source.Get(tenant, id); ok {
-			return info, nil
+func (s *Breakers) find(p *toolkeep.Principal, id string, shared bool) (breaker.Info, error) {
+	of, by := tenants(p), p
+	if shared {
+		of, by = of[1:], &toolkeep.Principal{} // who has no tools but those
+	}
+	if tool, ok := strings.CutPrefix(id, "tool:"); ok { // of the tool that is called by that name
+		v, _, err := s.Catalog.Find(by, tool, "", nil)
+		if err == nil && slices.Contains(of, v.Tool.Tenant) {
+			if info, ok := s.Source.Get(v.Tool.Tenant, id); ok {
+				return info, nil
+			}
+			return breaker.Info{ID: id, Tenant: v.Tool.Tenant, Tool: true, State: breaker.Closed}, nil
 		}
 	}
-	if tool, ok := strings.CutPrefix(id, "tool:"); ok {
-		v, _, err := s.Catalog.Find(p, tool, "", nil)
-		if err == nil && slices.Contains(tenants(p), v.Tool.Tenant) {
-			return breaker.Info{ID: id, Tenant: v.Tool.Tenant, Tool: true, State: breaker.Closed}, nil
+	for _, tenant := range of {
+		if info, ok := s.Source.Get(tenant, id); ok {
+			return info, nil
 		}
 	}
 	return breaker.Info{}, toolkeep.NewError(toolkeep.ResourceNotFound, "this node knows no breaker %.200q; write tool: before a tool's id, and host: before the host and port, or mcp: before the server, of tools that were called here (toolkeep breakers list)", id)

@@ -10,8 +10,8 @@ import (
 // Breakers is what control/breakers does, which see.
 type Breakers interface {
 	List(p *toolkeep.Principal) ([]breakers.Breaker, error)
-	Show(p *toolkeep.Principal, id string) (breakers.Breaker, error)
-	Do(ctx context.Context, p *toolkeep.Principal, id, action, reason string) (breakers.Breaker, error)
+	Show(p *toolkeep.Principal, id string, shared bool) (breakers.Breaker, error)
+	Do(ctx context.Context, p *toolkeep.Principal, id string, shared bool, action, reason string) (breakers.Breaker, error)
 }
 
 // breakerRoutes are the routes of circuit breakers.
@@ -44,13 +44,14 @@ func (a *API) listBreakers(_ context.Context, p *toolkeep.Principal, in *paging)
 }
 
 type breakerInput struct {
-	ID string `path:"breaker" maxLength:"512" doc:"such as tool:shop.find or host:shop.example:443"`
+	ID     string `path:"breaker" maxLength:"512" doc:"such as tool:shop.find or host:shop.example:443"`
+	Shared bool   `query:"shared" doc:"the breaker of shared tools, where your own tenant has one of the same name; for operators of the tenant default"`
 }
 
 type breakerOutput struct{ Body breakers.Breaker }
 
 func (a *API) getBreaker(_ context.Context, p *toolkeep.Principal, in *breakerInput) (*breakerOutput, error) {
-	b, err := a.c.Breakers.Show(p, in.ID)
+	b, err := a.c.Breakers.Show(p, in.ID, in.Shared)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +67,7 @@ type forceBreakerInput struct {
 }
 
 func (a *API) forceBreaker(ctx context.Context, p *toolkeep.Principal, in *forceBreakerInput) (*breakerOutput, error) {
-	b, err := a.c.Breakers.Do(ctx, p, in.ID, in.Body.Action, in.Body.Reason)
+	b, err := a.c.Breakers.Do(ctx, p, in.ID, in.Shared, in.Body.Action, in.Body.Reason)
 	if err != nil {
 		return nil, err
 	}

@@ -14,15 +14,15 @@ type fakeBreakers []breakers.Breaker
 
 func (f fakeBreakers) List(*toolkeep.Principal) ([]breakers.Breaker, error) { return f, nil }
 
-func (f fakeBreakers) Show(_ *toolkeep.Principal, id string) (breakers.Breaker, error) {
+func (f fakeBreakers) Show(_ *toolkeep.Principal, id string, shared bool) (breakers.Breaker, error) {
 	if id == "tool:lost" {
 		return breakers.Breaker{}, toolkeep.NewError(toolkeep.ResourceNotFound, "none")
 	}
-	return breakers.Breaker{ID: id, State: breaker.Open}, nil
+	return breakers.Breaker{ID: id, Shared: shared, State: breaker.Open}, nil
 }
 
-func (f fakeBreakers) Do(_ context.Context, p *toolkeep.Principal, id, action, reason string) (breakers.Breaker, error) {
-	return breakers.Breaker{ID: id, State: breaker.ForcedOpen, By: p.Subject, Reason: action + " " + reason}, nil
+func (f fakeBreakers) Do(_ context.Context, p *toolkeep.Principal, id string, shared bool, action, reason string) (breakers.Breaker, error) {
+	return breakers.Breaker{ID: id, Shared: shared, State: breaker.ForcedOpen, By: p.Subject, Reason: action + " " + reason}, nil
 }
 
 func TestBreakers(t *testing.T) {
@@ -35,8 +35,14 @@ func TestBreakers(t *testing.T) {
 	}
 	w = s.do(t, "GET", "/api/v1/breakers/host:x%2Fy", "")
 	wantStatus(t, w, 200)
-	if m := decode(t, w); m["breaker"] != "host:x/y" || m["state"] != "open" {
+	if m := decode(t, w); m["breaker"] != "host:x/y" || m["state"] != "open" || m["shared"] != nil {
 		t.Errorf("%v", m)
+	}
+	for _, method := range []string{"GET", "POST"} {
+		body := map[string]string{"POST": `{"action":"open"}`}[method]
+		if m := decode(t, s.do(t, method, "/api/v1/breakers/tool:a?shared=true", body)); m["shared"] != true {
+			t.Errorf("%s: %v", method, m)
+		}
 	}
 	problem(t, s.do(t, "GET", "/api/v1/breakers/tool:lost", ""), toolkeep.ResourceNotFound)
 	w = s.do(t, "POST", "/api/v1/breakers/tool:a", `{"action":"open","reason":"a migration"}`)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"hash/maphash"
 	"log/slog"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -121,7 +122,16 @@ func (s *Breakers) find(k key) *Breaker {
 	if b := s.known(k); b != nil {
 		return b
 	}
-	return s.add(k)
+	return s.add(k, s.c.Most)
+}
+
+// kept returns the breaker of a document, which it makes if need be, also beyond Config.Most: what an operator or another node
+// decided holds here too, and there are no more documents than breakers that were known or forced.
+func (s *Breakers) kept(k key) *Breaker {
+	if b := s.known(k); b != nil {
+		return b
+	}
+	return s.add(k, math.MaxInt)
 }
 
 // ruled is find of a breaker that has this rule from now on.
@@ -161,14 +171,15 @@ func (b *Breaker) follow(rule Rule, now int64) {
 	b.rule.Store(&rule)
 }
 
-func (s *Breakers) add(k key) *Breaker {
+// add makes a breaker, nil where most are in use.
+func (s *Breakers) add(k key, most int) *Breaker {
 	sh := s.shardOf(k)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if b := sh.of[k]; b != nil {
 		return b
 	}
-	most := max(1, s.c.Most/shardCount)
+	most = max(1, most/shardCount)
 	if now := s.now(); len(sh.of) >= min(sh.next, most) && now-sh.swept >= int64(time.Second) {
 		sh.swept = now
 		for k, b := range sh.of {

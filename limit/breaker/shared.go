@@ -79,11 +79,10 @@ func (s *Breakers) Start(ctx context.Context) (after int64, err error) {
 		return 0, err
 	}
 	for _, d := range all {
-		if b := s.find(keyOf(d.Tenant, d.ID)); b != nil {
-			b.mu.Lock()
-			b.adopt(read(d), s.now(), s.c.Clock(), s.c.Node)
-			b.mu.Unlock()
-		}
+		b := s.kept(keyOf(d.Tenant, d.ID))
+		b.mu.Lock()
+		b.adopt(read(d), s.now(), s.c.Clock(), s.c.Node)
+		b.mu.Unlock()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,9 +111,7 @@ func (s *Breakers) Follow(c toolkeep.Committed) {
 	switch d := c.Change.(type) {
 	case toolkeep.PutDocument:
 		if d.Document.Kind == Kind {
-			if b := s.find(keyOf(d.Document.Tenant, d.Document.ID)); b != nil {
-				s.mark(b)
-			}
+			s.mark(s.kept(keyOf(d.Document.Tenant, d.Document.ID)))
 		}
 	case toolkeep.DeleteDocument:
 		if d.Kind == Kind {
@@ -412,16 +409,14 @@ func (s *Breakers) Reset(ctx context.Context, tenant, id, by, reason string) err
 // operate writes what an operator decided, a document's change and its event, and takes it here at once. Where there is no document
 // to delete, the event alone is written.
 func (s *Breakers) operate(ctx context.Context, k key, document, event toolkeep.Change) error {
-	b := s.find(k)
-	if b != nil {
-		b.io.Lock()
-		defer b.io.Unlock()
-	}
+	b := s.kept(k)
+	b.io.Lock()
+	defer b.io.Unlock()
 	err := s.c.Store.Apply(ctx, document, event)
 	if errors.Is(err, toolkeep.ErrNotFound) {
 		err = s.c.Store.Apply(ctx, event)
 	}
-	if err == nil && b != nil {
+	if err == nil {
 		b.mu.Lock()
 		b.intent = none // what this node decided before is over
 		b.mu.Unlock()

@@ -441,3 +441,42 @@ func TestResetBeforeItIsWritten(t *testing.T) {
 		t.Errorf("%d events tell of two resets", events)
 	}
 }
+
+// What is forced holds also where the node takes no more breakers: one that it reads, one that another node forces and one
+// that it forces itself.
+func TestForcedBeyondTheBound(t *testing.T) {
+	t.Parallel()
+	store, err := sqlite.Open(t.Context(), sqlite.Config{Path: filepath.Join(t.TempDir(), "db")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	full := func() *Breakers {
+		s := New(Config{Most: shardCount, Store: store, Node: "n"})
+		for i := range 40 * shardCount {
+			s.Of(&toolkeep.Tool{ID: fmt.Sprint("a.", i), Manifest: &toolkeep.Manifest{}}, "")
+		}
+		return s
+	}
+	refused := func(s *Breakers, id string) bool {
+		return s.Of(&toolkeep.Tool{ID: id, Manifest: &toolkeep.Manifest{}}, "").Look() != nil
+	}
+	s, late := full(), full()
+	if err := s.Force(t.Context(), "", "tool:b.own", ForcedOpen, "eve", ""); err != nil || !refused(s, "b.own") {
+		t.Errorf("forced here: %v", err)
+	}
+	if _, err := late.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer late.Stop()
+	if !refused(late, "b.own") {
+		t.Error("what was read at the start is called")
+	}
+	late.Follow(toolkeep.Committed{Change: toolkeep.PutDocument{Document: toolkeep.Document{Kind: Kind, ID: "tool:b.followed"}}})
+	if _, ok := late.Get("", "tool:b.followed"); !ok {
+		t.Error("what another node forces is not taken")
+	}
+	if n := len(late.List("")); n > shardCount+2 {
+		t.Errorf("%d breakers are kept", n)
+	}
+}
