@@ -247,6 +247,18 @@ func TestJCSRefusesWhatADoubleLoses(t *testing.T) {
 	}
 }
 
+// TestJCSExact tests that other numbers and names are written as JCS writes them.
+func TestJCSExact(t *testing.T) {
+	v, err := canon.Parse([]byte(`{"\ue000":1.0,"\ud83d\ude00":2E3,"a":[9007199254740993,9007199254740992,1e400,-0,1.10]}`), canon.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "{\"a\":[9007199254740993,9007199254740992,1e400,0,1.1],\"\U0001f600\":2000,\"\ue000\":1}"
+	if got := string(canon.JCSExact(v, 0)); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
 func TestJCSFormatsAsES6(t *testing.T) {
 	// From the table of RFC 8785, appendix B.
 	for bits, want := range map[uint64]string{

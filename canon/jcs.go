@@ -41,9 +41,17 @@ func JCSOf(v any, size int) ([]byte, error) {
 	return w.out, nil
 }
 
+// JCSExact is JCSOf for what must not change unseen: a number that JCSOf refuses stands as it was written.
+func JCSExact(v any, size int) []byte {
+	w := jcsWriter{out: make([]byte, 0, size), exact: true}
+	_ = w.value(v) // its errors are those of numbers
+	return w.out
+}
+
 type jcsWriter struct {
-	out  []byte
-	path []string
+	out   []byte
+	path  []string
+	exact bool // numbers that no double holds are written as they are
 }
 
 func (w *jcsWriter) value(v any) error {
@@ -94,11 +102,11 @@ func (w *jcsWriter) object(obj map[string]any) error {
 }
 
 func (w *jcsWriter) number(s string) error {
+	start := len(w.out)
 	f, err := strconv.ParseFloat(s, 64)
 	if err != nil || math.IsInf(f, 0) {
-		return w.inexact(s)
+		return w.inexact(start, s)
 	}
-	start := len(w.out)
 	w.out = appendES6(w.out, f)
 	want, got := toDecimal(s), toDecimal(string(w.out[start:]))
 	if want == got {
@@ -106,12 +114,17 @@ func (w *jcsWriter) number(s string) error {
 	}
 	isWhole := want.exp >= len(want.digits)
 	if isWhole || len(want.digits) > 17 || got.digits == "" {
-		return w.inexact(s)
+		return w.inexact(start, s)
 	}
 	return nil
 }
 
-func (w *jcsWriter) inexact(s string) error {
+// inexact ends a number of which start is the place in out.
+func (w *jcsWriter) inexact(start int, s string) error {
+	if w.exact {
+		w.out = append(w.out[:start], s...)
+		return nil
+	}
 	if len(s) > 40 {
 		s = s[:37] + "..."
 	}
