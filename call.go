@@ -207,6 +207,15 @@ type Result struct {
 	CostUSD     float64
 	Progress    Progress
 	Fallback    *Fallback // set if another tool was asked because this one failed
+	// Signature is made by the face that gives the result, nil if results are not signed.
+	Signature *ResultSignature
+}
+
+// ResultSignature is a signature of what a caller reads of a call that ended.
+type ResultSignature struct {
+	KeyID  string // of the key that signed
+	Tenant string // of the caller
+	Value  string // HMAC-SHA256 in lower-case hex
 }
 
 // Fallback says which tool was asked in place of the call's own, and why.
@@ -250,4 +259,5 @@ type Attachment struct {
 	URL         string `json:"url"`  // /api/v1/blobs/{id}
 	ContentType string `json:"content_type,omitempty"`
 	Bytes       int64  `json:"bytes,omitempty"`
+	SHA256      string `json:"sha256,omitempty"` // of the bytes, in lower-case hex; "" in rows of older programs
 }

@@ -72,5 +72,6 @@ type Blob struct {
 	Subject     string
 	ContentType string
 	Bytes       int64
+	SHA256      string // in hex, in what Put returns alone
 	CreatedAt   time.Time
 }

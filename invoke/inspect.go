@@ -40,7 +40,7 @@ func (p *Pipeline) inspect(ctx context.Context, w *prepared, out *toolkeep.Outpu
 	case got.Table:
 		kind = "table"
 	}
-	res.Attachments = append(res.Attachments, toolkeep.Attachment{Kind: kind, URL: "/api/v1/blobs/" + b.ID, ContentType: b.ContentType, Bytes: b.Bytes})
+	res.Attachments = append(res.Attachments, toolkeep.Attachment{Kind: kind, URL: "/api/v1/blobs/" + b.ID, ContentType: b.ContentType, Bytes: b.Bytes, SHA256: b.SHA256})
 	return nil
 }
 

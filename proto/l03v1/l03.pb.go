@@ -1046,6 +1046,7 @@ type Attachment struct {
 	Url           string                 `protobuf:"bytes,2,opt,name=url,proto3" json:"url,omitempty"`
 	ContentType   string                 `protobuf:"bytes,3,opt,name=content_type,json=contentType,proto3" json:"content_type,omitempty"`
 	Bytes         uint64                 `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Sha256        string                 `protobuf:"bytes,5,opt,name=sha256,proto3" json:"sha256,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1106,6 +1107,13 @@ func (x *Attachment) GetBytes() uint64 {
 		return x.Bytes
 	}
 	return 0
+}
+
+func (x *Attachment) GetSha256() string {
+	if x != nil {
+		return x.Sha256
+	}
+	return ""
 }
 
 type PollingInfo struct {
@@ -3342,13 +3350,14 @@ const file_agentic_l03_v1_l03_proto_rawDesc = "" +
 	"\rCheckpointRef\x12#\n" +
 	"\rcheckpoint_id\x18\x01 \x01(\tR\fcheckpointId\x12'\n" +
 	"\x0fcheckpoint_type\x18\x02 \x01(\tR\x0echeckpointType\x128\n" +
-	"\ttimestamp\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\ttimestamp\"k\n" +
+	"\ttimestamp\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\ttimestamp\"\x83\x01\n" +
 	"\n" +
 	"Attachment\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x10\n" +
 	"\x03url\x18\x02 \x01(\tR\x03url\x12!\n" +
 	"\fcontent_type\x18\x03 \x01(\tR\vcontentType\x12\x14\n" +
-	"\x05bytes\x18\x04 \x01(\x04R\x05bytes\"n\n" +
+	"\x05bytes\x18\x04 \x01(\x04R\x05bytes\x12\x16\n" +
+	"\x06sha256\x18\x05 \x01(\tR\x06sha256\"n\n" +
 	"\vPollingInfo\x12\x1d\n" +
 	"\n" +
 	"status_url\x18\x01 \x01(\tR\tstatusUrl\x12@\n" +

@@ -9,6 +9,7 @@ package blob
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -144,12 +145,14 @@ func (d *Dir) Put(ctx context.Context, b toolkeep.Blob, r io.Reader) (toolkeep.B
 	if err := d.makeShard(shard); err != nil {
 		return toolkeep.Blob{}, err
 	}
+	sum := sha256.New()
 	b.Bytes, err = d.write(d.file(id), func(w io.Writer) (int64, error) {
-		return copyBounded(ctx, w, r, d.max)
+		return copyBounded(ctx, io.MultiWriter(w, sum), r, d.max)
 	})
 	if err != nil {
 		return toolkeep.Blob{}, err
 	}
+	b.SHA256 = hex.EncodeToString(sum.Sum(nil))
 	_, err = d.write(d.file(id)+metaSuffix, func(w io.Writer) (int64, error) {
 		return 0, json.MarshalWrite(w, meta{b.Tenant, b.Subject, b.ContentType, b.Bytes, b.CreatedAt})
 	})

@@ -3,6 +3,8 @@ package blob
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"io"
 	"io/fs"
@@ -118,6 +120,10 @@ func TestPutAndOpen(t *testing.T) {
 			t.Errorf("id %q", b.ID)
 		}
 		seen[b.ID] = true
+		if sum := sha256.Sum256([]byte(content)); b.SHA256 != hex.EncodeToString(sum[:]) {
+			t.Errorf("the SHA-256 of %d bytes is %s", len(content), b.SHA256)
+		}
+		b.SHA256 = "" // which is not kept
 		got, data := get(t, d, b.ID)
 		if got != b || data != content {
 			t.Errorf("got %+v with %d bytes, want %+v with %d", got, len(data), b, len(content))
