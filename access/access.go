@@ -71,6 +71,7 @@ type Access struct {
 	verifier     *signing.Verifier
 	shared       *secrets              // Config.Signing.Shared
 	proxies      *secrets              // Config.Signing.Proxy
+	results      *secrets              // Config.Signing.Results
 	position     toolkeep.FeedPosition // up to which the keys of all nodes are known
 
 	mu      sync.Mutex // serialises key changes, Start and Stop
@@ -111,6 +112,7 @@ func New(c Config) (*Access, error) {
 	a.trail = newTrail(a)
 	a.verifier = newVerifier(a)
 	a.shared, a.proxies = &secrets{from: a.config.Signing.Shared, clock: a.config.Clock}, &secrets{from: a.config.Signing.Proxy, clock: a.config.Clock}
+	a.results = &secrets{from: []Secret{a.config.Signing.Results}, clock: a.config.Clock}
 	if err := a.SetRoles(c.Roles); err != nil {
 		return nil, err
 	}

@@ -35,6 +35,8 @@ type Signing struct {
 	Skew   time.Duration // of timestamps; default 30 s
 	// Proxy are what trusted proxies sign with that name the caller; none: no proxy may.
 	Proxy []Secret
+	// Results signs what callers get of calls; nil: nothing does.
+	Results Secret
 	// ProxyRoles and ProxyTenants are what they may give; no others.
 	ProxyRoles, ProxyTenants []string
 }
@@ -43,6 +45,18 @@ type Signing struct {
 type Sealer interface {
 	Seal(plain, context []byte) ([]byte, error)
 	Open(sealed, context []byte) ([]byte, error)
+}
+
+// ResultKey returns the key that signs results, nil if none does. The error says why it cannot be read.
+func (a *Access) ResultKey(ctx context.Context) ([]byte, error) {
+	if a.config.Signing.Results == nil {
+		return nil, nil
+	}
+	keys, err := a.results.current(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return keys[0], nil
 }
 
 // claimsPerMinute bounds the nonces that this node has kept, far above what it can serve.
@@ -219,6 +233,14 @@ type keptSecrets struct {
 }
 
 func (s *secrets) get(ctx context.Context) ([][]byte, error) {
+	keys, err := s.current(ctx)
+	if err != nil {
+		return nil, noSecret(err)
+	}
+	return keys, nil
+}
+
+func (s *secrets) current(ctx context.Context) ([][]byte, error) {
 	fresh := func() *keptSecrets {
 		if k := s.kept.Load(); k != nil && s.clock().Before(k.until) {
 			return k
@@ -239,10 +261,7 @@ func (s *secrets) get(ctx context.Context) ([][]byte, error) {
 			s.kept.Store(k)
 		}
 	}
-	if k.err != nil {
-		return nil, noSecret(k.err)
-	}
-	return k.keys, nil
+	return k.keys, k.err
 }
 
 // read does not end with the request, since others get what it read. Without any key it fails.

@@ -46,6 +46,7 @@ type Config struct {
 	Audit       Audit
 	Outbox      Outbox
 	Tools       Tools
+	Results     Results
 	Cache       Cache
 	Catalog     Catalog
 	Store       Store
@@ -334,6 +335,11 @@ type ToolRetry struct {
 	MaxDelay    time.Duration `key:"tools.retry.max_delay" default:"32s" max:"1d" help:"longest pause, if the manifest names no retry.max_delay_ms"`
 	Jitter      string        `key:"tools.retry.jitter" default:"full" choices:"none,full,equal,decorrelated,spread" help:"how the pauses vary, if the manifest names no retry.jitter: none, full, equal, decorrelated or spread"`
 	StatusCodes []string      `key:"tools.retry.status_codes" help:"HTTP status codes after which a call is repeated besides those that pass by themselves, if the manifest names no retry.retryable_status_codes"`
+}
+
+// Results configures what callers get of calls.
+type Results struct {
+	SigningKey string `key:"results.signing_key" help:"secret reference, such as secret://signing/results, of the key that signs results; 32 bytes at least; the answer names the key, so that a new one may take its place at any time; empty signs none"`
 }
 
 // Cache configures the result cache.

@@ -119,7 +119,7 @@ func (c *Config) Callers(credential func(ref string) func(context.Context) (stri
 	}
 	return access.Config{TokenRequired: c.Access.TokenRequired(), CertificatesFile: c.Access.CertificatesFile, IssuersFile: c.OAuth.IssuersFile, SameSubject: c.Access.SameSubject,
 		Failures: c.Access.Failures(), Signing: access.Signing{Faces: c.Signing.Required, Shared: read(c.Signing.Keys), Skew: c.Signing.Skew,
-			Proxy: read(c.Proxy.Keys), ProxyRoles: c.Proxy.Roles, ProxyTenants: c.Proxy.Tenants}}
+			Results: credential(c.Results.SigningKey), Proxy: read(c.Proxy.Keys), ProxyRoles: c.Proxy.Roles, ProxyTenants: c.Proxy.Tenants}}
 }
 
 // Failures are the limits of failed authentications and authorisations.

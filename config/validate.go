@@ -161,6 +161,7 @@ func (f *faults) signing(c *Config) {
 			f.add(key, "maxItems", fmt.Sprintf("%s has %d references; each is tried, so there are at most %d", key, len(refs), maxSigningKeys))
 		}
 	}
+	f.reference("results.signing_key", c.Results.SigningKey, "secret://signing/results")
 	if len(c.Proxy.Keys) == 0 {
 		f.needs(c, "proxy.keys", "proxy.roles")
 	} else if len(c.Proxy.Roles) == 0 {

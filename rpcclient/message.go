@@ -127,6 +127,9 @@ func resultOf(m *l03v1.ToolInvocationResult, trailer metadata.MD) *toolkeep.Resu
 	if tool := d.GetFallbackToolId(); tool != "" {
 		r.Fallback = &toolkeep.Fallback{Tool: tool}
 	}
+	if m.GetSignature() != "" {
+		r.Signature = &toolkeep.ResultSignature{KeyID: m.GetSignatureKeyId(), Value: m.GetSignature()}
+	}
 	if e := m.GetError(); e != nil {
 		r.Error = &toolkeep.Error{Code: toolkeep.Code(e.GetCode()), Message: e.GetMessage(), Details: e.GetDetails().AsMap(),
 			Retryable: e.GetRetryable(), RetryAfter: time.Duration(e.GetRetryAfterS()) * time.Second, InvocationID: m.GetInvocationId()}

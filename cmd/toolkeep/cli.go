@@ -303,7 +303,7 @@ TOOLKEEP_URL (http or https) and TOOLKEEP_KEY.`,
 	}
 	add("run", a.serveCmd(), a.mcpCmd(), a.configCmd(), a.versionCmd())
 	add("tools", a.importCmd(), a.exportCmd(), a.toolsCmd(), a.searchCmd(), a.relatedCmd(), a.describeCmd(), a.diffCmd())
-	add("calls", a.callCmd(), a.explainCmd(), a.invocationsCmd(), a.approvalsCmd(), a.blobsCmd())
+	add("calls", a.callCmd(), a.explainCmd(), a.invocationsCmd(), a.approvalsCmd(), a.blobsCmd(), a.verifyCmd())
 	add("admin", a.keysCmd(), a.tokenCmd(), a.policyCmd(), a.breakersCmd(), a.lifecycleCmd(), a.serversCmd(), a.contextCmd(), a.secretsCmd(), a.modelsCmd(), a.cacheCmd(), a.reindexCmd(), a.analyticsCmd(), a.nodesCmd(), a.auditCmd(), a.outboxCmd(), a.doctorCmd(), a.backupCmd(), a.restoreCmd())
 	for _, c := range root.Commands() {
 		if c.GroupID != "run" && c.Name() != "backup" && c.Name() != "restore" || c.Name() == "mcp" {

@@ -67,6 +67,9 @@ func TestDocuments(t *testing.T) {
 				text = strings.ReplaceAll(text, "?host=/run/postgresql", "?host="+dir+"&port="+port)
 				flags = []string{"--set=sql.sqlite_roots=$PWD/db", "--set=sql.socket_dirs=" + dir}
 			}
+			if file == "docs/results.md" {
+				flags = []string{"--set=results.signing_key=file://$PWD/data/secrets/_shared/results"}
+			}
 			s := startExamples(t, flags...)
 			script := strings.NewReplacer("127.0.0.1:8080", s.address, "127.0.0.1:8090", s.bookshop).Replace(text)
 			ctx, cancel := context.WithTimeout(t.Context(), 2*waitLimit)

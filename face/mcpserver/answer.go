@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/access/signing"
 	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/face/gate"
 	"github.com/toolkeep/toolkeep/mcp"
@@ -31,12 +33,14 @@ func (x *exchange) appendResult(dst []byte, r *toolkeep.Result, e *entry) []byte
 	if e != nil && e.any != nil && e.newest().Manifest.Execution.Kind == kindMCP && mcp.Get(r.Output, "content") != nil {
 		return x.appendPassed(dst, r, e)
 	}
+	start := len(dst)
 	dst = append(dst, `{"content":[{"type":"text","text":`...)
 	dst = appendAsText(dst, r.Output)
 	dst = append(dst, '}')
 	dst = x.appendAttachments(dst, r)
 	dst = append(dst, ']')
 	dst = x.appendStructured(dst, r, e, r.Output)
+	x.s.gate.SignAnswer(x.p, r, dst[start:])
 	dst = append(dst, `,"_meta":{`...)
 	dst = appendReceipt(dst, r)
 	return x.finish(append(dst, '}'))
@@ -85,6 +89,7 @@ func (x *exchange) appendPassed(dst []byte, r *toolkeep.Result, e *entry) []byte
 		server, _, _ = upstreamOf(e.newest())
 	}
 	var meta, structured []byte
+	start := len(dst)
 	dst = append(dst, '{')
 	for name, v := range mcp.Members(r.Output) {
 		switch name {
@@ -125,6 +130,7 @@ func (x *exchange) appendPassed(dst []byte, r *toolkeep.Result, e *entry) []byte
 	} else if len(structured) > 0 {
 		dst = append(append(dst, `,"structuredContent":`...), structured...)
 	}
+	x.s.gate.SignAnswer(x.p, r, dst[start:])
 	dst = append(dst, `,"_meta":{`...)
 	for name, v := range mcp.Members(meta) {
 		if !strings.HasPrefix(name, metaPrefix) {
@@ -161,7 +167,19 @@ func appendReceipt(dst []byte, r *toolkeep.Result) []byte {
 			dst = append(append(dst, `,"toolkeep/secrets":`...), raw...)
 		}
 	}
-	return appendWarnings(dst, `,"toolkeep/warnings":`, r.Warnings)
+	return appendSignature(appendWarnings(dst, `,"toolkeep/warnings":`, r.Warnings), r)
+}
+
+func appendSignature(dst []byte, r *toolkeep.Result) []byte {
+	if r.Signature == nil {
+		return dst
+	}
+	dst = canon.AppendString(append(dst, `,"`+signing.MetaSignature+`":{"algorithm":"HMAC-SHA256","key_id":`...), r.Signature.KeyID)
+	dst = canon.AppendString(append(dst, `,"tenant_id":`...), r.Signature.Tenant)
+	dst = canon.AppendString(append(dst, `,"tool_id":`...), r.ToolID)
+	dst = canon.AppendString(append(dst, `,"status":`...), gate.StatusOf(r))
+	dst = canon.AppendString(append(dst, `,"completed_at":`...), r.EndedAt.UTC().Format(time.RFC3339Nano))
+	return append(canon.AppendString(append(dst, `,"value":`...), r.Signature.Value), '}')
 }
 
 func appendWarnings(dst []byte, name string, list []toolkeep.Warning) []byte {
@@ -210,6 +228,7 @@ func (x *exchange) appendFailure(dst []byte, err *toolkeep.Error, r *toolkeep.Re
 	if r != nil && r.InvocationID != "" {
 		id = r.InvocationID
 	}
+	start := len(dst)
 	dst = append(dst, `{"content":[`...)
 	text := gate.Text(err)
 	if list, ok := err.Details[detailContent].([]any); ok && len(list) > 0 {
@@ -237,6 +256,7 @@ func (x *exchange) appendFailure(dst []byte, err *toolkeep.Error, r *toolkeep.Re
 		// only the upstream's own content may go there.
 		dst = canon.Append(append(dst, `,"structuredContent":`...), own)
 	}
+	x.s.gate.SignAnswer(x.p, r, dst[start:])
 	dst = append(dst, `,"_meta":{`...)
 	dst = appendError(dst, metaPrefix, err, id)
 	if d := details(err); d != nil {
@@ -252,6 +272,7 @@ func (x *exchange) appendFailure(dst []byte, err *toolkeep.Error, r *toolkeep.Re
 			dst = append(dst, `,"toolkeep/replayed":true`...)
 		}
 		dst = appendWarnings(dst, `,"toolkeep/warnings":`, r.Warnings)
+		dst = appendSignature(dst, r)
 	}
 	return x.finish(append(dst, '}'))
 }

@@ -71,13 +71,18 @@ var searchTools = sync.OnceValue(func() [][]byte {
 
 // Own tools return an object, repeated as text for clients that read only text.
 func (x *exchange) ownResult(dst, object []byte, retrieval ...string) []byte {
-	dst = append(dst, `{"content":[{"type":"text","text":`...)
-	dst = appendAsText(dst, object)
-	dst = append(append(dst, `}],"structuredContent":`...), object...)
+	dst = appendOwn(dst, object)
 	for _, id := range retrieval {
 		dst = appendRetrieval(dst, id)
 	}
 	return x.finish(dst)
+}
+
+// appendOwn appends all of an own tool's result but its end.
+func appendOwn(dst, object []byte) []byte {
+	dst = append(dst, `{"content":[{"type":"text","text":`...)
+	dst = appendAsText(dst, object)
+	return append(append(dst, `}],"structuredContent":`...), object...)
 }
 
 func (x *exchange) ownFailure(dst []byte, err error) []byte {
@@ -464,7 +469,12 @@ func getInvocation(ctx context.Context, x *exchange, _ *mcp.Message, arguments, 
 	if gErr != nil {
 		return x.ownFailure(dst, gErr), nil
 	}
-	return x.ownResult(dst, appendInvocation(nil, v, x.s.c.Calls.Result(v))), nil
+	res, start := x.s.c.Calls.Result(v), len(dst)
+	dst = appendOwn(dst, appendInvocation(nil, v, res))
+	if x.s.gate.SignAnswer(x.p, res, dst[start:]) {
+		dst = append(appendReceipt(append(dst, `,"_meta":{`...), res), '}')
+	}
+	return x.finish(dst), nil
 }
 
 // await returns when the call has ended, or after a time. Errors show up when the call is read.

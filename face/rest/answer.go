@@ -64,6 +64,16 @@ type ExecutionMetadata struct {
 	Secrets []toolkeep.SecretUse `json:"secrets,omitempty" doc:"what the call authenticated with: hash of the reference, and whose secret answered"`
 
 	Fallback *toolkeep.Fallback `json:"fallback,omitempty" doc:"the tool that was asked because this one failed"`
+
+	Signature *resultSignature `json:"signature,omitempty" doc:"of the result, if the server signs results (results.signing_key); toolkeep verify checks it"`
+}
+
+type resultSignature struct {
+	Algorithm string `json:"algorithm" enum:"HMAC-SHA256"`
+	KeyID     string `json:"key_id" doc:"names the key that signed"`
+	TenantID  string `json:"tenant_id"`
+	ToolID    string `json:"tool_id"`
+	Value     string `json:"value" doc:"in lower-case hex"`
 }
 
 // PollingInfo is BC-2's.
@@ -76,6 +86,7 @@ type attachment struct {
 	URL         string `json:"url"`
 	ContentType string `json:"content_type,omitempty"`
 	Bytes       int64  `json:"bytes,omitempty"`
+	SHA256      string `json:"sha256,omitempty" doc:"of its bytes, in lower-case hex"`
 }
 
 // InvocationAnswer is BC-2's ToolStatusResponse with the record's main fields,
@@ -211,6 +222,12 @@ func appendMetadata(b []byte, r *toolkeep.Result) []byte {
 		if raw, err := gate.Marshal(r.Fallback); err == nil {
 			b = append(append(b, `,"fallback":`...), raw...)
 		}
+	}
+	if s := r.Signature; s != nil {
+		b = appendString(append(b, `,"signature":{"algorithm":"HMAC-SHA256","key_id":`...), s.KeyID)
+		b = appendString(append(b, `,"tenant_id":`...), s.Tenant)
+		b = appendString(append(b, `,"tool_id":`...), r.ToolID)
+		b = append(appendString(append(b, `,"value":`...), s.Value), '}')
 	}
 	return append(b, '}')
 }

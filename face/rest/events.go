@@ -160,6 +160,7 @@ func (s *stream) show(v *toolkeep.Invocation) bool {
 	s.begin()
 	if v.State.Ended() {
 		res := s.a.c.Calls.Result(v)
+		s.a.gate.SignResult(s.p, res)
 		s.event("result", resultID(v.ID), appendResponse(nil, res))
 		return false
 	}

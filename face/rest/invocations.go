@@ -22,6 +22,7 @@ func (a *API) invocation(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	res := a.c.Calls.Result(v)
+	a.gate.SignResult(p, res)
 	if res != nil {
 		lifecycleHeaders(w.Header(), res.Warnings)
 	}

@@ -30,6 +30,7 @@ func (a *API) invoke(w http.ResponseWriter, r *http.Request) {
 		a.gate.Refuse(w, r, err)
 		return
 	}
+	a.gate.SignResult(p, res)
 	a.answer(w, r, res)
 }
 

@@ -38,6 +38,7 @@ func (x *execution) InvokeTool(ctx context.Context, msg *l03v1.ToolInvocationReq
 	if err != nil {
 		return nil, err
 	}
+	x.s.gate.SignResult(req.principal, res)
 	a := answer(res, call.Key, call.Traceparent)
 	if a.trailer != nil {
 		_ = grpc.SetTrailer(ctx, a.trailer)
@@ -87,6 +88,7 @@ func (x *execution) InvokeToolStream(msg *l03v1.ToolInvocationRequest, out grpc.
 	if err != nil {
 		return err
 	}
+	x.s.gate.SignResult(req.principal, res)
 	a := answer(res, call.Key, call.Traceparent)
 	if a.trailer != nil {
 		out.SetTrailer(a.trailer)
@@ -237,7 +239,9 @@ func (x *execution) GetInvocation(ctx context.Context, msg *l03v1.GetInvocationR
 	if err != nil {
 		return nil, err
 	}
-	a := answer(x.s.c.Calls.Result(v), v.Key, v.Traceparent)
+	res := x.s.c.Calls.Result(v)
+	x.s.gate.SignResult(p, res)
+	a := answer(res, v.Key, v.Traceparent)
 	a.msg.UserId = valid(v.OnBehalf)
 	if a.trailer != nil {
 		_ = grpc.SetTrailer(ctx, a.trailer)

@@ -75,6 +75,9 @@ func answer(r *toolkeep.Result, key, traceparent string) receipt {
 		m.Error = toolError(e)
 		m.ErrorCode, m.ErrorMessage = m.Error.Code, valid(gate.Text(e))
 	}
+	if r.Signature != nil {
+		m.Signature, m.SignatureKeyId = r.Signature.Value, r.Signature.KeyID
+	}
 	if !r.State.Ended() {
 		m.PollingInfo = &l03v1.PollingInfo{StatusUrl: statusURL(r.InvocationID)}
 	}
@@ -175,7 +178,7 @@ func metadataOf(r *toolkeep.Result) *l03v1.ToolInvocationResult_ExecutionMetadat
 		m.FallbackToolId = r.Fallback.Tool
 	}
 	for _, a := range r.Attachments {
-		m.Attachments = append(m.Attachments, &l03v1.Attachment{Kind: a.Kind, Url: a.URL, ContentType: valid(a.ContentType), Bytes: unsigned(a.Bytes)})
+		m.Attachments = append(m.Attachments, &l03v1.Attachment{Kind: a.Kind, Url: a.URL, ContentType: valid(a.ContentType), Bytes: unsigned(a.Bytes), Sha256: a.SHA256})
 	}
 	for _, w := range r.Warnings {
 		m.Warnings = append(m.Warnings, string(w.Code)+": "+valid(w.Message))
