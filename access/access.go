@@ -516,14 +516,20 @@ func (a *Access) NoteDenied(p *toolkeep.Principal, tool string) {
 	a.tell(f)
 }
 
+// NoteUnknown counts a call of a tool that does not exist, without telling of it. It counts as
+// NoteDenied does: else a block would say which of the tools that the caller does not see exist.
+func (a *Access) NoteUnknown(p *toolkeep.Principal) {
+	a.failures.note(a.actor(p), a.failures.limits.PerAgent, a.failures.limits.AgentBlock)
+}
+
 // NoteRefused tells of a refused authorisation of what is no call. It counts for no
 // block. permission is what was missing, "" if it has no name.
 func (a *Access) NoteRefused(p *toolkeep.Principal, permission string) {
 	a.tell(Failure{Reason: "denied", Tenant: p.Tenant, Subject: p.Subject, OnBehalf: p.OnBehalf, Chain: p.Chain, KeyID: p.KeyID, Addr: p.Addr, Permission: permission})
 }
 
-// Blocked returns E3810 while who acts may not call after too many refused calls. It
-// concerns calls alone: the key still authenticates, and others behind it still call.
+// Blocked returns E3810 for a while after too many refused calls of who acts, in place of the reasons of
+// further ones. It is for refused calls alone: who acts still makes the calls that are allowed.
 func (a *Access) Blocked(p *toolkeep.Principal) error { return a.failures.blocked(a.actor(p)) }
 
 // actor identifies who acts: an agent, and the subject and the person that it acts for.

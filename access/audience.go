@@ -10,9 +10,9 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// Audience returns an opaque name for everything besides the tool that Visible depends
-// on: the principal's tenant, scope, roles with their current rules, permissions, what its
-// capability token shows, and whether it has a subject. Principals with equal names see the same tools, on every
+// Audience returns an opaque name for everything besides the tool that Callable and Visible
+// depend on: the principal's tenant, scope, roles with their current rules, permissions, what its
+// capability token shows, and whether it has a subject. Principals with equal names see and may call the same tools, on every
 // node with the same roles; a removed role, a narrowed scope or a changed rule changes
 // the name, and so does another policy that hides tools. more lists further filters of
 // the caller, such as a category. The name reveals nothing about its inputs. It is "" if
@@ -33,7 +33,7 @@ func (a *Access) Audience(p *toolkeep.Principal, more ...string) string {
 	shown := ""
 	if a.config.Policy != nil {
 		var ok bool
-		if shown, ok = a.config.Policy.Audience(p); !ok {
+		if shown, ok = a.config.Policy.Audience(g.whole(p)); !ok {
 			return ""
 		}
 	}
@@ -53,7 +53,7 @@ func (a *Access) Audience(p *toolkeep.Principal, more ...string) string {
 func (g *generation) audience(p *toolkeep.Principal) string {
 	h := sha256.New()
 	write(h, p.Tenant, fmt.Sprint(p.Subject != ""), narrowingOf(p))
-	write(h, p.Permissions...)
+	write(h, g.whole(p).Permissions...)
 	write(h, p.Scope...)
 	write(h, p.Roles...)
 	for _, name := range p.Roles {

@@ -22,12 +22,34 @@ func (a *Access) Authorise(p *toolkeep.Principal, t *toolkeep.Tool, c *toolkeep.
 	return a.narrow(remember(g, &g.decided, p, t, (*generation).authorise), p, t, c)
 }
 
-// Visible reports whether the principal can see the tool: the tool belongs to its
-// tenant or to all, is within its scope, a role allows seeing it, the capability token
-// of its request shows it, and the policy does not hide it.
+// Callable reports whether the principal may call the tool, as far as that can be said without a
+// call: every check of Authorise passes, the capability token of its request shows the tool, and the
+// policy neither hides it nor is certain to refuse it (see Policy). Searches, contexts and exports
+// show what is callable.
+func (a *Access) Callable(p *toolkeep.Principal, t *toolkeep.Tool) bool {
+	g := a.generation()
+	if remember(g, &g.shown, p, t, (*generation).shows)&invoke == 0 {
+		return false
+	}
+	policy := a.config.Policy
+	if policy == nil {
+		return true
+	}
+	p = g.whole(p)
+	return policy.Sees(p, t) && !policy.Refuses(p, t)
+}
+
+// Visible reports whether the tool exists for the principal: it is callable, or an allow rule of a
+// role has the action see for it. Tenant, scope, token, denials and the policy's rule visible hide it
+// from both. The registry's lists show what is visible.
 func (a *Access) Visible(p *toolkeep.Principal, t *toolkeep.Tool) bool {
 	g := a.generation()
-	return remember(g, &g.visible, p, t, (*generation).sees) && (a.config.Policy == nil || a.config.Policy.Sees(p, t))
+	to, policy := remember(g, &g.shown, p, t, (*generation).shows), a.config.Policy
+	if to == 0 || policy == nil {
+		return to != 0
+	}
+	p = g.whole(p)
+	return policy.Sees(p, t) && (to&see != 0 || !policy.Refuses(p, t))
 }
 
 // generation returns the current generation, or a new one with the same roles if the
@@ -43,12 +65,29 @@ func (a *Access) generation() *generation {
 	return a.current.Load()
 }
 
-func (g *generation) sees(p *toolkeep.Principal, t *toolkeep.Tool) bool {
+// shows returns what all but the policy lets the principal do with the tool.
+func (g *generation) shows(p *toolkeep.Principal, t *toolkeep.Tool) (to action) {
 	if !sameTenant(p, t) || !inScope(p, t) || p.Narrowed != nil && !p.Narrowed.Shows(t) {
-		return false
+		return 0
 	}
-	ok, _ := g.rules.evaluate(p.Roles, t, see)
-	return ok
+	if ok, _ := g.rules.evaluate(p.Roles, t, see); ok {
+		to |= see
+	}
+	if ok, _ := g.rules.evaluate(p.Roles, t, invoke); ok && requiredCheck(p, t).Allowed && levelsCheck(g.whole(p), t).Allowed {
+		to |= invoke
+	}
+	return to
+}
+
+// whole returns the principal with the permissions of its roles, which its calls have: a capability
+// token takes them from its other requests.
+func (g *generation) whole(p *toolkeep.Principal) *toolkeep.Principal {
+	if p.Narrowed == nil {
+		return p
+	}
+	own := *p
+	own.Permissions = g.rules.permissions(p.Roles)
+	return &own
 }
 
 func sameTenant(p *toolkeep.Principal, t *toolkeep.Tool) bool {

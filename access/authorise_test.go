@@ -102,6 +102,9 @@ func TestRoles(t *testing.T) {
 				if got := a.Visible(p, tc.tool); got != tc.see {
 					t.Errorf("visible %v, want %v", got, tc.see)
 				}
+				if got := a.Callable(p, tc.tool); got != tc.invoke {
+					t.Errorf("callable %v, want %v", got, tc.invoke)
+				}
 				d := a.Authorise(p, tc.tool, &toolkeep.Call{})
 				if d.Allowed != tc.invoke || !strings.Contains(d.Reason, tc.reason) {
 					t.Errorf("allowed %v (%s), want %v (%s)", d.Allowed, d.Reason, tc.invoke, tc.reason)
@@ -241,9 +244,14 @@ func TestChecks(t *testing.T) {
 			if len(failed) > 0 && (d.Code != toolkeep.PermissionDenied || d.Reason != firstReason(d)) {
 				t.Errorf("decision %+v", d)
 			}
-			hidden := len(failed) > 0 && (failed[0] == CheckTenant || failed[0] == CheckScope)
-			if a.Visible(tc.p, tc.tool) == hidden {
-				t.Errorf("visible %v", !hidden)
+			if a.Callable(tc.p, tc.tool) != d.Allowed || a.Visible(tc.p, tc.tool) != d.Allowed {
+				t.Errorf("callable %v, visible %v", a.Callable(tc.p, tc.tool), a.Visible(tc.p, tc.tool))
+			}
+			looker := *tc.p // see shows what roles, required_roles and levels refuse, and neither other tenants nor what is out of scope
+			looker.Roles = append(slices.Clone(looker.Roles), Auditor)
+			hidden := slices.Contains(failed, CheckTenant) || slices.Contains(failed, CheckScope)
+			if a.Callable(&looker, tc.tool) != d.Allowed || a.Visible(&looker, tc.tool) == hidden {
+				t.Errorf("to who may see it: callable %v, visible %v", a.Callable(&looker, tc.tool), a.Visible(&looker, tc.tool))
 			}
 		})
 	}

@@ -42,7 +42,8 @@
 // A token that expired within the last hour is not counted at all: clients learn from
 // the refusal that they need a new one. IPv6 addresses count by /64.
 //
-// Ten denied calls a minute (NoteDenied) block the calls of who acted, from any address:
-// the agent, the subject and the person that it acts for, together. Others behind the
-// same key still call, and the key still authenticates.
+// After ten denied calls a minute (NoteDenied) who acted is told no reasons of further
+// denials, from any address: the agent, the subject and the person that it acts for,
+// together. What is allowed they still call. Calls of tools that do not exist count too
+// (NoteUnknown), as a denied call of a tool that the caller does not see looks like one.
 package access

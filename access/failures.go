@@ -131,7 +131,7 @@ func (f *failures) blocked(c culprit) error {
 	case c.subject == "":
 		who, what = "address", "authentications from this address failed; without a valid key or token every request"
 	case c.addr == "":
-		what = "calls of this agent were denied; every call"
+		what = "calls of this agent were denied; each further one that it may not make"
 	}
 	return toolkeep.NewError(toolkeep.AuthFailuresLimited, "too many %s is refused for another %s", what, d.Round(time.Second)).
 		With("blocked", who).After(d)

@@ -15,7 +15,7 @@ const (
 	// Limits of one generation's memory. A full shard is cleared.
 	maxIdentities = 4096
 	maxDecisions  = 16_384
-	maxVisible    = 131_072
+	maxShown      = 131_072
 )
 
 // generation is the roles with all decisions made from them.
@@ -23,7 +23,7 @@ type generation struct {
 	rules   ruleset
 	seed    maphash.Seed
 	decided memo[Decision]
-	visible memo[bool]
+	shown   memo[action]
 
 	identities [memoShards]struct {
 		sync.RWMutex
@@ -35,7 +35,7 @@ type generation struct {
 func newGeneration(rules ruleset) *generation {
 	g := &generation{rules: rules, seed: maphash.MakeSeed()}
 	g.decided.max = maxDecisions / memoShards
-	g.visible.max = maxVisible / memoShards
+	g.shown.max = maxShown / memoShards
 	return g
 }
 

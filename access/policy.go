@@ -20,8 +20,12 @@ type Policy interface {
 	// Sees reports whether the principal may see a tool that its roles show. A policy that
 	// cannot answer hides the tool.
 	Sees(p *toolkeep.Principal, t *toolkeep.Tool) bool
-	// Audience names what Sees depends on besides the tool, "" if it shows everything; ok is
-	// false if that changes by itself.
+	// Refuses reports whether the policy is certain to refuse every call of the tool by the
+	// principal, whatever its arguments, its time and its other members. A policy that cannot
+	// answer is not certain.
+	Refuses(p *toolkeep.Principal, t *toolkeep.Tool) bool
+	// Audience names what Sees and Refuses depend on besides the tool, "" if the policy shows
+	// everything; ok is false if that changes by itself.
 	Audience(p *toolkeep.Principal) (name string, ok bool)
 }
 

@@ -31,10 +31,11 @@ type Rule struct {
 	SideEffects []string // any of none, reads, writes
 	MaxRisk     string   // low, medium, high; allow rules only
 	MinRisk     string   // low, medium, high; deny rules only
-	Actions     []string // see, invoke; empty is both
+	Actions     []string // see, invoke; empty is invoke in an allow rule, both in a deny rule
 }
 
-// Actions of rules. Denying see also denies invoke; invoke does not require see.
+// Actions of rules. A tool that may be called is seen. See alone shows it in the registry's lists to
+// who may not call it; denying see also denies invoke.
 const (
 	See    = "see"
 	Invoke = "invoke"
@@ -53,7 +54,7 @@ const (
 func BuiltIn() []Role {
 	all := []string{"*"}
 	return []Role{
-		{Name: Admin, Description: "everything", Permissions: all, Allow: []Rule{{Tools: all}}},
+		{Name: Admin, Description: "everything", Permissions: all, Allow: []Rule{{Tools: all}, {Tools: all, Actions: []string{See}}}},
 		{Name: Publisher, Description: "publishes tools, sees all, tries low-risk ones that do not write",
 			Permissions: []string{toolkeep.PermPublish},
 			Allow: []Rule{{Tools: all, Actions: []string{See}},
@@ -194,7 +195,7 @@ func compileRule(r Rule, at string, deny bool) (rule, []toolkeep.Fault) {
 		faults = append(faults, toolkeep.Fault{Pointer: at + field, Rule: keyword, Message: message})
 	}
 	out := rule{Selector: toolkeep.Selector{Tools: slices.Clone(r.Tools), Tags: slices.Clone(r.Tags), Categories: slices.Clone(r.Categories),
-		SideEffects: slices.Clone(r.SideEffects), MaxRisk: toolkeep.RiskHigh}, actions: see | invoke}
+		SideEffects: slices.Clone(r.SideEffects), MaxRisk: toolkeep.RiskHigh}, actions: invoke}
 	if len(r.Tools)+len(r.Tags)+len(r.Categories)+len(r.SideEffects) == 0 && r.MaxRisk == "" && r.MinRisk == "" {
 		fault("", "minProperties", `the rule selects nothing; write tools: ["*"] to mean every tool`)
 	}
@@ -236,8 +237,8 @@ func compileRule(r Rule, at string, deny bool) (rule, []toolkeep.Fault) {
 			fault(fmt.Sprintf("/actions/%d", i), "enum", "must be see or invoke")
 		}
 	}
-	if deny && out.actions&see != 0 {
-		out.actions |= invoke // a hidden tool cannot be called
+	if deny && (out.actions&see != 0 || len(r.Actions) == 0) {
+		out.actions = see | invoke // a hidden tool cannot be called
 	}
 	return out, faults
 }

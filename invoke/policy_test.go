@@ -31,11 +31,12 @@ func (f *fakePolicy) Decide(_ context.Context, q *access.Question) (access.Verdi
 	f.mu.Unlock()
 	return f.decide(q)
 }
-func (f *fakePolicy) ReadsArguments() bool                          { return f.reads }
-func (f *fakePolicy) Sees(*toolkeep.Principal, *toolkeep.Tool) bool { return true }
-func (f *fakePolicy) Audience(*toolkeep.Principal) (string, bool)   { return "", true }
-func allow(*access.Question) (access.Verdict, error)                { return access.Verdict{Allow: true}, nil }
-func unable(*access.Question) (access.Verdict, error)               { return access.Verdict{}, errors.New("down") }
+func (f *fakePolicy) ReadsArguments() bool                             { return f.reads }
+func (f *fakePolicy) Sees(*toolkeep.Principal, *toolkeep.Tool) bool    { return true }
+func (f *fakePolicy) Refuses(*toolkeep.Principal, *toolkeep.Tool) bool { return false }
+func (f *fakePolicy) Audience(*toolkeep.Principal) (string, bool)      { return "", true }
+func allow(*access.Question) (access.Verdict, error)                   { return access.Verdict{Allow: true}, nil }
+func unable(*access.Question) (access.Verdict, error)                  { return access.Verdict{}, errors.New("down") }
 func refuse(reason string) func(*access.Question) (access.Verdict, error) {
 	return func(*access.Question) (access.Verdict, error) {
 		return access.Verdict{Reason: reason, Rule: "data.toolkeep.deny"}, nil

@@ -71,7 +71,11 @@ func keyOf(q *question, reads part) (key [32]byte, ok bool) {
 		return key, false
 	}
 	var room [512]byte
-	b := text(text(text(room[:0], q.action), t.Tenant), t.Digest)
+	action := q.action
+	if q.certain {
+		action = "certain"
+	}
+	b := text(text(text(room[:0], action), t.Tenant), t.Digest)
 	p := q.Principal
 	for _, f := range [...]struct {
 		part part

@@ -49,6 +49,8 @@ type compiled struct {
 	sees  rego.PreparedEvalQuery // visible
 	has   [ruleCount]bool
 	reads [2]part // of calls and of visible
+	// certain is the part that refuses by caller and tool alone, nil if there is none.
+	certain *compiled
 }
 
 // Test is the outcome of one test of a policy.
@@ -143,7 +145,7 @@ func (f Files) compile(ctx context.Context) (*compiled, error) {
 	if err := p.findRules(c); err != nil {
 		return nil, err
 	}
-	p.reads = [2]part{readsOf(c, ruleAllow, ruleDeny, ruleApproval), readsOf(c, ruleVisible)}
+	p.reads = [2]part{readsOf(c, rulesOf(c, ruleAllow, ruleDeny, ruleApproval)...), readsOf(c, rulesOf(c, ruleVisible)...)}
 	store := inmem.NewFromObjectWithOpts(data, inmem.OptReturnASTValuesOnRead(true), inmem.OptRoundTripOnWrite(false))
 	if p.calls, err = p.prepare(ctx, c, store, ruleAllow, ruleDeny, ruleApproval); err != nil {
 		return nil, plain(err)
@@ -151,7 +153,47 @@ func (f Files) compile(ctx context.Context) (*compiled, error) {
 	if p.sees, err = p.prepare(ctx, c, store, ruleVisible); err != nil {
 		return nil, plain(err)
 	}
+	if p.certain, err = certainOf(ctx, c, modules, store); err != nil {
+		return nil, plain(err)
+	}
 	return p, nil
+}
+
+// certainOf returns the part of a policy that can refuse a call by its caller and its tool alone: those
+// rules deny that read nothing else, and the rules allow if all of them read nothing else. nil if
+// there is none.
+func certainOf(ctx context.Context, c *ast.Compiler, modules map[string]*ast.Module, store storage.Store) (*compiled, error) {
+	p := &compiled{}
+	open := map[*ast.Location]bool{} // rules deny that are left out
+	for _, r := range rulesOf(c, ruleDeny) {
+		if reads := readsOf(c, r); reads&partOpen != 0 {
+			open[r.Location] = true
+		} else {
+			p.reads[0] |= reads
+			p.has[ruleDeny] = true
+		}
+	}
+	if all := rulesOf(c, ruleAllow); len(all) > 0 {
+		if reads := readsOf(c, all...); reads&partOpen == 0 {
+			p.reads[0] |= reads
+			p.has[ruleAllow] = true
+		}
+	}
+	if !p.has[ruleDeny] && !p.has[ruleAllow] {
+		return nil, nil
+	}
+	if len(open) > 0 { // what depends on a rule that is left out is open itself
+		for _, m := range modules {
+			m.Rules = slices.DeleteFunc(m.Rules, func(r *ast.Rule) bool { return open[r.Location] })
+		}
+		c = ast.NewCompiler().WithCapabilities(capabilities()).WithDefaultRegoVersion(ast.RegoV1)
+		if c.Compile(modules); c.Failed() {
+			return nil, c.Errors
+		}
+	}
+	var err error
+	p.calls, err = p.prepare(ctx, c, store, ruleAllow, ruleDeny, ruleApproval)
+	return p, err
 }
 
 // Check compiles a policy and returns what of the input its rules for calls read.
@@ -212,8 +254,16 @@ func (p *compiled) prepare(ctx context.Context, c *ast.Compiler, store storage.S
 		rego.StrictBuiltinErrors(true), rego.SetRegoVersion(ast.RegoV1)).PrepareForEval(ctx)
 }
 
+// rulesOf are the rules of the names that are asked.
+func rulesOf(c *ast.Compiler, names ...int) (all []*ast.Rule) {
+	for _, i := range names {
+		all = append(all, c.GetRulesExact(asked(i))...)
+	}
+	return all
+}
+
 // readsOf finds the parts of the input that rules can read, with all rules that they depend on.
-func readsOf(c *ast.Compiler, rules ...int) (reads part) {
+func readsOf(c *ast.Compiler, rules ...*ast.Rule) (reads part) {
 	seen := map[*ast.Rule]bool{}
 	var follow func(r *ast.Rule)
 	follow = func(r *ast.Rule) {
@@ -231,10 +281,8 @@ func readsOf(c *ast.Compiler, rules ...int) (reads part) {
 			follow(r.Else)
 		}
 	}
-	for _, i := range rules {
-		for _, r := range c.GetRulesExact(asked(i)) {
-			follow(r)
-		}
+	for _, r := range rules {
+		follow(r)
 	}
 	return reads
 }

@@ -69,10 +69,12 @@ type evaluator interface {
 // generation is a policy with the answers that were made from it.
 type generation struct {
 	evaluator
-	reads  [2]part
-	shows  bool // has a rule that hides tools
-	digest string
-	kept   answers
+	reads [2]part
+	shows bool // has a rule that hides tools
+	// certain is what refuses calls by the caller and the tool alone, nil if nothing does.
+	certain *compiled
+	digest  string
+	kept    answers
 }
 
 // State says which policy decides.
@@ -180,7 +182,7 @@ func Trial(ctx context.Context, c Config, files Files) (*Engine, error) {
 		reads |= p.reads[1]
 	}
 	e.state = State{Digest: files.Digest(), Files: len(files), Reads: reads.names()}
-	e.current.Store(&generation{evaluator: p, reads: p.reads, shows: p.has[ruleVisible], digest: e.state.Digest})
+	e.current.Store(p.generation(e.state.Digest))
 	return e, nil
 }
 
@@ -219,7 +221,11 @@ func (e *Engine) load(ctx context.Context, files Files) (*generation, State, err
 			s.Rules = append(s.Rules, name)
 		}
 	}
-	return &generation{evaluator: p, reads: p.reads, shows: p.has[ruleVisible], digest: s.Digest}, s, nil
+	return p.generation(s.Digest), s, nil
+}
+
+func (p *compiled) generation(digest string) *generation {
+	return &generation{evaluator: p, reads: p.reads, shows: p.has[ruleVisible], certain: p.certain, digest: digest}
 }
 
 // State returns which policy decides.
@@ -277,35 +283,54 @@ func (e *Engine) Sees(p *toolkeep.Principal, t *toolkeep.Tool) bool {
 	return err == nil && v.visible
 }
 
-// Audience names what Sees depends on besides the tool: principals of one name are shown the
-// same. ok is false if that depends on the time.
+// Refuses reports whether the policy refuses every call of the tool by the principal. It asks those
+// rules alone that read neither the call nor the time: what others decide is open until there is a call.
+func (e *Engine) Refuses(p *toolkeep.Principal, t *toolkeep.Tool) bool {
+	g := e.current.Load()
+	if g.certain == nil {
+		return false
+	}
+	q := &question{Question: access.Question{Principal: p, Tool: t}, action: "invoke", certain: true, now: e.c.Clock()}
+	v, err := e.answer(context.Background(), g, q, g.certain.reads[0], g.certain.decide)
+	if err != nil {
+		e.seldom.Warn("the policy could not decide whether a caller may call a tool, so the tool is shown; its calls are refused", "cause", access.CauseOf(err), "tool_id", t.ID, "error", err)
+	}
+	return err == nil && !v.verdict.Allow
+}
+
+// Audience names what Sees and Refuses depend on besides the tool: principals of one name are shown
+// the same. ok is false if that depends on the time.
 func (e *Engine) Audience(p *toolkeep.Principal) (name string, ok bool) {
 	g := e.current.Load()
-	if !g.shows {
+	reads := g.reads[1]
+	switch {
+	case g.certain != nil:
+		reads |= g.certain.reads[0]
+	case !g.shows:
 		return "", true
 	}
 	q := &question{Question: access.Question{Principal: p, Tool: &toolkeep.Tool{Digest: g.digest}}, action: "see"}
-	key, ok := keyOf(q, g.reads[1])
+	key, ok := keyOf(q, reads)
 	return string(key[:]), ok
 }
 
-// answer returns a kept answer, or asks and keeps it.
+// answer returns a kept answer, or asks and keeps it. Questions about calls are counted.
 func (e *Engine) answer(ctx context.Context, g *generation, q *question, reads part, ask func(context.Context, *question) (answer, error)) (answer, error) {
 	key, keep := [32]byte{}, false
 	if e.c.KeepFor > 0 {
 		if key, keep = keyOf(q, reads); keep {
 			if v, ok := g.kept.get(key, q.now); ok {
-				e.kept.Add(1)
+				q.count(&e.kept)
 				return v, nil
 			}
 		}
 	}
-	e.evaluated.Add(1)
+	q.count(&e.evaluated)
 	ctx, cancel := context.WithTimeoutCause(ctx, e.c.Timeout, fmt.Errorf("the policy took longer than %s", e.c.Timeout))
 	defer cancel()
 	v, err := ask(ctx, q)
 	if err != nil {
-		e.failed.Add(1)
+		q.count(&e.failed)
 		cause := "evaluation"
 		if ctx.Err() != nil {
 			cause = "timeout"

@@ -523,6 +523,50 @@ func TestVisible(t *testing.T) {
 	}
 }
 
+// TestRefuses: what a policy says by caller and tool alone is certain, rule by rule; what it says by the arguments, the
+// call or the time is open until there is a call, also where a rule that is certain stands beside it.
+func TestRefuses(t *testing.T) {
+	q := ask() // of alice, for a tool with the tag production
+	for rules, want := range map[string]bool{
+		`allow := true`:                            false,
+		`allow := false`:                           true,
+		`allow if input.caller.subject == "bob"`:   true,
+		`allow if input.caller.subject == "alice"`: false,
+		`allow if { input.caller.subject == "bob"; input.arguments.x == 1 }`:                                                                                         false, // by arguments: open
+		"allow if input.caller.subject == \"bob\"\nallow if input.time.hour < 25":                                                                                    false,
+		"default allow := false\nallow if input.call.task != \"\"":                                                                                                   false,
+		"default allow := false\nallow if \"root\" in input.caller.roles":                                                                                            true,
+		`allow if bob` + "\nbob if input.caller.subject == \"bob\"":                                                                                                  true,
+		`allow if late` + "\nlate if time.now_ns() > 0":                                                                                                              false,
+		`allow if count(deny) == 0` + "\ndeny contains \"x\" if input.arguments.x == 1":                                                                              false,
+		`deny contains "x" if "production" in input.tool.tags`:                                                                                                       true,
+		`deny contains "x" if not input.arguments.ticket`:                                                                                                            false,
+		"deny contains \"x\" if not input.arguments.ticket\ndeny contains \"y\" if input.tool.id != \"\"":                                                            true,
+		"deny contains \"x\" if not input.arguments.ticket\ndeny contains \"y\" if input.tool.id == \"\"":                                                            false,
+		"deny contains \"x\" if { not input.arguments.ticket } { input.call.task == \"\" }\ndeny contains \"y\" if input.tool.id != \"\"\nallow if count(deny) == 0": true,
+		"deny contains \"x\" if input.action != \"invoke\"":                                                                                                          false,
+		"deny contains \"x\" if object.get(input, \"arguments\", 1) == 1":                                                                                            false, // input as a whole
+		"deny contains \"x\" if f(input.tool.id)\nf(id) if { id != \"\"; input.arguments.y }":                                                                        false,
+		"deny contains \"x\" if to_number(input.tool.id) > 1":                                                                                                        false, // it cannot answer
+		`require_approval contains "x" if input.caller.subject == "alice"`:                                                                                           false,
+		"deny contains \"x\" if false\nvisible if false":                                                                                                             false, // Sees hides
+		"deny contains \"x\" if input.caller.address == \"192.0.2.1\"":                                                                                               q.Principal.Addr == "192.0.2.1",
+	} {
+		e := engine(t, rules)
+		for range 2 { // evaluated, then kept
+			if got := e.Refuses(q.Principal, q.Tool); got != want {
+				t.Errorf("%s\nrefuses %v, want %v", rules, got, want)
+			}
+			if v, err := e.Decide(t.Context(), ask()); want && (err != nil || v.Allow) {
+				t.Errorf("%s\nis certain to refuse, and allows a call: %+v %v", rules, v, err)
+			}
+		}
+		if n := e.Stats(); n.Evaluated+n.Kept != 2 {
+			t.Errorf("%s\nquestions about lists count as of calls: %+v", rules, n)
+		}
+	}
+}
+
 // TestAudience: principals whom the policy shows different tools have different names; so have
 // two policies. A policy that hides nothing has none.
 func TestAudience(t *testing.T) {
@@ -536,8 +580,12 @@ func TestAudience(t *testing.T) {
 		return s
 	}
 	const shown = "allow := true\nvisible if input.caller.subject == \"alice\""
-	if name("allow if input.caller.subject == \"alice\"", alice) != "" {
+	if name("allow if input.arguments.x == input.caller.subject", alice) != "" {
 		t.Error("a policy that hides nothing has a name")
+	}
+	const refuses = "deny contains \"no\" if input.caller.subject == \"alice\""
+	if a := name(refuses, alice); a == "" || a == name(refuses, mallory) || a != name(refuses, late) || a == name(shown, alice) {
+		t.Error("the names do not follow what is refused")
 	}
 	if a := name(shown, alice); a == "" || a == name(shown, mallory) || a != name(shown, late) || a == name(shown+"\nvisible if false", alice) {
 		t.Error("the names do not follow what is shown")
@@ -655,6 +703,36 @@ func BenchmarkDecide(b *testing.B) {
 				if v, err := e.Decide(context.Background(), q); err != nil || !v.Allow {
 					b.Fatal(v, err)
 				}
+			}
+		})
+	}
+}
+
+// BenchmarkRefuses8000 is what a list of 8,000 tools asks: cold is the first of a kind of caller.
+func BenchmarkRefuses8000(b *testing.B) {
+	tools := make([]*toolkeep.Tool, 8000)
+	for i := range tools {
+		own := *ask().Tool
+		own.ID, own.Digest = fmt.Sprintf("n%d.t%d", i%100, i), fmt.Sprintf("sha256:%064x", i)
+		tools[i] = &own
+	}
+	for name, keep := range map[string]time.Duration{"cold": -1, "kept": time.Hour} {
+		b.Run(name, func(b *testing.B) {
+			e := engine(b, "deny contains \"x\" if { \"other\" in input.tool.tags; not \"nurse\" in input.caller.roles }", func(c *Config) { c.KeepFor = keep })
+			p := ask().Principal
+			all := func() {
+				for _, tool := range tools {
+					if e.Refuses(p, tool) {
+						b.Fatal("refused")
+					}
+				}
+			}
+			if keep > 0 {
+				all()
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				all()
 			}
 		})
 	}

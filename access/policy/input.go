@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
@@ -41,6 +42,8 @@ const (
 	partAll    = partTime<<1 - 1
 	partCaller = partSubject | partTenant | partRoles | partOnBehalf | partChain | partWorkspace | partMethod | partKeyID | partPermissions | partAddress
 	partCall   = partSession | partPlan | partTask | partParent | partFace | partAsync | partPriority
+	// partOpen is what is not known of a tool in a list.
+	partOpen = partCall | partArguments | partTime
 	// partAlways are in every key, whether the policy reads them or not.
 	partAlways = partAction | partTenant | partTool
 )
@@ -56,8 +59,17 @@ type member struct {
 type question struct {
 	access.Question
 	action string // invoke or see
-	now    time.Time
-	err    error // of arguments that cannot be converted
+	// certain asks what refuses without the call.
+	certain bool
+	now     time.Time
+	err     error // of arguments that cannot be converted
+}
+
+// count counts a question about a call.
+func (q *question) count(n *atomic.Int64) {
+	if q.Call != nil {
+		n.Add(1)
+	}
 }
 
 var callerMembers = []member{

@@ -110,7 +110,7 @@ const (
 	Allowed       = "allowed"
 	NeedsApproval = "needs_approval"
 	Denied        = "denied"
-	Hidden        = "hidden" // the caller does not see the tool (E3001)
+	Hidden        = "hidden" // denied, and the caller does not see the tool (E3001)
 	Undecided     = "undecided"
 )
 
@@ -121,8 +121,8 @@ type Right struct {
 	Roles       []string      `json:"roles"`
 	ToolID      string        `json:"tool_id"`
 	ToolVersion string        `json:"tool_version"`
-	Decision    string        `json:"decision" enum:"allowed,needs_approval,denied,hidden,undecided" doc:"hidden: the caller does not see the tool (E3001); undecided: the policy cannot answer (E3206), so a call is denied"`
-	Code        toolkeep.Code `json:"code,omitempty" doc:"of the refusal"`
+	Decision    string        `json:"decision" enum:"allowed,needs_approval,denied,hidden,undecided" doc:"hidden: denied, and the caller does not see the tool (E3001); undecided: the policy cannot answer (E3206), so a call is denied"`
+	Code        toolkeep.Code `json:"code,omitempty" doc:"with which the caller is refused"`
 	Check       string        `json:"check,omitempty" doc:"the first check that refuses, as explain names it"`
 	Reason      string        `json:"reason"`
 	Rule        string        `json:"rule,omitempty" doc:"the rule of the policy that decided"`
@@ -250,10 +250,6 @@ func (s *Policies) keys(ctx context.Context, p *toolkeep.Principal) ([]toolkeep.
 func (s *Policies) right(ctx context.Context, rules access.Policy, k *toolkeep.APIKey, t *toolkeep.Tool) Right {
 	p := s.c.Access.PrincipalOf(k)
 	r := Right{KeyID: k.ID, Subject: k.Subject, Roles: append([]string{}, k.Roles...), ToolID: t.ID, ToolVersion: t.Version}
-	if !s.c.Access.Visible(p, t) {
-		r.Decision, r.Code, r.Reason = Hidden, toolkeep.ToolNotFound, "its roles, its scope or the policy do not let it see the tool"
-		return r
-	}
 	d := s.c.Access.Authorise(p, t, nil)
 	if rules != nil && d.Allowed {
 		q := &access.Question{Principal: p, Tool: t, Call: &toolkeep.Call{Tool: t.ID}, Arguments: map[string]any{}}
@@ -272,6 +268,12 @@ func (s *Policies) right(ctx context.Context, rules access.Policy, k *toolkeep.A
 	if d.Allowed {
 		if need := s.need(p, t, d.Approval); need != nil {
 			r.Decision, r.Reason = NeedsApproval, need.Reason()
+		}
+	}
+	if !s.c.Access.Visible(p, t) {
+		r.Decision, r.Code = Hidden, toolkeep.ToolNotFound
+		if d.Allowed {
+			r.Check, r.Reason, r.Rule = access.CheckPolicy, "the policy's rule visible hides the tool", ""
 		}
 	}
 	return r

@@ -174,12 +174,12 @@ func TestWho(t *testing.T) {
 	want(t, said(r),
 		"admin mail.send allowed",
 		"ann mail.send needs_approval", "bob mail.send denied E3201 roles", "cat mail.send needs_approval",
-		"mallory1 mail.send denied E3202 policy trust", "mallory2 mail.send denied E3202 policy trust")
+		"mallory1 mail.send hidden E3001 policy trust", "mallory2 mail.send denied E3202 policy trust") // an administrator sees all
 	r, err = s.Who(t.Context(), admin, "shop.order", "1.0.0", 1, 3)
 	if err != nil || r.Total != 6 {
 		t.Fatal(err)
 	}
-	want(t, said(r), "ann shop.order hidden E3001", "bob shop.order denied E3201 roles", "cat shop.order hidden E3001")
+	want(t, said(r), "ann shop.order hidden E3001 roles", "bob shop.order denied E3201 roles", "cat shop.order hidden E3001 scope")
 	for tool, code := range map[string]toolkeep.Code{"no.such": toolkeep.ToolNotFound} {
 		if _, err := s.Who(t.Context(), admin, tool, "", 0, 50); toolkeep.AsError(err).Code != code {
 			t.Errorf("%s: %v", tool, err)
@@ -210,11 +210,11 @@ func TestWhat(t *testing.T) {
 		rights        []string
 		code          toolkeep.Code
 	}{
-		{subject: "ann", limit: 50, total: 3, rights: []string{"ann mail.send needs_approval", "ann shop.order hidden E3001", "ann std.hash allowed"}},
-		{subject: "cat", offset: 2, limit: 1, total: 3, rights: []string{"cat std.hash hidden E3001"}},
+		{subject: "ann", limit: 50, total: 3, rights: []string{"ann mail.send needs_approval", "ann shop.order hidden E3001 roles", "ann std.hash allowed"}},
+		{subject: "cat", offset: 2, limit: 1, total: 3, rights: []string{"cat std.hash hidden E3001 scope"}},
 		{subject: "admin", limit: 50, total: 3, rights: []string{"admin mail.send allowed", "admin shop.order needs_approval", "admin std.hash allowed"}},
-		{subject: "mallory", limit: 1, total: 3, rights: []string{"mallory1 mail.send denied E3202 policy trust", "mallory2 mail.send denied E3202 policy trust"}},
-		{subject: "mallory", key: "mallory1", offset: 1, limit: 1, total: 3, rights: []string{"mallory1 shop.order hidden E3001"}},
+		{subject: "mallory", limit: 1, total: 3, rights: []string{"mallory1 mail.send hidden E3001 policy trust", "mallory2 mail.send denied E3202 policy trust"}},
+		{subject: "mallory", key: "mallory1", offset: 1, limit: 1, total: 3, rights: []string{"mallory1 shop.order hidden E3001 roles"}},
 		{subject: "dan", limit: 50, code: toolkeep.ResourceNotFound},
 		{subject: "eve", limit: 50, code: toolkeep.ResourceNotFound},
 		{subject: "stranger", limit: 50, code: toolkeep.ResourceNotFound},
@@ -416,7 +416,7 @@ func TestRightsAreNoCalls(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !slices.ContainsFunc(r.List, func(r Right) bool { return r.Subject == "ann" && r.Decision == Denied }) {
+		if !slices.ContainsFunc(r.List, func(r Right) bool { return r.Subject == "ann" && r.Decision == Hidden && r.Check == "policy" }) {
 			t.Errorf("%v", said(r))
 		}
 		if _, err := s.What(t.Context(), admin, "ann", "", 0, 100); err != nil {
