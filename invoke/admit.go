@@ -1,6 +1,7 @@
 package invoke
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -31,8 +32,14 @@ func (p *Pipeline) admit(ctx context.Context, a *activeCall) (*toolkeep.Result, 
 	}
 	if c.Fault != nil {
 		shorten(&a.row, p.KeyBytes)
-		if c.Fault.Code == toolkeep.TokenInvalid {
+		switch c.Fault.Code {
+		case toolkeep.TokenInvalid:
 			p.noteDenied(a)
+		case toolkeep.ToolNotFound:
+			if acting, err := p.Access.ActingAs(a.principal, c); err == nil {
+				a.principal = acting
+			}
+			p.unseen(ctx, a, cmp.Or(c.Meant, c.Tool), c.Range, c.Fault)
 		}
 		return nil, c.Fault
 	}

@@ -163,6 +163,7 @@ func (p *Pipeline) awaitDecision(ctx, wait context.Context, a *activeCall) (*too
 		row = p.abandon(ctx, row)
 	}
 	p.noteFetched(ctx, a.principal, row)
+	row = told(&toolkeep.Principal{}, row)
 	res := p.Result(row)
 	if row.State.Ended() && row.Code != "" {
 		return failed(res, res.Error)

@@ -9,8 +9,7 @@ import (
 	"github.com/toolkeep/toolkeep/canon"
 )
 
-// authorise refuses a caller that is blocked after too many denials, and decides. Then it returns the key's stored answer,
-// which only callers that may still call get.
+// authorise decides. Then it returns the key's stored answer, which only callers that may still call get.
 func (p *Pipeline) authorise(ctx context.Context, a *activeCall) (*toolkeep.Result, error) {
 	if err := p.decide(ctx, a); err != nil {
 		return nil, err
@@ -32,12 +31,6 @@ func (p *Pipeline) authorise(ctx context.Context, a *activeCall) (*toolkeep.Resu
 
 // decide decides whether the principal may call the tool.
 func (p *Pipeline) decide(ctx context.Context, a *activeCall) error {
-	if a.mode != modeWorker { // the call was admitted before the block
-		if err := p.Access.Blocked(a.principal); err != nil {
-			p.noteDenied(a)
-			return err
-		}
-	}
 	a.decision = p.Access.Authorise(a.principal, a.tool, a.call)
 	p.narrow(a)
 	if policy := p.Access.Policy(); policy != nil {
@@ -48,7 +41,7 @@ func (p *Pipeline) decide(ctx context.Context, a *activeCall) error {
 }
 
 // decided returns the decision's refusal, which counts unless the policy, or the store that has the
-// key of the call's token, could not answer.
+// key of the call's token, could not answer. After too many it is E3810, without reasons.
 func (p *Pipeline) decided(a *activeCall) error {
 	if a.decision.Allowed {
 		return nil
@@ -59,7 +52,14 @@ func (p *Pipeline) decided(a *activeCall) error {
 	case toolkeep.RegistryUnavailable:
 		p.seldom.Warn("the key of a capability token could not be looked up, so the call is not made", "invocation_id", a.row.ID, "tool_id", a.row.ToolID, "error", a.decision.Cause)
 	default:
+		var blocked error
+		if a.mode != modeWorker { // the call was admitted before the block
+			blocked = p.Access.Blocked(a.principal)
+		}
 		p.noteDenied(a)
+		if blocked != nil {
+			return blocked
+		}
 	}
 	return denied(a.decision)
 }
@@ -69,10 +69,12 @@ func (p *Pipeline) consult(ctx context.Context, a *activeCall, policy access.Pol
 	if !a.decision.Allowed && a.mode != modeDryRun || arguments == nil { // nil: a dry run of arguments that cannot be read
 		return
 	}
-	q := &access.Question{Principal: a.principal, Tool: a.tool, Call: a.call, Arguments: arguments}
-	a.decision = a.decision.Consult(ctx, policy, q, func(text string) string {
-		return p.withSensitive(p.clean(a), a.tool, arguments).Clean(text)
-	})
+	a.decision = p.ask(ctx, a, a.decision, policy, a.tool, arguments)
+}
+
+func (p *Pipeline) ask(ctx context.Context, a *activeCall, d access.Decision, policy access.Policy, t *toolkeep.Tool, arguments map[string]any) access.Decision {
+	q := &access.Question{Principal: a.principal, Tool: t, Call: a.call, Arguments: arguments}
+	return d.Consult(ctx, policy, q, func(text string) string { return p.withSensitive(p.clean(a), t, arguments).Clean(text) })
 }
 
 // consultKept asks the policy about the validated arguments of a call whose answer is kept:

@@ -36,6 +36,9 @@ func (p *Pipeline) noteFetched(ctx context.Context, pr *toolkeep.Principal, row 
 
 func (p *Pipeline) find(ctx context.Context, pr *toolkeep.Principal, id string) (*toolkeep.Invocation, error) {
 	row, err := p.Invocations.Get(ctx, toolkeep.CallRef{Tenant: pr.Tenant, ID: id})
+	if err == nil {
+		row = told(pr, row)
+	}
 	if err == nil && (row.Subject == pr.Subject || pr.May(toolkeep.PermInvocations)) && pr.Shows(row.ToolID, row.Version, row.Writes) {
 		return row, nil
 	}
@@ -64,6 +67,9 @@ func (p *Pipeline) List(ctx context.Context, pr *toolkeep.Principal, f toolkeep.
 	if err != nil {
 		return nil, 0, toolkeep.NewError(toolkeep.RecordUnavailable, "the record of calls cannot be read now").Because(err)
 	}
+	for i, row := range rows {
+		rows[i] = told(pr, row)
+	}
 	return rows, n, nil
 }
 
@@ -81,6 +87,7 @@ func (p *Pipeline) listShown(ctx context.Context, pr *toolkeep.Principal, f tool
 			return nil, 0, err
 		}
 		for _, row := range rows {
+			row = told(pr, row)
 			if !pr.Shows(row.ToolID, row.Version, row.Writes) {
 				continue
 			}

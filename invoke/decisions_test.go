@@ -1,6 +1,7 @@
 package invoke_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -63,7 +64,7 @@ var (
 
 // expected is what the documents say of a cell.
 type expected struct {
-	hidden  bool          // E3001: no role lets the caller see the tool
+	hidden  toolkeep.Code // the caller is told E3001, since it may neither call nor see the tool; this is why
 	code    toolkeep.Code // "" for a call that is not refused
 	says    string        // a part of the reason, if it is documented
 	reason  string        // details.reason
@@ -74,12 +75,14 @@ type expected struct {
 
 // documented computes what the documents say, without the product's code.
 func documented(required bool, token, role, rules, risk string) (e expected) {
-	sees := map[string]bool{"only sees": true, "calls": true, "calls by tag": risk != "high", "is denied calls": true,
-		"inherits calls": true, "inherits a denial": true, "inherits trust": true}[role]
-	denies := map[string]string{"only sees": "only-sees", "is denied calls": "is-denied-calls", "inherits a denial": "is-denied-calls"}[role]
-	if !sees {
-		return expected{hidden: true, code: toolkeep.ToolNotFound}
-	}
+	calls := map[string]bool{"calls": true, "calls by tag": risk != "high", "inherits calls": true, "inherits trust": true}[role]
+	sees := role == "only sees" // by an allow rule with see; what may be called is seen
+	denies := map[string]string{"only sees": "only-sees"}[role]
+	defer func() {
+		if why := e.code; !sees && (!calls || rules == "deny" || rules == "undefined") {
+			e = expected{hidden: why, code: toolkeep.ToolNotFound}
+		}
+	}()
 	refuse := func(check string, code toolkeep.Code, reason, says string) {
 		if e.code == "" {
 			e.code, e.reason, e.says = code, reason, says
@@ -89,7 +92,7 @@ func documented(required bool, token, role, rules, risk string) (e expected) {
 	if code := cellTokens[token]; code != "" && (token != "no token" || required) {
 		refuse("token", code, "", "")
 	}
-	if denies != "" {
+	if !calls {
 		refuse("roles", toolkeep.PermissionDenied, "RBAC_DENIED", denies)
 	}
 	asked := e.code == ""
@@ -224,6 +227,7 @@ func must[V any](v V, err error) V {
 // outcome is what a call or an explanation of it said.
 type outcome struct {
 	code    toolkeep.Code
+	record  toolkeep.Code // of a call, why it was refused
 	message string
 	waits   string // why a person is asked; "" for nothing
 	ran     int64
@@ -246,8 +250,11 @@ func (c *cells) called(t *testing.T, p *toolkeep.Principal, call toolkeep.Call) 
 	switch {
 	case e != nil:
 		o.code, o.message = e.Code, e.Message
-		if row.State != toolkeep.CallRefused || row.Code != e.Code || row.Message != e.Message {
+		if o.record = row.Code; row.State != toolkeep.CallRefused || (row.Code != e.Code || row.Message != e.Message) && e.Code != toolkeep.ToolNotFound {
 			t.Errorf("the record has %s %s %q of %v", row.State, row.Code, row.Message, e)
+		}
+		if own, err := c.pipeline.Get(t.Context(), p, row.ID); err != nil || own.Code != e.Code || own.Message != e.Message || (e.Code == toolkeep.ToolNotFound) != (own.Version == "") {
+			t.Errorf("the caller reads in its record %+v %v, and was told %v", own, err, e)
 		}
 		return o, e
 	case res.State == toolkeep.CallPendingApproval:
@@ -342,7 +349,13 @@ func (c *cells) cell(t *testing.T, name string, want expected, p *toolkeep.Princ
 	if !slices.Equal(shown, want.shown) {
 		t.Errorf("%s: explain shows %q as failing, documented is %q", name, shown, want.shown)
 	}
-	if refused == nil || want.hidden {
+	if refused == nil {
+		return
+	}
+	if why := cmp.Or(want.hidden, want.code); got.record != why {
+		t.Errorf("%s: the record says %s, documented is %s", name, got.record, why)
+	}
+	if want.hidden != "" {
 		return
 	}
 	reason, _ := refused.Details["reason"].(string)

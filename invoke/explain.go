@@ -99,7 +99,7 @@ func (a *activeCall) verdict(s Step, res *toolkeep.Result, err error) bool {
 		e := toolkeep.AsError(err)
 		*v = StepVerdict{Step: s.String(), Verdict: "refuse", Code: e.Code, Name: e.Code.Info().Name, Reason: e.Message, Details: e.Details}
 	}
-	if s == StepAuthorise {
+	if s == StepAuthorise && v.Code != toolkeep.AuthFailuresLimited {
 		v.Details = nil // the checks have all details
 		for _, c := range a.decision.Checks {
 			check := map[string]any{"check": c.Name, "allowed": c.Allowed, "reason": c.Reason}

@@ -180,7 +180,7 @@ func (p *Pipeline) fallbackFor(ctx context.Context, a *activeCall) *FallbackVerd
 	return none
 }
 
-// substitutes are the references of the tools that a manifest's fallback names: one, or by id those that the caller may see
+// substitutes are the references of the tools that a manifest's fallback names: one, or by id those that the caller may call
 // and that have the capability.
 func (p *Pipeline) substitutes(a *activeCall) []string {
 	name, ok := strings.CutPrefix(a.tool.Manifest.Fallback, catalog.CapabilityPrefix)
@@ -188,7 +188,7 @@ func (p *Pipeline) substitutes(a *activeCall) []string {
 		return []string{a.tool.Manifest.Fallback}
 	}
 	seen := p.Access.Sees(a.principal, a.call)
-	return p.Catalog.Offering(a.principal, name, func(t *toolkeep.Tool) bool { return p.Access.Visible(seen, t) })
+	return p.Catalog.Offering(a.principal, name, func(t *toolkeep.Tool) bool { return p.Access.Callable(seen, t) })
 }
 
 // below is the call of a fallback: that of the call itself, to another tool, with the rights of the same principal. As a dry

@@ -195,6 +195,10 @@ func (c *fakeCatalog) Resolve(_ context.Context, _ *toolkeep.Principal, tool, _ 
 	return toolkeep.Version{Tool: t, Life: toolkeep.Lifecycle{State: toolkeep.Active}}, nil, nil
 }
 
+func (c *fakeCatalog) Find(p *toolkeep.Principal, tool, rng string, _ func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error) {
+	return c.Resolve(context.Background(), p, tool, rng, func(*toolkeep.Tool) bool { return true })
+}
+
 func (c *fakeCatalog) Offering(_ *toolkeep.Principal, name string, visible func(*toolkeep.Tool) bool) (ids []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -208,14 +212,15 @@ func (c *fakeCatalog) Offering(_ *toolkeep.Principal, name string, visible func(
 }
 
 type fakeAccess struct {
-	deny    atomic.Bool
-	denials atomic.Int64
-	revoked atomic.Bool
-	unknown atomic.Bool // the key cannot be looked up
-	blocked atomic.Pointer[toolkeep.Error]
-	policy  access.Policy // nil: none
-	actAs   bool
-	hidden  string // id of a tool
+	deny     atomic.Bool
+	denials  atomic.Int64
+	unknowns atomic.Int64
+	revoked  atomic.Bool
+	unknown  atomic.Bool // the key cannot be looked up
+	blocked  atomic.Pointer[toolkeep.Error]
+	policy   access.Policy // nil: none
+	actAs    bool
+	hidden   string // id of a tool
 }
 
 func (a *fakeAccess) Policy() access.Policy { return a.policy }
@@ -253,9 +258,13 @@ func (a *fakeAccess) Blocked(*toolkeep.Principal) error {
 
 func (a *fakeAccess) NoteDenied(*toolkeep.Principal, string) { a.denials.Add(1) }
 
+func (a *fakeAccess) NoteUnknown(*toolkeep.Principal) { a.unknowns.Add(1) }
+
 func (a *fakeAccess) Sees(p *toolkeep.Principal, _ *toolkeep.Call) *toolkeep.Principal { return p }
 
 func (a *fakeAccess) Visible(_ *toolkeep.Principal, t *toolkeep.Tool) bool { return t.ID != a.hidden }
+
+func (a *fakeAccess) Callable(p *toolkeep.Principal, t *toolkeep.Tool) bool { return a.Visible(p, t) }
 
 func (a *fakeAccess) Authorise(*toolkeep.Principal, *toolkeep.Tool, *toolkeep.Call) access.Decision {
 	if a.deny.Load() {

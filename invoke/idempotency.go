@@ -30,8 +30,9 @@ func (p *Pipeline) answerKept(ctx context.Context, a *activeCall) (*toolkeep.Res
 	return p.answerOf(kept)
 }
 
-// answerOf is the answer that a record has.
+// answerOf is the answer that a record has for its caller.
 func (p *Pipeline) answerOf(row *toolkeep.Invocation) (*toolkeep.Result, error) {
+	row = told(&toolkeep.Principal{}, row)
 	res := p.Result(row)
 	res.Replayed = true
 	if row.State.Ended() && row.Code != "" {

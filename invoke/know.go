@@ -113,6 +113,7 @@ func (p *Pipeline) decideBy(ctx context.Context, a *activeCall, again bool) erro
 	}
 	visible := func(t *toolkeep.Tool) bool { return p.Access.Visible(a.principal, t) }
 	if _, _, err := p.Catalog.Resolve(ctx, a.principal, a.tool.ID, a.tool.Version, visible); err != nil {
+		p.unseen(ctx, a, a.tool.ID, a.tool.Version, err)
 		return err
 	}
 	if a.standing != nil && p.Approvals.Standing(&a.row, a.owed) == nil {

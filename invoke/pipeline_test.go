@@ -2,6 +2,8 @@ package invoke_test
 
 import (
 	"context"
+	"encoding/json"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -95,20 +97,80 @@ func TestDeniedCallTellsItsChecks(t *testing.T) {
 	}
 }
 
-// TestBlockedCallIsRefused: who is blocked after denials gets E3810 and a record.
+// TestBlockedCallIsRefused: who is blocked after denials gets E3810 and a record in place of the reasons of a further one,
+// and makes the calls that are allowed.
 func TestBlockedCallIsRefused(t *testing.T) {
 	h := newHarness(t)
 	h.tool("read")
 	h.access.blocked.Store(toolkeep.NewError(toolkeep.AuthFailuresLimited, "blocked").After(time.Minute))
+	if _, err := h.call(&toolkeep.Call{Tool: "std.read"}); err != nil || h.executor.calls.Load() != 1 || h.access.denials.Load() != 0 {
+		t.Fatalf("an allowed call: %v, %d executed, %d noted", err, h.executor.calls.Load(), h.access.denials.Load())
+	}
+	h.access.deny.Store(true)
 	_, err := h.call(&toolkeep.Call{Tool: "std.read"})
 	wantCode(t, err, toolkeep.AuthFailuresLimited)
-	if row := h.row(err.InvocationID); row.State != toolkeep.CallRefused || h.executor.calls.Load() != 0 || h.access.denials.Load() != 1 {
+	if row := h.row(err.InvocationID); row.State != toolkeep.CallRefused || h.executor.calls.Load() != 1 || h.access.denials.Load() != 1 {
 		t.Errorf("row %s, %d executed, %d noted", row.State, h.executor.calls.Load(), h.access.denials.Load())
 	}
 	got, xErr := h.pipeline.Explain(t.Context(), alice, &toolkeep.Call{Tool: "std.read"})
-	if xErr != nil || got.(*invoke.Explanation).Steps[invoke.StepAuthorise].Code != toolkeep.AuthFailuresLimited || h.access.denials.Load() != 1 {
-		t.Errorf("explain %+v %v", got, xErr)
+	if xErr != nil || h.access.denials.Load() != 1 {
+		t.Fatalf("explain %+v %v", got, xErr)
 	}
+	if step := got.(*invoke.Explanation).Steps[invoke.StepAuthorise]; step.Code != toolkeep.AuthFailuresLimited || step.Checks != nil {
+		t.Errorf("explain %+v", step)
+	}
+}
+
+// TestUnseenCallsAreDeniedCalls: a call of a tool that its caller does not see is answered as one of a tool that does not
+// exist, during a block too, and counts; the record has the reason and the version, which the caller does not read there.
+// A call that a face refuses with E3001 counts for the tool that it was meant for.
+func TestUnseenCallsAreDeniedCalls(t *testing.T) {
+	h := newHarness(t)
+	h.tool("hidden", writes)
+	h.access.hidden = "std.hidden"
+	h.access.deny.Store(true)
+	fault := toolkeep.NewError(toolkeep.ToolNotFound, "no tool of this name")
+	auditor := &toolkeep.Principal{Tenant: "acme", Subject: "eve", Permissions: []string{toolkeep.PermInvocations}}
+	for i, c := range []*toolkeep.Call{{Tool: "std.hidden"}, {Tool: "std.hidden", Range: "1.0.0"}, {Tool: "std__hidden", Meant: "std.hidden", Fault: fault}} {
+		if i == 1 {
+			h.access.blocked.Store(toolkeep.NewError(toolkeep.AuthFailuresLimited, "blocked").After(time.Minute))
+		}
+		_, err := h.call(c)
+		wantCode(t, err, toolkeep.ToolNotFound)
+		if got := h.access.denials.Load(); got != int64(i+1) || h.access.unknowns.Load() != 0 || err.Details["checks"] != nil {
+			t.Errorf("call %d: %d denied, %d unknown, %v", i, got, h.access.unknowns.Load(), err.Details)
+		}
+		whole, own := must(h.pipeline.Get(t.Context(), auditor, err.InvocationID)), must(h.pipeline.Get(t.Context(), alice, err.InvocationID))
+		if whole.Code != toolkeep.PermissionDenied || whole.Message != "denied by the test" || whole.Version == "" || !whole.Writes || whole.EventType() != "ai.agent.tool.authorization_denied" {
+			t.Errorf("call %d: the record has %+v", i, whole)
+		}
+		list, _, lErr := h.pipeline.List(t.Context(), alice, toolkeep.InvocationFilter{Limit: 1})
+		if lErr != nil {
+			t.Fatal(lErr)
+		}
+		for _, row := range []*toolkeep.Invocation{own, list[0]} {
+			if row.Code != toolkeep.ToolNotFound || row.Message != err.Message || !sameDetails(row.Details, err.Details) || row.Version+row.Digest+row.Kind+row.Category != "" || row.Writes || row.ToolID != c.Tool {
+				t.Errorf("call %d: the caller reads %+v", i, row)
+			}
+		}
+	}
+	for i, c := range []*toolkeep.Call{{Tool: "std.none"}, {Tool: "std__none", Fault: fault}} {
+		_, err := h.call(c)
+		wantCode(t, err, toolkeep.ToolNotFound)
+		if h.access.denials.Load() != 3 || h.access.unknowns.Load() != int64(i+1) || h.row(err.InvocationID).Code != toolkeep.ToolNotFound {
+			t.Errorf("no tool: %d denied, %d unknown", h.access.denials.Load(), h.access.unknowns.Load())
+		}
+	}
+	h.pipeline.Explain(t.Context(), alice, &toolkeep.Call{Tool: "std.hidden"})
+	if h.access.denials.Load() != 3 {
+		t.Error("an explanation counts as a call")
+	}
+}
+
+// sameDetails reports whether a record has the details of an error.
+func sameDetails(raw json.RawMessage, of map[string]any) bool {
+	var got map[string]any
+	return (raw == nil || json.Unmarshal(raw, &got) == nil) && reflect.DeepEqual(got, of)
 }
 
 func TestSentIDIsUsedOnceInATenant(t *testing.T) {

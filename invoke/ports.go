@@ -20,6 +20,9 @@ type Catalog interface {
 	// that it is deprecated or sunset (E3006). Errors: E3001, E3004, E3005, E3009,
 	// E3010, E3012.
 	Resolve(ctx context.Context, p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error)
+	// Find is Resolve without a look for what other nodes published just now, without a near name in
+	// E3001, and also of held versions.
+	Find(p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error)
 	// Offering returns the ids of tools that declare the capability, in their order, of those that are visible; the first 20.
 	Offering(p *toolkeep.Principal, capability string, visible func(*toolkeep.Tool) bool) []string
 }
@@ -37,12 +40,15 @@ type Access interface {
 	Refresh(ctx context.Context, p *toolkeep.Principal) (*toolkeep.Principal, error)
 	// Sees returns the principal as it sees tools for a call: narrowed by the call's capability token.
 	Sees(p *toolkeep.Principal, c *toolkeep.Call) *toolkeep.Principal
-	// Visible reports whether the principal can see the tool.
+	// Visible reports whether the tool exists for the principal, Callable whether it may call it as
+	// far as that can be said without a call.
 	Visible(p *toolkeep.Principal, t *toolkeep.Tool) bool
-	// NoteDenied counts a refusal: the calls of who acted are blocked for a while after
-	// repeated refusals (Execution 8.8).
+	Callable(p *toolkeep.Principal, t *toolkeep.Tool) bool
+	// NoteDenied counts a refusal: after repeated ones, refusals of who acted are E3810 for a
+	// while (Execution 8.8). NoteUnknown counts a call of a tool that does not exist.
 	NoteDenied(p *toolkeep.Principal, tool string)
-	// Blocked returns E3810 during such a block.
+	NoteUnknown(p *toolkeep.Principal)
+	// Blocked returns E3810 during that time.
 	Blocked(p *toolkeep.Principal) error
 	// Authorise decides one call; every check carries its reason.
 	Authorise(p *toolkeep.Principal, t *toolkeep.Tool, c *toolkeep.Call) access.Decision

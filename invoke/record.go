@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
 
 	"github.com/toolkeep/toolkeep"
@@ -179,8 +180,13 @@ func (p *Pipeline) settleError(a *activeCall, e *toolkeep.Error) {
 		e.Retryable = false
 	}
 	a.tellSent(e)
-	a.row.Code, a.row.Retryable, a.row.RetryS = e.Code, e.Retryable, e.RetryAfterSeconds()
-	a.row.Message, a.row.Details = p.recordedError(a, e)
+	why := a.reason(e)
+	a.row.Code, a.row.Retryable, a.row.RetryS = why.Code, why.Retryable, why.RetryAfterSeconds()
+	a.row.Message, a.row.Details = p.recordedError(a, why)
+	if why != e {
+		message, details := p.recordedError(a, e)
+		a.row.Details = answer{e.Code, message, jsontext.Value(details)}.beside(a.row.Details)
+	}
 }
 
 // tellSent adds to the error of a write that was sent, and whose answer did not arrive in
@@ -300,7 +306,7 @@ func (a *activeCall) freesKey(failure *toolkeep.Error) bool {
 
 func (p *Pipeline) observe(a *activeCall, e *toolkeep.Error) {
 	if p.Observer != nil {
-		p.Observer.Called(&a.row, a.tool, e, a.steps.Durations[:])
+		p.Observer.Called(&a.row, a.tool, a.reason(e), a.steps.Durations[:])
 	}
 }
 

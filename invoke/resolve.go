@@ -3,6 +3,7 @@ package invoke
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/catalog"
@@ -13,14 +14,18 @@ var unresolved = []toolkeep.Code{toolkeep.ToolNotFound, toolkeep.ToolVersionNotF
 
 // resolve finds the version to call, of those that the call's capability token allows.
 func (p *Pipeline) resolve(ctx context.Context, a *activeCall) (*toolkeep.Result, error) {
-	seen := p.Access.Sees(a.principal, a.call)
-	v, warnings, err := p.Catalog.Resolve(ctx, a.principal, a.call.Tool, a.call.Range, func(t *toolkeep.Tool) bool { return p.Access.Visible(seen, t) })
+	seen, exists := p.Access.Sees(a.principal, a.call), p.Access.Visible
+	if strings.HasPrefix(a.call.Tool, catalog.CapabilityPrefix) { // one among those that may be called
+		exists = p.Access.Callable
+	}
+	v, warnings, err := p.Catalog.Resolve(ctx, a.principal, a.call.Tool, a.call.Range, func(t *toolkeep.Tool) bool { return exists(seen, t) })
 	if seen != a.principal && err != nil && slices.Contains(unresolved, toolkeep.AsError(err).Code) { // what the token alone does not allow, the decision refuses and says so
-		if whole, more, e := p.Catalog.Resolve(ctx, a.principal, a.call.Tool, a.call.Range, func(t *toolkeep.Tool) bool { return p.Access.Visible(a.principal, t) }); e == nil {
+		if whole, more, e := p.Catalog.Resolve(ctx, a.principal, a.call.Tool, a.call.Range, func(t *toolkeep.Tool) bool { return exists(a.principal, t) }); e == nil {
 			v, warnings, err = whole, more, nil
 		}
 	}
 	if err != nil {
+		p.unseen(ctx, a, a.call.Tool, a.call.Range, err)
 		return nil, err
 	}
 	a.tool, a.warnings = v.Tool, warnings
