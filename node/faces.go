@@ -70,7 +70,7 @@ func (n *Node) buildMCP(secrets *secrets.Secrets) error {
 		Cert: c.TLS.Cert, Key: c.TLS.Key, Clock: n.options.Clock, Log: n.logger("nodes")})
 	n.faces.mcp = mcpserver.New(mcpserver.Config{
 		Forward: n.peers.Forward,
-		Gate:    n.faces.gate, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Visible: n.access.Visible, Search: n.search, Audience: n.access.Audience, Guide: c.Search.Guide(n.search, n.usage), Reads: n.reads, Retrievals: n.usage, Sealer: n.sealer,
+		Gate:    n.faces.gate, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Visible: n.access.Visible, Callable: n.access.Callable, Search: n.search, Audience: n.access.Audience, Guide: c.Search.Guide(n.search, n.usage), Reads: n.reads, Retrievals: n.usage, Sealer: n.sealer,
 		Upstreams: mcpserver.Behind(n.upstream, n.servers.Names, n.servers.Exists), Set: sets.Find,
 		ToolAuth: secrets.ToolAuth,
 		View:     c.MCP.View, AutoTools: c.MCP.AutoTools, Node: n.name, BaseURL: c.HTTP.PublicURL,
@@ -111,7 +111,7 @@ func (n *Node) buildFaces(context.Context) error {
 		Tokens:  tokens.New(tokens.Config{Tokens: n.tokens, Store: n.store, Clock: n.options.Clock}),
 		Servers: n.servers, Breakers: &breakers.Breakers{Source: n.breakers, Catalog: n.catalog}, ToolHealth: n.monitor.Of, Nodes: n.members, Audit: n.audit, Erasure: erasure.New(erasure.Config{Records: n.persons, Forget: n.usage.Forget, Documents: n.store.Documents, Clock: n.options.Clock, Log: n.logger("audit")}),
 		Holds: &holds.Holds{Store: n.store, Clock: n.options.Clock}, Sinks: n.sinks, Contexts: n.contexts, Secrets: n.faces.secrets, Approvals: n.approving,
-		Mounts: mounts, Gate: n.faces.gate, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Imports: n.faces.imports, Visible: n.access.Visible,
+		Mounts: mounts, Gate: n.faces.gate, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Imports: n.faces.imports, Visible: n.access.Visible, Callable: n.access.Callable,
 		Reads: n.reads, Retrievals: n.usage, Learning: n.usage,
 		Guide: c.Search.Guide(n.search, n.usage), Analytics: n.usage.Analytics, Indexing: n.index,
 		Search: n.search, Audience: n.access.Audience, SearchAdmin: n.searchControl, Keys: n.access, Blobs: n.blobs, Set: n.faces.sets.Member,
@@ -161,7 +161,7 @@ func (n *Node) listen(context.Context) error {
 		return nil
 	}
 	addr, err = f.listeners.Serve(rpc.New(rpc.Config{
-		Gate: f.gate, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Visible: n.access.Visible, Search: n.search, Audience: n.access.Audience,
+		Gate: f.gate, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Visible: n.access.Visible, Callable: n.access.Callable, Search: n.search, Audience: n.access.Audience,
 		ToolAuth: f.secrets.ToolAuth, ToolHealth: n.monitor.Of, Guide: c.Search.Guide(n.search, n.usage), Reads: n.reads, Retrievals: n.usage, Ready: n.health.Ready, TLS: cert, Log: n.logger("grpc"),
 	}), "gRPC", c.GRPC.Addr)
 	if err == nil {

@@ -28,9 +28,12 @@ type toolSummary struct {
 	SideEffects      string   `json:"side_effects"`
 	Risk             string   `json:"risk"`
 	Tags             []string `json:"tags"`
+	Callable         *bool    `json:"callable"` // nil from servers before it was told
 	Held             *toolkeep.Hold
 	Authentication   *authentication `json:"authentication"`
 }
+
+func (t toolSummary) notCallable() bool { return t.Callable != nil && !*t.Callable }
 
 // authentication is the state of a tool's secrets for the caller.
 type authentication struct {
@@ -117,6 +120,10 @@ func (a *app) toolsCmd() *cobra.Command {
 				if secrets {
 					head += "|SECRET"
 				}
+				refused := slices.ContainsFunc(list.Tools, toolSummary.notCallable)
+				if refused {
+					head += "|YOU MAY CALL IT"
+				}
 				err := table(w, head, func(row func(...any)) {
 					for _, t := range list.Tools {
 						version := t.LatestVersion
@@ -128,6 +135,11 @@ func (a *app) toolsCmd() *cobra.Command {
 						cells := []any{t.ToolID, version, t.SideEffects, t.Risk, t.short()}
 						if secrets {
 							cells = append(cells, t.Authentication)
+						}
+						if refused && t.notCallable() {
+							cells = append(cells, "no")
+						} else if refused {
+							cells = append(cells, "yes")
 						}
 						row(cells...)
 					}
@@ -207,6 +219,7 @@ type describedTool struct {
 	Version        string             `json:"version"`
 	Digest         string             `json:"digest"`
 	Lifecycle      toolkeep.Lifecycle `json:"lifecycle"`
+	Callable       *bool              `json:"callable"` // nil from servers before it was told
 	Manifest       toolkeep.Manifest  `json:"manifest"`
 	Authentication *authentication    `json:"authentication"`
 }
@@ -219,6 +232,9 @@ func (t *describedTool) print(w io.Writer) {
 		or(m.Category, "utility"), m.Execution.Kind, m.Timeout())
 	if len(m.Tags) > 0 {
 		fmt.Fprintf(w, "Tags: %s\n", strings.Join(m.Tags, ", "))
+	}
+	if t.Callable != nil && !*t.Callable {
+		fmt.Fprintf(w, "You may not call it: toolkeep explain %s says why\n", t.ToolID)
 	}
 	for _, s := range m.Auth {
 		secret := s.Secret

@@ -130,18 +130,26 @@ func (h Harness) calls(t *testing.T) {
 				got.Faults = nil // a face may add locations
 			}
 			check(t, got, c.want)
-			h.recorded(t, got)
+			h.recorded(t, got, c.ask.As, reasons[c.name])
 		})
 	}
 }
 
-// recorded compares the record of a call with its answer.
-func (h Harness) recorded(t *testing.T, got Answer) {
+// recorded compares the record of a call with its answer. With a reason, that is the record's code for who may read all
+// calls, and the caller reads its answer.
+func (h Harness) recorded(t *testing.T, got Answer, as string, reason toolkeep.Code) {
 	t.Helper()
 	if got.ID == "" {
 		return
 	}
-	row := h.Face.Get(t, "admin", got.ID)
+	reader := "admin"
+	if reason != "" {
+		if whole := h.Face.Get(t, reader, got.ID); whole.Code != reason {
+			t.Errorf("the record says %s, want %s", whole.Code, reason)
+		}
+		reader = as
+	}
+	row := h.Face.Get(t, reader, got.ID)
 	want := got.State
 	if got.Refused {
 		want = toolkeep.CallRefused.BC2(got.Code)

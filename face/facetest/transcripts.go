@@ -7,6 +7,9 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
+// reasons are the codes in the records of calls, where the caller is not told them; see Harness.recorded.
+var reasons = map[string]toolkeep.Code{"a tool that may not be seen": toolkeep.PermissionDenied}
+
 // transcripts are single calls with everything an answer may contain.
 func transcripts() []transcript {
 	agent := func(tool, arguments string) Ask { return Ask{As: "agent", Tool: tool, Arguments: arguments} }

@@ -76,8 +76,8 @@ func (x *exchange) callTool(ctx context.Context, m *mcp.Message, dst []byte) ([]
 	}
 	e := x.named(name)
 	call := x.newCall(arguments, meta)
-	if e == nil {
-		return nil, x.unknownTool(ctx, call, name)
+	if !e.has(x.exists) {
+		return nil, x.unknownTool(ctx, call, name, e)
 	}
 	call.Tool = e.id
 	return x.invoke(ctx, m, call, e, meta, dst)
@@ -88,8 +88,9 @@ func (x *exchange) acting(meta []byte) (*toolkeep.Principal, error) {
 	return x.s.gate.Acting(gate.HTTP(x.header), x.p, func(c *toolkeep.Call) { gate.TakeMeta(c, meta) })
 }
 
-// unknownTool has the call recorded as refused. A near name would be one that the call's token may hide.
-func (x *exchange) unknownTool(ctx context.Context, call *toolkeep.Call, name string) *mcp.Error {
+// unknownTool has the call recorded as refused. hidden is the tool that does not exist for the caller alone, nil
+// if there is none. A near name would be one that the call's token may hide.
+func (x *exchange) unknownTool(ctx context.Context, call *toolkeep.Call, name string, hidden *entry) *mcp.Error {
 	e := toolkeep.NewError(toolkeep.ToolNotFound, "there is no tool %q, or you may not see it; tools/list shows those that there are", toolkeep.ClipBytes(name, 100)).
 		With("name", toolkeep.ClipBytes(name, 100))
 	if meant := x.nearName(name); meant != "" && call.Token == "" {
@@ -100,11 +101,20 @@ func (x *exchange) unknownTool(ctx context.Context, call *toolkeep.Call, name st
 	if call.Signature != nil { // which has the id
 		call.Tool = strings.Replace(call.Tool, "__", ".", 1)
 	}
+	call.Meant = x.meant(hidden)
 	fault(call, e)
 	if _, err := x.s.c.Invoker.Invoke(ctx, x.p, call); err != nil {
 		e = gate.Shown(err)
 	}
 	return &mcp.Error{Code: mcp.CodeInvalidParams, Message: e.Message, Data: errorData(e)}
+}
+
+// meant is the id of a tool of this view for toolkeep.Call.Meant.
+func (x *exchange) meant(e *entry) string {
+	if e == nil || !x.v.includes(e.newest()) {
+		return ""
+	}
+	return e.id
 }
 
 // maxNear is how many near names an unknown one is looked for among those that the caller may see.
@@ -113,7 +123,7 @@ const maxNear = 5
 // nearName returns the name of a tool of this view that differs by a typing mistake; "" for none.
 func (x *exchange) nearName(name string) string {
 	for _, meant := range suggest.Typos(name, x.names(), maxNear) {
-		if x.v.kind != viewRelay && ownTools[meant] != nil || x.named(meant) != nil {
+		if x.v.kind != viewRelay && ownTools[meant] != nil || x.named(meant).has(x.sees) {
 			return meant
 		}
 	}

@@ -63,16 +63,18 @@ type Set struct {
 	Tags         []string `json:"tags"`
 }
 
-// Config is what the face needs. Gate, Invoker, Calls, Catalog, Visible, Search
+// Config is what the face needs. Gate, Invoker, Calls, Catalog, Visible, Callable, Search
 // and Sealer are required.
 type Config struct {
 	Gate    *gate.Gate // shared with the other faces
 	Invoker toolkeep.Invoker
 	Calls   Calls
 	Catalog Catalog
-	// Visible reports whether a tool exists for a principal.
-	Visible func(p *toolkeep.Principal, t *toolkeep.Tool) bool
-	Search  Search
+	// Visible reports whether a tool exists for a principal, so that a call of it says why it is refused;
+	// Callable whether the principal may call it as far as that can be said without a call. Lists, searches and
+	// descriptions show what is callable.
+	Visible, Callable func(p *toolkeep.Principal, t *toolkeep.Tool) bool
+	Search            Search
 	// Audience returns a key for the principals that see the same tools, after further exclusions,
 	// so that results of Search can be cached (discover.Query.Audience); nil: no caching.
 	Audience func(p *toolkeep.Principal, more ...string) string

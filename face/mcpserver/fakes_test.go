@@ -163,6 +163,7 @@ func newSystem(t testing.TB) *system {
 		},
 		View: "all", Version: "1.2.3", Log: slog.New(slog.NewTextHandler(&s.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
+	s.Callable = func(p *toolkeep.Principal, t *toolkeep.Tool) bool { return s.Visible(p, t) }
 	return s
 }
 

@@ -49,8 +49,8 @@ type Server struct {
 
 // New builds the face. It panics if a required part is missing, which is a wiring error.
 func New(c Config) *Server {
-	if c.Gate == nil || c.Invoker == nil || c.Calls == nil || c.Catalog == nil || c.Visible == nil || c.Search == nil || c.Sealer == nil {
-		panic("mcpserver: Gate, Invoker, Calls, Catalog, Visible, Search and Sealer are required")
+	if c.Gate == nil || c.Invoker == nil || c.Calls == nil || c.Catalog == nil || c.Visible == nil || c.Callable == nil || c.Search == nil || c.Sealer == nil {
+		panic("mcpserver: Gate, Invoker, Calls, Catalog, Visible, Callable, Search and Sealer are required")
 	}
 	if c.View == "" {
 		c.View = "auto"

@@ -100,7 +100,7 @@ func (x *exchange) headerParams(m *mcp.Message) []mcp.HeaderParam {
 		return nil
 	}
 	name, _ := m.Name()
-	if e := x.named(name); e != nil {
+	if e := x.named(name); e.has(x.exists) {
 		return e.headerParams()
 	}
 	return nil

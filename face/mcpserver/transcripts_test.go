@@ -48,7 +48,7 @@ func serve(t *testing.T, k *toolkeeptest.Toolkeep) string {
 	index := discover.New(discover.Config{})
 	k.Catalog().OnChange(func(s *catalog.Snapshot) { index.Update(s.All()) })
 	s := mcpserver.New(mcpserver.Config{
-		Gate: gate.New(gate.Config{Auth: k.Access()}), Invoker: k.Pipeline(), Calls: k.Pipeline(), Catalog: k.Catalog(), Visible: k.Access().Visible, Search: index, Sealer: sealer,
+		Gate: gate.New(gate.Config{Auth: k.Access()}), Invoker: k.Pipeline(), Calls: k.Pipeline(), Catalog: k.Catalog(), Visible: k.Access().Visible, Callable: k.Access().Callable, Search: index, Sealer: sealer,
 	})
 	srv := httptest.NewServer(s)
 	t.Cleanup(func() { s.Close(); srv.Close(); http.DefaultClient.CloseIdleConnections() })

@@ -87,8 +87,10 @@ func (s *Set) Includes(t *toolkeep.Tool) bool {
 	return false
 }
 
-// sees reports whether a tool exists for the caller within the view.
-func (x *exchange) sees(t *toolkeep.Tool) bool { return x.v.includes(t) && x.s.c.Visible(x.p, t) }
+// sees reports whether a tool is shown to the caller within the view: it may call it. exists reports whether
+// a call of it is told why it is refused.
+func (x *exchange) sees(t *toolkeep.Tool) bool   { return x.v.includes(t) && x.s.c.Callable(x.p, t) }
+func (x *exchange) exists(t *toolkeep.Tool) bool { return x.v.includes(t) && x.s.c.Visible(x.p, t) }
 
 // audience returns the key of the callers that share search results in this view and category.
 func (x *exchange) audience(category string) string {

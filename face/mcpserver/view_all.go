@@ -1,5 +1,7 @@
 package mcpserver
 
+import "github.com/toolkeep/toolkeep"
+
 // allListing returns every tool of the view that the caller may see. With most > 0 it stops after
 // most + 1 tools.
 func (x *exchange) allListing(most int) listing {
@@ -15,19 +17,17 @@ func (x *exchange) allListing(most int) listing {
 	return l
 }
 
-// named finds a tool by its name in the view; nil if it does not exist for the caller. Tools that a
-// list leaves out, such as deprecated ones and in view search all, can also be called by name.
+// named finds a tool by its name in the view, whether or not it exists for the caller; nil if there is none.
+// Tools that a list leaves out, such as deprecated ones and in view search all, can also be called by name.
 func (x *exchange) named(name string) *entry {
 	ix := x.s.index(x.p.Tenant)
-	e := ix.name(name)
 	if x.v.kind == viewRelay {
-		e = ix.ofUpstream(x.v.relay)[name]
+		return ix.ofUpstream(x.v.relay)[name]
 	}
-	if e == nil || !x.known(e) {
-		return nil
-	}
-	return e
+	return ix.name(name)
 }
 
-// known reports whether any version of a tool exists for the caller.
-func (x *exchange) known(e *entry) bool { return e.pick(x.sees) != nil || x.sees(e.newest()) }
+// has reports whether visible admits any version of a tool; false for nil.
+func (e *entry) has(visible func(*toolkeep.Tool) bool) bool {
+	return e != nil && (e.pick(visible) != nil || visible(e.newest()))
+}

@@ -162,7 +162,7 @@ func (x *exchange) message(m contextMessage) (assembly.Message, bool) {
 
 // namedID returns the id of a tool's listed name, or the text as it is.
 func (x *exchange) namedID(name string) string {
-	if id := x.idOf(name); id != "" {
+	if id := x.idOf(name, x.sees); id != "" {
 		return id
 	}
 	return name

@@ -174,7 +174,7 @@ func findTools(ctx context.Context, x *exchange, _ *mcp.Message, arguments, _, d
 	if wantsContext(got) {
 		return x.toolContext(ctx, query, category, got, dst)
 	}
-	if id := x.idOf(query); id != "" {
+	if id := x.idOf(query, x.sees); id != "" {
 		query = id
 	}
 	start, ask := time.Now(), discover.Query{Text: query, Limit: int(limit), Session: x.session(), Audience: x.audience(category)}
@@ -273,9 +273,9 @@ func signature(schema []byte) string {
 	return strings.Join(all, ", ")
 }
 
-// idOf returns the tool id for a name; "" if there is none.
-func (x *exchange) idOf(name string) string {
-	if e := x.s.index(x.p.Tenant).name(name); e != nil && x.known(e) {
+// idOf returns the tool id for a name; "" if there is none that visible admits.
+func (x *exchange) idOf(name string, visible func(*toolkeep.Tool) bool) string {
+	if e := x.s.index(x.p.Tenant).name(name); e.has(visible) {
 		return e.id
 	}
 	return ""
@@ -294,7 +294,7 @@ func describeTool(ctx context.Context, x *exchange, _ *mcp.Message, arguments, _
 		x.read(audit.Read{What: audit.ReadManifest, Tool: id, Version: version, Err: err})
 		return x.ownFailure(dst, err), nil
 	}
-	if named := x.idOf(id); named != "" {
+	if named := x.idOf(id, x.sees); named != "" {
 		id = named
 	}
 	v, warnings, rErr := x.s.c.Catalog.Describe(ctx, x.p, id, version, x.sees)
@@ -431,16 +431,15 @@ func callByID(ctx context.Context, x *exchange, m *mcp.Message, arguments, meta,
 	if call.Tool == "" {
 		fault(call, toolkeep.NewError(toolkeep.MalformedRequest, "call_tool needs the argument tool_id, such as weather.current"))
 	}
-	if id := x.idOf(call.Tool); id != "" {
+	if id := x.idOf(call.Tool, x.exists); id != "" {
 		call.Tool = id
 	}
 	e := x.s.index(x.p.Tenant).id(call.Tool)
-	switch {
-	case e != nil && x.known(e):
-	case x.v.kind == viewSet && e != nil:
-		// The pipeline does not check sets.
-		return x.ownFailure(dst, toolkeep.NewError(toolkeep.ToolNotFound, "there is no tool %q in this set", toolkeep.ClipBytes(call.Tool, 100))), nil
-	default:
+	if !e.has(x.exists) {
+		if x.v.kind == viewSet { // the pipeline does not check sets
+			call.Meant = x.meant(e)
+			fault(call, toolkeep.NewError(toolkeep.ToolNotFound, "there is no tool %q in this set", toolkeep.ClipBytes(call.Tool, 100)))
+		}
 		e = nil
 	}
 	return x.invoke(ctx, m, call, e, meta, dst)

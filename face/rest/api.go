@@ -34,8 +34,8 @@ type API struct {
 // New builds the routes. It panics if a required part is missing or two mounts
 // collide, which are mistakes of the wiring.
 func New(c Config) *API {
-	if c.Gate == nil || c.Invoker == nil || c.Calls == nil || c.Catalog == nil || c.Visible == nil {
-		panic("rest: Gate, Invoker, Calls, Catalog and Visible are required")
+	if c.Gate == nil || c.Invoker == nil || c.Calls == nil || c.Catalog == nil || c.Visible == nil || c.Callable == nil {
+		panic("rest: Gate, Invoker, Calls, Catalog, Visible and Callable are required")
 	}
 	a := &API{c: c, gate: c.Gate, limits: c.Gate.Limits(), log: c.Log, mux: http.NewServeMux(),
 		components: &components{schemas: tree{}, types: map[string]reflect.Type{}}, paths: tree{}, closing: make(chan struct{})}

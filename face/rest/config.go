@@ -88,7 +88,7 @@ type Imports interface {
 	Publish(ctx context.Context, p *toolkeep.Principal, b *imports.Batch) error
 }
 
-// Config is what the face needs. Gate, Invoker, Calls, Catalog, Imports and Visible are
+// Config is what the face needs. Gate, Invoker, Calls, Catalog, Imports, Visible and Callable are
 // required. A part that is nil leaves its routes out, of the server and of the
 // document.
 type Config struct {
@@ -97,8 +97,9 @@ type Config struct {
 	Calls   Calls
 	Catalog Catalog
 	Imports Imports
-	// Visible tells whether a tool exists for a principal.
-	Visible func(p *toolkeep.Principal, t *toolkeep.Tool) bool
+	// Visible tells whether a tool exists for a principal, Callable whether it may call it as far as that
+	// can be said without a call. The registry shows what is visible, all else what is callable.
+	Visible, Callable func(p *toolkeep.Principal, t *toolkeep.Tool) bool
 
 	Search Search
 	// Audience names who sees the same tools as the principal, with what else is left out,

@@ -45,7 +45,7 @@ func (document) describe(*components) tree { return tree{} }
 const maxExported = 20_000
 
 func (a *API) exportTools(ctx context.Context, p *toolkeep.Principal, in *exportInput) (*exportOutput, error) {
-	sees := a.visible(p)
+	sees := a.callable(p)
 	if in.Set != "" {
 		var includes func(*toolkeep.Tool) bool
 		if a.c.Set != nil {
@@ -54,8 +54,8 @@ func (a *API) exportTools(ctx context.Context, p *toolkeep.Principal, in *export
 		if includes == nil {
 			return nil, toolkeep.NewError(toolkeep.ResourceNotFound, "there is no set %s; sets are in the file that mcp.sets_file names", toolkeep.ClipBytes(in.Set, 64))
 		}
-		visible := sees
-		sees = func(t *toolkeep.Tool) bool { return includes(t) && visible(t) }
+		callable := sees
+		sees = func(t *toolkeep.Tool) bool { return includes(t) && callable(t) }
 	}
 	var tools []*toolkeep.Tool
 	held := []export.Left{}

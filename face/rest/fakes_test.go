@@ -89,6 +89,9 @@ func (f *fakeCatalog) Find(p *toolkeep.Principal, tool, rng string, visible func
 	if f.sees != nil {
 		f.sees(visible)
 	}
+	if f.resolve == nil {
+		return toolkeep.Version{}, nil, toolkeep.NewError(toolkeep.ToolNotFound, "there is no tool %s", toolkeep.ClipBytes(tool, 100))
+	}
 	v, warnings, err := f.resolve(p, tool, rng)
 	if err == nil && v.Tool != nil && visible != nil && !visible(v.Tool) {
 		return toolkeep.Version{}, nil, toolkeep.NewError(toolkeep.ToolNotFound, "there is no tool %s", toolkeep.ClipBytes(tool, 100))
@@ -249,6 +252,7 @@ func newSystem() *system {
 		Version: "1.2.3",
 		Log:     slog.New(slog.NewTextHandler(&s.log, nil)),
 	}
+	s.Callable = func(p *toolkeep.Principal, t *toolkeep.Tool) bool { return s.Visible(p, t) }
 	s.Imports = imports.New(imports.Config{Catalog: s.catalog, Visible: func(p *toolkeep.Principal, t *toolkeep.Tool) bool { return s.Visible(p, t) }})
 	return s
 }

@@ -17,10 +17,10 @@ type SessionHeader struct {
 
 // asker is the principal as those see it who answer questions about tools.
 func (a *API) asker(p *toolkeep.Principal, s SessionHeader) assembly.Asker {
-	return assembly.Asker{Session: discover.Session{Tenant: p.Tenant, Subject: p.Person(), ID: s.SessionID}, Visible: a.visible(p), Audience: a.audience(p)}
+	return assembly.Asker{Session: discover.Session{Tenant: p.Tenant, Subject: p.Person(), ID: s.SessionID}, Visible: a.callable(p), Audience: a.audience(p)}
 }
 
-// ToolRelationships are the tools that you may see and that are related to one.
+// ToolRelationships are the tools that you may call and that are related to one.
 type ToolRelationships struct {
 	Dependencies   []string      `json:"dependencies"`
 	CommonPairings []ToolPairing `json:"commonPairings" doc:"those that the manifest names, then those that are called with it"`
@@ -53,9 +53,9 @@ func (a *API) relationships(t *toolkeep.Tool, as assembly.Asker) *ToolRelationsh
 	return r
 }
 
-// shownManifest is a tool's manifest as the principal may read it.
-func (a *API) shownManifest(p *toolkeep.Principal, t *toolkeep.Tool) object {
-	return object(catalog.Shown(a.c.Catalog, p, t, a.visible(p)))
+// shownManifest is a tool's manifest without the names of tools that sees leaves out.
+func (a *API) shownManifest(p *toolkeep.Principal, t *toolkeep.Tool, sees func(*toolkeep.Tool) bool) object {
+	return object(catalog.Shown(a.c.Catalog, p, t, sees))
 }
 
 type relatedInput struct {
@@ -100,7 +100,7 @@ func (a *API) related(ctx context.Context, p *toolkeep.Principal, in *relatedInp
 	d.SourceToolID, d.RelationshipType, d.RelatedTools = v.Tool.ID, in.RelationshipType, []RelatedTool{}
 	for _, r := range a.guide.Related(ctx, v.Tool, assembly.Relationship(in.RelationshipType), in.MaxResults, a.asker(p, in.SessionHeader)) {
 		d.RelatedTools = append(d.RelatedTools, RelatedTool{ToolID: r.Tool.ID, Version: r.Tool.Version, RelationshipScore: r.Score, Sequence: r.Sequence, Source: r.Source,
-			Manifest: a.shownManifest(p, r.Tool)})
+			Manifest: a.shownManifest(p, r.Tool, a.callable(p))})
 	}
 	return out, nil
 }

@@ -86,8 +86,8 @@ type DetailedTool struct {
 type SearchMetadata struct {
 	RetrievalStrategy   string `json:"retrievalStrategy"`
 	RetrievalTimeMs     int64  `json:"retrievalTimeMs"`
-	Degraded            string `json:"degraded,omitempty" doc:"why meanings were not compared although they should be, or of how many of the tools that you may see they were not"`
-	TotalToolsAvailable int    `json:"totalToolsAvailable" doc:"tools that you may see"`
+	Degraded            string `json:"degraded,omitempty" doc:"why meanings were not compared although they should be, or of how many of the tools that you may call they were not"`
+	TotalToolsAvailable int    `json:"totalToolsAvailable" doc:"tools that you may call"`
 	ToolsRetrieved      int    `json:"toolsRetrieved"`
 	RetrievalID         string `json:"retrievalId,omitempty" doc:"by which feedback names this search"`
 	// Weights are there where an explanation was asked for.
@@ -98,7 +98,7 @@ type SearchMetadata struct {
 // SearchData is what was found.
 type SearchData struct {
 	LightweightIndex []IndexEntry   `json:"lightweightIndex" doc:"the tools that match, best first: those of detailedTools, then as many as fit into about as many tokens as the setting search.budgets.initial_planning says"`
-	IndexRest        *assembly.Rest `json:"indexRest,omitempty" doc:"tools that you may see and that are not in the index; of the category that was asked for"`
+	IndexRest        *assembly.Rest `json:"indexRest,omitempty" doc:"tools that you may call and that are not in the index; of the category that was asked for"`
 	DetailedTools    []DetailedTool `json:"detailedTools" doc:"the best of them whole, maxTools at most"`
 	Metadata         SearchMetadata `json:"metadata"`
 }
@@ -150,7 +150,7 @@ func (a *API) search(ctx context.Context, p *toolkeep.Principal, in *searchInput
 		if err != nil {
 			return nil, err
 		}
-		d.DetailedTools[i] = a.detailed(p, whole, in.IncludeExamples, true)
+		d.DetailedTools[i] = a.detailed(p, whole, visible, in.IncludeExamples, true)
 		d.DetailedTools[i].Relationships = a.relationships(m.Tool, as)
 	}
 	d.Metadata = SearchMetadata{
@@ -241,8 +241,8 @@ func indexEntry(m discover.Match) IndexEntry {
 
 // detailed is a whole tool with its manifest, which has examples and relationships only where the answer
 // has them.
-func (a *API) detailed(p *toolkeep.Principal, t *toolkeep.Tool, examples, relationships bool) DetailedTool {
-	d := DetailedTool{ToolID: t.ID, Version: t.Version, Manifest: a.shownManifest(p, t), Examples: []object{}}
+func (a *API) detailed(p *toolkeep.Principal, t *toolkeep.Tool, sees func(*toolkeep.Tool) bool, examples, relationships bool) DetailedTool {
+	d := DetailedTool{ToolID: t.ID, Version: t.Version, Manifest: a.shownManifest(p, t, sees), Examples: []object{}}
 	if !relationships {
 		d.Manifest = without(d.Manifest, "relationships")
 	}
@@ -294,7 +294,7 @@ func (a *API) manifest(ctx context.Context, p *toolkeep.Principal, in *manifestI
 		return nil, err
 	}
 	out := &manifestOutput{}
-	d := a.detailed(p, v.Tool, in.IncludeExamples, in.IncludeRelationships)
+	d := a.detailed(p, v.Tool, a.visible(p), in.IncludeExamples, in.IncludeRelationships)
 	if in.IncludeRelationships {
 		d.Relationships = a.relationships(v.Tool, a.asker(p, in.SessionHeader))
 	}

@@ -11,9 +11,13 @@ import (
 	"github.com/toolkeep/toolkeep/secret"
 )
 
-// visible is what the principal may see.
+// visible is what exists for the principal, callable what it may call.
 func (a *API) visible(p *toolkeep.Principal) func(*toolkeep.Tool) bool {
 	return func(t *toolkeep.Tool) bool { return a.c.Visible(p, t) }
+}
+
+func (a *API) callable(p *toolkeep.Principal) func(*toolkeep.Tool) bool {
+	return func(t *toolkeep.Tool) bool { return a.c.Callable(p, t) }
 }
 
 type listToolsInput struct {
@@ -39,6 +43,7 @@ type ToolSummary struct {
 	Tags             []string `json:"tags"`
 	RequiresApproval bool     `json:"requires_approval"`
 	State            string   `json:"state" doc:"of the latest version"`
+	Callable         bool     `json:"callable" doc:"whether you may call the latest version; false: your roles show it to you, and let you not call it"`
 	SideEffects      string   `json:"side_effects" doc:"none, reads or writes"`
 	Risk             string   `json:"risk"`
 	// Held says why the latest version waits for review and is refused with E3012.
@@ -72,14 +77,16 @@ func (a *API) listTools(ctx context.Context, p *toolkeep.Principal, in *listTool
 			Category: s.Category, Versions: some(s.Versions), LatestVersion: s.LatestVersion, Tags: some(s.Tags),
 			RequiresApproval: s.RequiresApproval, State: string(s.State), SideEffects: s.SideEffects, Risk: s.Risk, Held: s.Held,
 		}
-		if a.c.Secrets == nil && a.c.ToolHealth == nil {
+		v, _, err := a.c.Catalog.Find(p, s.ToolID, s.LatestVersion, a.visible(p))
+		if err != nil { // removed or blocked meanwhile
 			continue
 		}
-		if v, _, err := a.c.Catalog.Find(p, s.ToolID, s.LatestVersion, a.visible(p)); err == nil {
+		out.Body.Tools[i].Callable = a.c.Callable(p, v.Tool)
+		if a.c.Secrets != nil {
 			out.Body.Tools[i].Authentication = a.toolAuth(ctx, p, v.Tool, false)
-			if a.c.ToolHealth != nil {
-				out.Body.Tools[i].Health = a.c.ToolHealth(p, v.Tool).Status.Shown()
-			}
+		}
+		if a.c.ToolHealth != nil {
+			out.Body.Tools[i].Health = a.c.ToolHealth(p, v.Tool).Status.Shown()
 		}
 	}
 	out.Body.paged = in.of(total)
@@ -89,9 +96,9 @@ func (a *API) listTools(ctx context.Context, p *toolkeep.Principal, in *listTool
 // found are the ids of the tools that the list's query finds, best first.
 func (a *API) found(ctx context.Context, p *toolkeep.Principal, in *listToolsInput) []string {
 	as := a.asker(p, in.SessionHeader)
-	ask := discover.Query{Text: in.CapabilityQuery, Limit: discover.MaxResults, Category: in.Category, Session: as.Session, Audience: as.Audience}
+	ask := discover.Query{Text: in.CapabilityQuery, Limit: discover.MaxResults, Category: in.Category, Session: as.Session, Audience: a.audience(p, "list")}
 	start := time.Now()
-	matches, report := a.c.Search.Find(ctx, ask, as.Visible)
+	matches, report := a.c.Search.Find(ctx, ask, a.visible(p))
 	usage.Record(a.c.Retrievals, p, usage.Of(ask, matches, report, time.Since(start)), "rest", in.UserAgent)
 	ids := make([]string, len(matches))
 	for i, m := range matches {
@@ -124,6 +131,7 @@ type ToolAnswer struct {
 	ToolID         string             `json:"tool_id"`
 	Version        string             `json:"version"`
 	Digest         string             `json:"digest" doc:"of the manifest as it was published"`
+	Callable       bool               `json:"callable" doc:"whether you may call this version; false: your roles show it to you, and let you not call it"`
 	Lifecycle      toolkeep.Lifecycle `json:"lifecycle"`
 	Manifest       object             `json:"manifest" doc:"by the manifest schema, urn:toolkeep:schemas:manifest:v1; without the names of tools that you may not see"`
 	Authentication *secret.Auth       `json:"authentication,omitempty" doc:"how it stands with its secrets for you; absent where it needs none"`
@@ -138,7 +146,7 @@ func (a *API) getTool(ctx context.Context, p *toolkeep.Principal, in *getToolInp
 		}
 	}
 	out := &getToolOutput{Body: ToolAnswer{
-		ToolID: v.Tool.ID, Version: v.Tool.Version, Digest: v.Tool.Digest, Lifecycle: v.Life, Manifest: a.shownManifest(p, v.Tool), Authentication: a.toolAuth(ctx, p, v.Tool, true),
+		ToolID: v.Tool.ID, Version: v.Tool.Version, Digest: v.Tool.Digest, Callable: a.c.Callable(p, v.Tool), Lifecycle: v.Life, Manifest: a.shownManifest(p, v.Tool, a.visible(p)), Authentication: a.toolAuth(ctx, p, v.Tool, true),
 		Warnings: some(warnings),
 	}}
 	h := make(map[string][]string, 2)

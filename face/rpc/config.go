@@ -49,15 +49,16 @@ type Search interface {
 	Tools(visible func(*toolkeep.Tool) bool) []*toolkeep.Tool
 }
 
-// Config is what the face needs. Gate, Invoker, Calls, Catalog and Visible are
+// Config is what the face needs. Gate, Invoker, Calls, Catalog, Visible and Callable are
 // required.
 type Config struct {
 	Gate    *gate.Gate // shared with the other faces
 	Invoker toolkeep.Invoker
 	Calls   Calls
 	Catalog Catalog
-	// Visible reports whether a tool exists for a principal.
-	Visible func(p *toolkeep.Principal, t *toolkeep.Tool) bool
+	// Visible reports whether a tool exists for a principal, Callable whether it may call it as far as
+	// that can be said without a call. The registry's lists show what is visible, searches what is callable.
+	Visible, Callable func(p *toolkeep.Principal, t *toolkeep.Tool) bool
 	// Search finds tools by purpose; without it QueryByCapability, ToolContext and
 	// ListTools.capability_query answer E3104.
 	Search Search

@@ -154,6 +154,7 @@ func newSystem() *system {
 		},
 		Log: slog.New(slog.NewTextHandler(&s.log, nil)),
 	}
+	s.Callable = func(p *toolkeep.Principal, t *toolkeep.Tool) bool { return s.Visible(p, t) }
 	return s
 }
 

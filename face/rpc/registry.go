@@ -36,9 +36,13 @@ type registry struct {
 	s *Server
 }
 
-// visible returns the filter of what the principal may see.
+// visible returns the filter of what exists for the principal, callable of what it may call.
 func (s *Server) visible(p *toolkeep.Principal) func(*toolkeep.Tool) bool {
 	return func(t *toolkeep.Tool) bool { return s.c.Visible(p, t) }
+}
+
+func (s *Server) callable(p *toolkeep.Principal) func(*toolkeep.Tool) bool {
+	return func(t *toolkeep.Tool) bool { return s.c.Callable(p, t) }
 }
 
 // GetTool returns one version with its manifest, without the names of tools that the caller may not
@@ -63,7 +67,7 @@ func (g *registry) GetTool(ctx context.Context, msg *l03v1.GetToolRequest) (_ *l
 		return nil, err
 	}
 	t := &l03v1.Tool{ToolId: v.Tool.ID, Version: v.Tool.Version, State: string(v.Life.State), Digest: v.Tool.Digest,
-		ManifestJson: catalog.Shown(g.s.c.Catalog, p, v.Tool, g.s.visible(p))}
+		ManifestJson: catalog.Shown(g.s.c.Catalog, p, v.Tool, g.s.visible(p)), Callable: new(g.s.c.Callable(p, v.Tool))}
 	if v.Life.Held != nil {
 		t.State = stateHeld
 	}
@@ -96,12 +100,11 @@ func (g *registry) ListTools(ctx context.Context, msg *l03v1.ListToolsRequest) (
 	list, total := g.s.c.Catalog.List(p, f, g.s.visible(p))
 	out = &l03v1.ListToolsResponse{TotalCount: count(int64(total)), Page: count(int64(f.Offset/f.Limit + 1)), PageSize: count(int64(f.Limit))}
 	for _, t := range list {
-		s := summaryOf(t)
-		if g.s.c.ToolAuth != nil || g.s.c.ToolHealth != nil {
-			if v, _, err := g.s.c.Catalog.Find(p, t.ToolID, t.LatestVersion, g.s.visible(p)); err == nil {
-				s.AuthStatus, s.Health = g.authStatus(ctx, p, v.Tool), g.healthOf(p, v.Tool)
-			}
+		s, callable := summaryOf(t), false
+		if v, _, err := g.s.c.Catalog.Find(p, t.ToolID, t.LatestVersion, g.s.visible(p)); err == nil {
+			s.AuthStatus, s.Health, callable = g.authStatus(ctx, p, v.Tool), g.healthOf(p, v.Tool), g.s.c.Callable(p, v.Tool)
 		}
+		s.Callable = &callable
 		out.Tools = append(out.Tools, s)
 	}
 	return out, nil
@@ -141,7 +144,10 @@ func filterOf(msg *l03v1.ListToolsRequest) (catalog.Filter, error) {
 
 // search returns the ids of the tools that the query finds.
 func (g *registry) search(ctx context.Context, p *toolkeep.Principal, q discover.Query) ([]string, error) {
-	found, _, _, err := g.find(ctx, p, q)
+	if g.s.c.Audience != nil {
+		q.Audience = g.s.c.Audience(p, "list")
+	}
+	found, _, _, err := g.find(ctx, p, q, g.s.visible(p))
 	if err != nil {
 		return nil, err
 	}
@@ -169,8 +175,8 @@ func summaryOf(t catalog.Summary) *l03v1.ToolSummary {
 		Versions: t.Versions, LatestVersion: t.LatestVersion, Tags: t.Tags, RequiresApproval: t.RequiresApproval}
 }
 
-// find searches the tools the caller sees, and returns the id by which feedback names the search. E3104, E3301, E3311.
-func (g *registry) find(ctx context.Context, p *toolkeep.Principal, q discover.Query) (found []discover.Match, report discover.Report, retrieval string, err error) {
+// find searches the tools that among admits, and returns the id by which feedback names the search. E3104, E3301, E3311.
+func (g *registry) find(ctx context.Context, p *toolkeep.Principal, q discover.Query, among func(*toolkeep.Tool) bool) (found []discover.Match, report discover.Report, retrieval string, err error) {
 	if g.s.c.Search == nil {
 		return nil, report, "", errNoSearch()
 	}
@@ -181,11 +187,8 @@ func (g *registry) find(ctx context.Context, p *toolkeep.Principal, q discover.Q
 		return nil, report, "", err
 	}
 	q.Session.Tenant, q.Session.Subject = p.Tenant, p.Person()
-	if g.s.c.Audience != nil {
-		q.Audience = g.s.c.Audience(p)
-	}
 	start := time.Now()
-	found, report = g.s.c.Search.Find(ctx, q, g.s.visible(p))
+	found, report = g.s.c.Search.Find(ctx, q, among)
 	return found, report, g.s.retrieved(ctx, p, q, found, report, start), nil
 }
 
@@ -230,7 +233,10 @@ func (g *registry) QueryByCapability(ctx context.Context, msg *l03v1.QueryByCapa
 		return nil, err
 	}
 	ask := discover.Query{Text: msg.GetQuery(), Limit: limit, Strategy: strategy, Category: msg.GetCategory(), Session: discover.Session{ID: session}}
-	found, report, retrieval, err := g.find(ctx, p, ask)
+	if g.s.c.Audience != nil {
+		ask.Audience = g.s.c.Audience(p)
+	}
+	found, report, retrieval, err := g.find(ctx, p, ask, g.s.callable(p))
 	if err != nil {
 		return nil, err
 	}
@@ -249,8 +255,8 @@ func (g *registry) QueryByCapability(ctx context.Context, msg *l03v1.QueryByCapa
 func (g *registry) describe(ctx context.Context, p *toolkeep.Principal, t *toolkeep.Tool) *l03v1.ToolSummary {
 	m := t.Manifest
 	s := &l03v1.ToolSummary{ToolId: t.ID, ToolName: m.ToolName, Description: m.Description, Category: m.Category,
-		LatestVersion: t.Version, Tags: slices.Clone(m.Tags), RequiresApproval: m.RequiresApproval, AuthStatus: g.authStatus(ctx, p, t), Health: g.healthOf(p, t)}
-	all, err := g.s.c.Catalog.Versions(p, t.ID, g.s.visible(p))
+		LatestVersion: t.Version, Tags: slices.Clone(m.Tags), RequiresApproval: m.RequiresApproval, AuthStatus: g.authStatus(ctx, p, t), Health: g.healthOf(p, t), Callable: new(true)}
+	all, err := g.s.c.Catalog.Versions(p, t.ID, g.s.callable(p))
 	if err != nil {
 		return s // removed since the search; the summary stands as found
 	}

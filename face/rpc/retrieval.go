@@ -45,7 +45,7 @@ func (g *retrieval) ToolContext(ctx context.Context, msg *l03v1.ToolContextReque
 	if err := r.Check(); err != nil {
 		return nil, err
 	}
-	as := assembly.Asker{Session: discover.Session{Tenant: p.Tenant, Subject: p.Person(), ID: session}, Visible: s.visible(p)}
+	as := assembly.Asker{Session: discover.Session{Tenant: p.Tenant, Subject: p.Person(), ID: session}, Visible: s.callable(p)}
 	if s.c.Audience != nil {
 		as.Audience = s.c.Audience(p)
 	}

@@ -40,8 +40,8 @@ type Server struct {
 
 // New builds the services. It panics if a required part is missing, which is a wiring error.
 func New(c Config) *Server {
-	if c.Gate == nil || c.Invoker == nil || c.Calls == nil || c.Catalog == nil || c.Visible == nil {
-		panic("rpc: Gate, Invoker, Calls, Catalog and Visible are required")
+	if c.Gate == nil || c.Invoker == nil || c.Calls == nil || c.Catalog == nil || c.Visible == nil || c.Callable == nil {
+		panic("rpc: Gate, Invoker, Calls, Catalog, Visible and Callable are required")
 	}
 	s := &Server{c: c, gate: c.Gate, limits: c.Gate.Limits(), log: c.Log}
 	if s.guide = c.Guide; s.guide == nil && c.Search != nil {

@@ -1574,6 +1574,7 @@ type Tool struct {
 	Digest        string                 `protobuf:"bytes,4,opt,name=digest,proto3" json:"digest,omitempty"`
 	ManifestJson  []byte                 `protobuf:"bytes,5,opt,name=manifest_json,json=manifestJson,proto3" json:"manifest_json,omitempty"`
 	Versions      []string               `protobuf:"bytes,6,rep,name=versions,proto3" json:"versions,omitempty"`
+	Callable      *bool                  `protobuf:"varint,7,opt,name=callable,proto3,oneof" json:"callable,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1648,6 +1649,13 @@ func (x *Tool) GetVersions() []string {
 		return x.Versions
 	}
 	return nil
+}
+
+func (x *Tool) GetCallable() bool {
+	if x != nil && x.Callable != nil {
+		return *x.Callable
+	}
+	return false
 }
 
 type ListToolsRequest struct {
@@ -1746,6 +1754,7 @@ type ToolSummary struct {
 	RequiresApproval bool                   `protobuf:"varint,8,opt,name=requires_approval,json=requiresApproval,proto3" json:"requires_approval,omitempty"`
 	AuthStatus       string                 `protobuf:"bytes,9,opt,name=auth_status,json=authStatus,proto3" json:"auth_status,omitempty"`
 	Health           string                 `protobuf:"bytes,10,opt,name=health,proto3" json:"health,omitempty"`
+	Callable         *bool                  `protobuf:"varint,11,opt,name=callable,proto3,oneof" json:"callable,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -1848,6 +1857,13 @@ func (x *ToolSummary) GetHealth() string {
 		return x.Health
 	}
 	return ""
+}
+
+func (x *ToolSummary) GetCallable() bool {
+	if x != nil && x.Callable != nil {
+		return *x.Callable
+	}
+	return false
 }
 
 type ListToolsResponse struct {
@@ -3393,14 +3409,16 @@ const file_agentic_l03_v1_l03_proto_rawDesc = "" +
 	"\amessage\x18\x03 \x01(\tR\amessage\"C\n" +
 	"\x0eGetToolRequest\x12\x17\n" +
 	"\atool_id\x18\x01 \x01(\tR\x06toolId\x12\x18\n" +
-	"\aversion\x18\x02 \x01(\tR\aversion\"\xa8\x01\n" +
+	"\aversion\x18\x02 \x01(\tR\aversion\"\xd6\x01\n" +
 	"\x04Tool\x12\x17\n" +
 	"\atool_id\x18\x01 \x01(\tR\x06toolId\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x14\n" +
 	"\x05state\x18\x03 \x01(\tR\x05state\x12\x16\n" +
 	"\x06digest\x18\x04 \x01(\tR\x06digest\x12#\n" +
 	"\rmanifest_json\x18\x05 \x01(\fR\fmanifestJson\x12\x1a\n" +
-	"\bversions\x18\x06 \x03(\tR\bversions\"\xb6\x02\n" +
+	"\bversions\x18\x06 \x03(\tR\bversions\x12\x1f\n" +
+	"\bcallable\x18\a \x01(\bH\x00R\bcallable\x88\x01\x01B\v\n" +
+	"\t_callable\"\xb6\x02\n" +
 	"\x10ListToolsRequest\x12G\n" +
 	"\afilters\x18\x01 \x03(\v2-.agentic.l03.v1.ListToolsRequest.FiltersEntryR\afilters\x12)\n" +
 	"\x10capability_query\x18\x02 \x01(\tR\x0fcapabilityQuery\x12\x12\n" +
@@ -3410,7 +3428,7 @@ const file_agentic_l03_v1_l03_proto_rawDesc = "" +
 	"\x04tags\x18\x06 \x03(\tR\x04tags\x1a:\n" +
 	"\fFiltersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xbe\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xec\x02\n" +
 	"\vToolSummary\x12\x17\n" +
 	"\atool_id\x18\x01 \x01(\tR\x06toolId\x12\x1b\n" +
 	"\ttool_name\x18\x02 \x01(\tR\btoolName\x12 \n" +
@@ -3423,7 +3441,9 @@ const file_agentic_l03_v1_l03_proto_rawDesc = "" +
 	"\vauth_status\x18\t \x01(\tR\n" +
 	"authStatus\x12\x16\n" +
 	"\x06health\x18\n" +
-	" \x01(\tR\x06health\"\x98\x01\n" +
+	" \x01(\tR\x06health\x12\x1f\n" +
+	"\bcallable\x18\v \x01(\bH\x00R\bcallable\x88\x01\x01B\v\n" +
+	"\t_callable\"\x98\x01\n" +
 	"\x11ListToolsResponse\x121\n" +
 	"\x05tools\x18\x01 \x03(\v2\x1b.agentic.l03.v1.ToolSummaryR\x05tools\x12\x1f\n" +
 	"\vtotal_count\x18\x02 \x01(\rR\n" +
@@ -3661,6 +3681,8 @@ func file_agentic_l03_v1_l03_proto_init() {
 		(*InvocationUpdate_Checkpoint)(nil),
 		(*InvocationUpdate_Result)(nil),
 	}
+	file_agentic_l03_v1_l03_proto_msgTypes[17].OneofWrappers = []any{}
+	file_agentic_l03_v1_l03_proto_msgTypes[19].OneofWrappers = []any{}
 	file_agentic_l03_v1_l03_proto_msgTypes[27].OneofWrappers = []any{}
 	file_agentic_l03_v1_l03_proto_msgTypes[29].OneofWrappers = []any{}
 	file_agentic_l03_v1_l03_proto_msgTypes[38].OneofWrappers = []any{}
