@@ -3,7 +3,7 @@
 package toolkeep
 
 const (
-	// ToolNotFound (refusal): the tool id is not in the catalogue or not visible to the caller (the same answer for both)
+	// ToolNotFound (refusal): the tool id is not in the catalogue or the caller may neither call nor see the tool (the same answer for both)
 	ToolNotFound Code = "E3001"
 	// CapabilityNotFound (refusal): no tool offers the capability asked for
 	CapabilityNotFound Code = "E3002"
@@ -167,7 +167,7 @@ const (
 	RateLimitExceeded Code = "E3801"
 	// ConcurrencyLimitExceeded (refusal): the bulkhead is full or the agent has too many concurrent calls
 	ConcurrencyLimitExceeded Code = "E3802"
-	// AuthFailuresLimited (refusal): too many refusals for this agent or address
+	// AuthFailuresLimited (refusal): too many refusals for this agent or address; what is allowed still passes
 	AuthFailuresLimited Code = "E3810"
 	// Backpressure (refusal): the server sheds load; retry_after_s is set
 	Backpressure Code = "E3811"
@@ -254,7 +254,7 @@ const (
 )
 
 var codeTable = [...]CodeInfo{
-	{Code: ToolNotFound, Name: "tool_not_found", BC2: "tool_not_found", BC6: "NOT_FOUND", Class: "VALIDATION_ERROR", Kind: "refusal", Retryable: false, HTTP: 404, GRPC: "NOT_FOUND", When: "the tool id is not in the catalogue or not visible to the caller (the same answer for both)"},
+	{Code: ToolNotFound, Name: "tool_not_found", BC2: "tool_not_found", BC6: "NOT_FOUND", Class: "VALIDATION_ERROR", Kind: "refusal", Retryable: false, HTTP: 404, GRPC: "NOT_FOUND", When: "the tool id is not in the catalogue or the caller may neither call nor see the tool (the same answer for both)"},
 	{Code: CapabilityNotFound, Name: "capability_not_found", BC2: "tool_not_found", BC6: "NOT_FOUND", Class: "VALIDATION_ERROR", Kind: "refusal", Retryable: false, HTTP: 404, GRPC: "NOT_FOUND", When: "no tool offers the capability asked for"},
 	{Code: RegistryUnavailable, Name: "registry_unavailable", BC2: "internal_error", BC6: "FAILURE", Class: "PROVIDER_ERROR", Kind: "refusal", Retryable: true, HTTP: 503, GRPC: "UNAVAILABLE", When: "the store is down and no cached definition younger than its limit is held"},
 	{Code: ToolVersionNotFound, Name: "tool_version_not_found", BC2: "tool_version_not_found", BC6: "NOT_FOUND", Class: "VALIDATION_ERROR", Kind: "refusal", Retryable: false, HTTP: 404, GRPC: "NOT_FOUND", When: "the tool exists but not in that exact version"},
@@ -336,7 +336,7 @@ var codeTable = [...]CodeInfo{
 	{Code: ResultUnsigned, Name: "result_unsigned", BC2: "tool_execution_error", BC6: "SUCCESS", Class: "UNKNOWN", Kind: "warning", Retryable: false, HTTP: 200, GRPC: "OK", When: "a warning and never a failure: the result could not be signed with results.signing_key"},
 	{Code: RateLimitExceeded, Name: "rate_limit_exceeded", BC2: "rate_limit_exceeded", BC6: "FAILURE", Class: "RATE_LIMIT", Kind: "refusal", Retryable: true, HTTP: 429, GRPC: "RESOURCE_EXHAUSTED", When: "agent or tool or tenant or global limit, or an upstream 429 after its retries; retry_after_s is set"},
 	{Code: ConcurrencyLimitExceeded, Name: "concurrency_limit_exceeded", BC2: "resource_exhausted", BC6: "FAILURE", Class: "RATE_LIMIT", Kind: "refusal", Retryable: true, HTTP: 429, GRPC: "RESOURCE_EXHAUSTED", When: "the bulkhead is full or the agent has too many concurrent calls"},
-	{Code: AuthFailuresLimited, Name: "auth_failures_limited", BC2: "rate_limit_exceeded", BC6: "FAILURE", Class: "RATE_LIMIT", Kind: "refusal", Retryable: true, HTTP: 429, GRPC: "RESOURCE_EXHAUSTED", When: "too many refusals for this agent or address"},
+	{Code: AuthFailuresLimited, Name: "auth_failures_limited", BC2: "rate_limit_exceeded", BC6: "FAILURE", Class: "RATE_LIMIT", Kind: "refusal", Retryable: true, HTTP: 429, GRPC: "RESOURCE_EXHAUSTED", When: "too many refusals for this agent or address; what is allowed still passes"},
 	{Code: Backpressure, Name: "backpressure", BC2: "resource_exhausted", BC6: "FAILURE", Class: "RATE_LIMIT", Kind: "refusal", Retryable: true, HTTP: 503, GRPC: "UNAVAILABLE", When: "the server sheds load; retry_after_s is set"},
 	{Code: BudgetExceeded, Name: "budget_exceeded", BC2: "resource_exhausted", BC6: "FAILURE", Class: "POLICY_DENIED", Kind: "refusal", Retryable: false, HTTP: 402, GRPC: "RESOURCE_EXHAUSTED", When: "cost or token budget is spent"},
 	{Code: Timeout, Name: "timeout", BC2: "timeout", BC6: "TIMEOUT", Class: "TIMEOUT", Kind: "result", Retryable: true, HTTP: 504, GRPC: "DEADLINE_EXCEEDED", When: "the call's deadline passed; work was cancelled; details.time_limit says whose limit it was; details.cause is E3502 where an attempt timed out"},

@@ -213,8 +213,8 @@ func TestGuessingKeysIsBlocked(t *testing.T) {
 	from(guess, "rest", "198.51.100.1").want(t, 401)
 }
 
-// TestDeniedCallsBlockWhoActed: denied calls for one person block that person's calls
-// through the agent, not the agent's key.
+// TestDeniedCallsBlockWhoActed: denied calls for one person take the reasons from that person's further
+// denials through the agent, and neither from others' behind the agent's key nor any allowed call.
 func TestDeniedCallsBlockWhoActed(t *testing.T) {
 	t.Parallel()
 	k, _, clock := limited(t, map[string]string{"access.agent_failures": "3", "access.agent_block": "1m"})
@@ -226,12 +226,25 @@ func TestDeniedCallsBlockWhoActed(t *testing.T) {
 	for range 3 {
 		call("t.guarded", "ann").want(t, 403)
 	}
-	call("std.echo", "ann").want(t, 429).refused(t, toolkeep.AuthFailuresLimited)
-	call("std.echo", "bob").success(t)
+	call("t.guarded", "ann").want(t, 429).refused(t, toolkeep.AuthFailuresLimited)
+	for _, who := range []string{"ann", "bob"} {
+		call("std.echo", who).success(t)
+	}
+	call("t.guarded", "bob").want(t, 403)
 	relay.call("std.echo", "{}").success(t)
 	relay.do("GET", "/api/v1/tools", "").want(t, 200)
 	clock.advance(time.Minute)
-	call("std.echo", "ann").success(t)
+	call("t.guarded", "ann").want(t, 403)
+
+	// Who may neither call nor see the tool is told that there is none, and counts alike.
+	agent := as(t, k, k.Key("default", "agent", "agent"))
+	for range 5 {
+		agent.call("t.guarded", "{}").want(t, 404).refused(t, toolkeep.ToolNotFound)
+	}
+	waitUntil(t, "the block of a caller that does not see the tool", func() bool {
+		return strings.Count(k.Log(), "calls blocked after too many were refused") == 2
+	})
+	agent.call("std.echo", "{}").success(t)
 }
 
 // TestLimitsOfTwoNodes: an agent that calls two nodes in turn has its requests and its calls of a tool once, not

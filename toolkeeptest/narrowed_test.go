@@ -38,7 +38,7 @@ type question struct {
 // after. Each route of REST that reads, each method of gRPC and each of MCP's own tools must be here.
 func TestTokensNarrowLists(t *testing.T) {
 	t.Parallel()
-	k := withServers(t, nil)
+	k := withServers(t, map[string]string{"access.agent_failures": "-1"}) // its questions call a tool that does not exist
 	boss := admin(t, k)
 	hidden := []string{`"tags":["zyzzyva"],"category":"zyzzyva","explanation":"It goes with zyzzyva."`}
 	k.Publish(toolkeeptest.Manifest("hush.one", "1.0.0", "echo", append(hidden, `"relationships":{"alternatives":["hush.two"]}`)...), toolkeeptest.Manifest("hush.two", "1.0.0", "echo", hidden...),

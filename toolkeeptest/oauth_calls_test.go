@@ -204,7 +204,7 @@ func TestWaitingCallOfAToken(t *testing.T) {
 	}{
 		"goes on":                {nil, ""},
 		"another scope gives it": {map[string]string{"oauth.scopes": "tools:use=agent"}, ""},
-		"no scope gives it":      {map[string]string{"oauth.scopes": "tools:call=auditor"}, toolkeep.ToolNotFound},
+		"no scope gives it":      {map[string]string{"oauth.scopes": "tools:call=auditor"}, toolkeep.PermissionDenied}, // in the record; its caller is told E3001
 		"no tokens are taken":    {map[string]string{"oauth.issuer": "", "oauth.scopes": ""}, toolkeep.Unauthenticated},
 	} {
 		t.Run(name, func(t *testing.T) {
