@@ -31,7 +31,11 @@ type Config struct {
 	Load  func(ctx context.Context) ([]toolkeep.APIKey, int64, error)
 	Store Store  // required
 	Roles []Role // custom roles, in addition to the built-in ones
-	OAuth *OAuth // accepts access tokens in addition to API keys; nil accepts none
+	// RolesText and RolesFile hold the custom roles as ReadRoles reads them, instead of Roles. The file is read again within a
+	// second of a change; one that cannot be used leaves the last roles.
+	RolesText []byte
+	RolesFile string
+	OAuth     *OAuth // accepts access tokens in addition to API keys; nil accepts none
 	// IssuersFile names further issuers (ParseIssuers), to which BaseURL is the URL of this server; "": there are none.
 	IssuersFile string
 	BaseURL     func() string
@@ -68,6 +72,7 @@ type Access struct {
 	issuers  issuers // none if no tokens are accepted
 	// certificates is nil if no certificate names a caller.
 	certificates *reload.Files[*Certificates]
+	roles        *reload.Files[*[]Role] // nil without a file of roles
 	verifier     *signing.Verifier
 	shared       *secrets              // Config.Signing.Shared
 	proxies      *secrets              // Config.Signing.Proxy
@@ -113,7 +118,7 @@ func New(c Config) (*Access, error) {
 	a.verifier = newVerifier(a)
 	a.shared, a.proxies = &secrets{from: a.config.Signing.Shared, clock: a.config.Clock}, &secrets{from: a.config.Signing.Proxy, clock: a.config.Clock}
 	a.results = &secrets{from: []Secret{a.config.Signing.Results}, clock: a.config.Clock}
-	if err := a.SetRoles(c.Roles); err != nil {
+	if err := a.openRoles(); err != nil {
 		return nil, err
 	}
 	if err := a.openCertificates(); err != nil {
@@ -141,11 +146,17 @@ func New(c Config) (*Access, error) {
 // are faults (E3008, which lists all of them), the roles do not change.
 func (a *Access) SetRoles(own []Role) error {
 	rules, faults := compile(own)
-	if len(faults) > 0 {
-		return toolkeep.FaultsError(toolkeep.InvalidManifest, "the roles cannot be used: "+faults[0].Pointer+": "+faults[0].Message, faults)
+	if len(faults) == 0 {
+		a.current.Store(newGeneration(rules))
 	}
-	a.current.Store(newGeneration(rules))
-	return nil
+	return rolesFault(faults)
+}
+
+func rolesFault(faults []toolkeep.Fault) error {
+	if len(faults) == 0 {
+		return nil
+	}
+	return toolkeep.FaultsError(toolkeep.InvalidManifest, "the roles cannot be used: "+faults[0].Pointer+": "+faults[0].Message, faults)
 }
 
 // Start loads the keys and follows the feed until Stop. The keys of OAuth issuers are
@@ -174,6 +185,9 @@ func (a *Access) Start(ctx context.Context) error {
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	a.cancel = cancel
 	a.done.Go(func() { a.follow(run, seq) })
+	if a.roles != nil {
+		a.done.Go(func() { a.followRoles(run) })
+	}
 	a.trail.done.Go(func() { a.trail.run(run) })
 	for _, o := range a.issuers {
 		go o.run(run)

@@ -144,7 +144,7 @@ type Access struct {
 	AddressBlock    time.Duration `key:"access.address_block" default:"15m" min:"1s" max:"1d" help:"how long"`
 	FailureAlarm    int           `key:"access.failure_alarm" default:"10000" min:"-1" max:"100000000" help:"failures in all a minute that are logged as an error; -1 is none, 0 the default"`
 
-	RolesFile string `key:"access.roles_file" help:"YAML file with roles besides the built-in ones; in this file they may stand under roles"`
+	RolesFile string `key:"access.roles_file" help:"YAML file with roles besides the built-in ones, read again within a second of a change; in this file they may stand under roles"`
 
 	CertificatesFile string `key:"access.certificates_file" help:"YAML file that says whom a client certificate of tls.client_ca stands for where no key or token is sent, and which certificates are denied; read again within ten seconds of a change; empty: no certificate names a caller"`
 	SameSubject      bool   `key:"access.same_subject" default:"false" help:"a key or token must come over a connection with a client certificate, and belong to the subject and tenant that access.certificates_file gives the certificate"`

@@ -117,7 +117,7 @@ func (c *Config) Callers(credential func(ref string) func(context.Context) (stri
 		}
 		return all
 	}
-	return access.Config{TokenRequired: c.Access.TokenRequired(), CertificatesFile: c.Access.CertificatesFile, IssuersFile: c.OAuth.IssuersFile, SameSubject: c.Access.SameSubject,
+	return access.Config{TokenRequired: c.Access.TokenRequired(), CertificatesFile: c.Access.CertificatesFile, IssuersFile: c.OAuth.IssuersFile, RolesText: c.Access.Roles, RolesFile: c.Access.RolesFile, SameSubject: c.Access.SameSubject,
 		Failures: c.Access.Failures(), Signing: access.Signing{Faces: c.Signing.Required, Shared: read(c.Signing.Keys), Skew: c.Signing.Skew,
 			Results: credential(c.Results.SigningKey), Proxy: read(c.Proxy.Keys), ProxyRoles: c.Proxy.Roles, ProxyTenants: c.Proxy.Tenants}}
 }

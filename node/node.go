@@ -320,18 +320,15 @@ func (n *Node) sweepBlobs(ctx context.Context) error {
 }
 
 func (n *Node) buildAccess(context.Context) error {
-	roles, err := access.ReadRoles(n.config.Access.Roles, n.config.Access.RolesFile)
-	if err != nil {
-		return err
-	}
 	t := n.config.Tokens.Capability(n.publicURL)
 	t.Store, t.Sealer, t.Node, t.Clock, t.Log = n.store, n.sealer, n.name, n.options.Clock, n.logger("permission_manager")
 	t.Wait = n.config.Calls.WaitLimit + approval.MaxExpires // an approved call begins its wait again
+	var err error
 	if n.tokens, err = capability.New(t); err != nil {
 		return err
 	}
 	c := n.config.Callers(n.credential)
-	c.Tokens, c.Load, c.Store, c.Roles, c.Clock, c.Log, c.Share, c.BaseURL, c.OAuth = n.tokens, n.store.Keys, n.store, roles, n.options.Clock, t.Log, n.limits.Share, n.publicURL, n.config.OAuth.Access(n.publicURL)
+	c.Tokens, c.Load, c.Store, c.Clock, c.Log, c.Share, c.BaseURL, c.OAuth = n.tokens, n.store.Keys, n.store, n.options.Clock, t.Log, n.limits.Share, n.publicURL, n.config.OAuth.Access(n.publicURL)
 	c.Signing.Sealer, c.OnFailure = n.sealer, func(f access.Failure) { n.metrics.Unauthenticated(f.Reason) }
 	c.Fresh = func(ctx context.Context) error { _, err := n.freshness.Check(ctx); return err }
 	if n.policy != nil {
@@ -453,6 +450,7 @@ func (n *Node) buildTelemetry(context.Context) (err error) {
 	n.health.Add(telemetry.Component{Name: "record_spool", Check: func(context.Context) error { return n.pipeline.RecordHealth() }})
 	n.health.Add(telemetry.Component{Name: "file_descriptors", Check: func(ctx context.Context) error { return n.faces.listeners.Health(ctx) }})
 	add(n.config.TLS.Enabled(), telemetry.Component{Name: "certificates", Check: n.faces.certificatesHealth(n.access)})
+	add(n.config.Access.RolesFile != "", telemetry.Component{Name: "roles", Check: n.access.RolesHealth})
 	add(n.access.TakesTokens(), telemetry.Component{Name: "oauth_issuer", Check: n.access.OAuthHealth})
 	add(n.policy != nil, telemetry.Component{Name: "policy", Check: n.policy.Health})
 	add(n.sinks.Any(), telemetry.Component{Name: "sinks", Check: n.sinks.Health})

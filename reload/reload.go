@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Every is how often Get looks whether the files changed.
+// Every is how often Get looks whether the files changed, unless Config says otherwise.
 const Every = 10 * time.Second
 
 // Config says what is read. What, Paths and Read are required.
@@ -26,6 +26,7 @@ type Config[T any] struct {
 	// About is what the log adds of a value that was taken, in pairs; nil adds nothing.
 	About func(T) []any
 	Now   func() time.Time // default time.Now
+	Every time.Duration    // default Every
 	Log   *slog.Logger     // default discards
 }
 
@@ -70,6 +71,9 @@ func Open[T any](c Config[T]) (*Files[T], error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
+	if c.Every == 0 {
+		c.Every = Every
+	}
 	f := &Files[T]{c: c}
 	f.last.Store(&look[T]{})
 	return f, f.load()
@@ -86,22 +90,22 @@ func (f *Files[T]) load() error {
 	return err
 }
 
-// Get returns the value. The first caller after Every looks at the files before; others get the last
+// Get returns the value. The first caller after Config.Every looks at the files before; others get the last
 // value meanwhile, and wait only where no caller has looked for twice as long.
 func (f *Files[T]) Get() T {
 	last, now := f.last.Load(), f.c.Now()
 	age := now.Sub(last.at)
-	if age < Every {
+	if age < f.c.Every {
 		return last.value
 	}
 	if !f.mu.TryLock() {
-		if age < 2*Every {
+		if age < 2*f.c.Every {
 			return last.value
 		}
 		f.mu.Lock()
 	}
 	defer f.mu.Unlock()
-	if last = f.last.Load(); now.Sub(last.at) < Every {
+	if last = f.last.Load(); now.Sub(last.at) < f.c.Every {
 		return last.value
 	}
 	if slices.Equal(f.stamps, stampsOf(f.c.Paths)) {
