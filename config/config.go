@@ -277,7 +277,7 @@ type Calls struct {
 	HedgeAfter     time.Duration `key:"calls.hedge_after" default:"0" max:"1h" help:"a tool of kind http, grpc, sql or mcp that only reads and does not answer within this time, and within the time in which 95 of 100 of its answers come, is asked a second time; the first answer is used. Counts as a retry. 0 is off"`
 	WaitLimit      time.Duration `key:"calls.wait_limit" default:"24h" min:"1s" max:"30d" help:"longest that an asynchronous call may wait and run"`
 	ResultLifetime time.Duration `key:"calls.result_lifetime" default:"24h" min:"1m" max:"365d" help:"how long the answer of an asynchronous call can be fetched (then E3704)"`
-	Workers        int           `key:"calls.workers" default:"8" min:"1" max:"10000" help:"asynchronous calls that run at once"`
+	Workers        int           `key:"calls.workers" default:"50" min:"1" max:"10000" help:"asynchronous calls that run at once"`
 	Poll           time.Duration `key:"calls.poll" default:"100ms" min:"1ms" max:"1m" help:"pause between reads of the queue; new calls are noticed at once, the pause is for calls that become due"`
 	Lease          time.Duration `key:"calls.lease" default:"10s" min:"3s" max:"1h" help:"a node that does not renew the lease of a running call for this long counts as dead; leases are renewed after a third of it"`
 	MaxResult      int64         `key:"calls.max_result" kind:"size" default:"100MB" min:"1KiB" max:"4GiB" help:"largest raw result of a tool; past it the call fails (E3710)"`
