@@ -113,7 +113,8 @@ func (a *Access) RotateKey(ctx context.Context, p *toolkeep.Principal, id string
 	}
 	key, text, err = a.issue(ctx, spec, finish, nil, func(k toolkeep.APIKey) []toolkeep.Change {
 		end := toolkeep.RevokeKey{Tenant: p.Tenant, ID: id, At: now, By: p.Subject, Successor: k.ID, Expires: now.Add(overlap)}
-		return []toolkeep.Change{end, a.keyEvent("rotated", p, id, map[string]any{"successor": k.ID, "expires_at": end.Expires.Format(time.RFC3339)})}
+		end.End(&old)
+		return []toolkeep.Change{end, a.keyEvent("rotated", p, id, map[string]any{"successor": k.ID, "expires_at": old.ExpiresAt.Format(time.RFC3339)})}
 	})
 	if err != nil {
 		secret = ""

@@ -79,6 +79,18 @@ func TestRotateKey(t *testing.T) {
 			t.Errorf("%s: %v, want %s", name, err, x.want)
 		}
 	}
+	// A key that ends before the overlap does.
+	ends := c.Now().Add(time.Minute)
+	soon, _, err := a.CreateKey(t.Context(), boss, toolkeep.APIKey{Subject: "soon", Roles: []string{Agent}, ExpiresAt: ends})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, _, err := a.RotateKey(t.Context(), boss, soon.ID, time.Hour); err != nil {
+		t.Error(err)
+	}
+	if k, _ := a.key("default", soon.ID); !k.ExpiresAt.Equal(ends) {
+		t.Errorf("it ends at %s", k.ExpiresAt)
+	}
 	// The last key of an administrator is followed by one. A key in its overlap has its successor and gets no second one.
 	if _, _, _, err := a.RotateKey(t.Context(), boss, root.ID, time.Hour); err != nil {
 		t.Error(err)
@@ -89,16 +101,31 @@ func TestRotateKey(t *testing.T) {
 	if k, _ := a.key("default", root.ID); k.Successor == "" {
 		t.Errorf("%+v", k)
 	}
+	if !store.hears(`"expires_at":"` + ends.UTC().Format(time.RFC3339)) {
+		t.Error("no event says when the old key ends that was to end before the overlap does")
+	}
 	kinds := map[string]int{}
 	for _, change := range store.feed {
-		if e, ok := change.Change.(toolkeep.AppendEvent); ok {
+		if e, ok := change.Change.(toolkeep.AppendEvent); ok && strings.Contains(e.Event.Type, ".key_") {
 			kinds[e.Event.Type]++
 			if e.Event.Tenant != "default" || !strings.Contains(string(e.Event.Data), `"by":"boss"`) {
 				t.Errorf("%+v", e.Event)
 			}
 		}
 	}
-	if kinds["ai.agent.auth.key_created"] != 2 || kinds["ai.agent.auth.key_rotated"] != 3 {
+	if kinds["ai.agent.auth.key_created"] != 3 || kinds["ai.agent.auth.key_rotated"] != 4 {
 		t.Errorf("the audit has %v", kinds)
 	}
+}
+
+// hears reports whether an event has a text in its data.
+func (m *memory) hears(text string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, c := range m.feed {
+		if e, ok := c.Change.(toolkeep.AppendEvent); ok && strings.Contains(string(e.Event.Data), text) {
+			return true
+		}
+	}
+	return false
 }

@@ -147,12 +147,16 @@ func createdKey(made toolkeep.APIKey, secret, signing string) *createKeyOutput {
 type rotateKeyInput struct {
 	KeyID string `path:"key_id" maxLength:"4096"`
 	Body  struct {
-		Overlap int `json:"overlap_s,omitempty" default:"3600" minimum:"0" maximum:"2592000" doc:"seconds until this key expires; 0: it ends at once"`
+		Overlap *int `json:"overlap_s,omitempty" default:"3600" minimum:"0" maximum:"2592000" doc:"seconds until this key expires; 0: it ends at once"`
 	} `nameHint:"RotateKeyRequest"`
 }
 
 func (a *API) rotateKey(ctx context.Context, p *toolkeep.Principal, in *rotateKeyInput) (*createKeyOutput, error) {
-	made, secret, signing, err := a.c.Keys.RotateKey(ctx, p, in.KeyID, time.Duration(in.Body.Overlap)*time.Second)
+	overlap := 3600 // defaults of a body are not filled in
+	if in.Body.Overlap != nil {
+		overlap = *in.Body.Overlap
+	}
+	made, secret, signing, err := a.c.Keys.RotateKey(ctx, p, in.KeyID, time.Duration(overlap)*time.Second)
 	if err != nil {
 		return nil, err
 	}

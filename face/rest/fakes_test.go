@@ -171,8 +171,8 @@ func (f *fakeKeys) CreateSignedKey(_ context.Context, _ *toolkeep.Principal, k t
 	made, text, err := f.create(k)
 	return made, text, "tks_of_" + text, err
 }
-func (f *fakeKeys) RotateKey(_ context.Context, _ *toolkeep.Principal, id string, _ time.Duration) (toolkeep.APIKey, string, string, error) {
-	made, text, err := f.create(toolkeep.APIKey{Subject: "of " + id})
+func (f *fakeKeys) RotateKey(_ context.Context, _ *toolkeep.Principal, id string, overlap time.Duration) (toolkeep.APIKey, string, string, error) {
+	made, text, err := f.create(toolkeep.APIKey{Subject: "of " + id, Name: overlap.String()})
 	return made, text, "", err
 }
 func (f *fakeKeys) RevokeKey(_ context.Context, _ *toolkeep.Principal, id string) error {

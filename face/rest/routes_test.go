@@ -385,6 +385,16 @@ func TestKeys(t *testing.T) {
 	if m := decode(t, w); m["id"] != "k1" || m["secret"] != "the-secret" || m["subject"] != "bot" || m["expires_at"] != "2027-01-01T00:00:00Z" || w.Header().Get("Location") != "/api/v1/keys/k1" {
 		t.Errorf("%v", m)
 	}
+	for body, overlap := range map[string]string{`{}`: "1h0m0s", `{"overlap_s":0}`: "0s", `{"overlap_s":60}`: "1m0s"} {
+		w = s.do(t, "POST", "/api/v1/keys/k0/rotate", body)
+		wantStatus(t, w, 201)
+		if m := decode(t, w); m["id"] != "k1" || m["secret"] != "the-secret" || m["subject"] != "of k0" || m["name"] != overlap || w.Header().Get("Location") != "/api/v1/keys/k1" {
+			t.Errorf("%s: %v", body, m)
+		}
+	}
+	for _, body := range []string{`{"overlap_s":-1}`, `{"overlap_s":2592001}`, `{"overlap_s":1.5}`, `{"overlap":1}`} {
+		wantStatus(t, s.do(t, "POST", "/api/v1/keys/k0/rotate", body), 400)
+	}
 	s.keys.list = func() ([]toolkeep.APIKey, error) {
 		return []toolkeep.APIKey{{ID: "k1", Subject: "a"}, {ID: "k2", Subject: "b"}, {ID: "k3", Subject: "c"}}, nil
 	}
