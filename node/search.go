@@ -82,7 +82,7 @@ func (n *Node) buildSearch(context.Context) error {
 	if !s.Cache.Enabled {
 		return nil
 	}
-	c := cache.Config{Index: n.index, Store: n.store, Usage: n.usage, Ranking: cache.Ranking(n.options.Version, n.config.Search.Ranking()),
+	c := cache.Config{Index: n.index, Store: n.store, Usage: n.usage, Ranking: sharedcache.Build(n.options.Version, n.config.Search.Ranking()),
 		Entries: s.Cache.Entries, Bytes: s.Cache.Bytes, Life: s.Cache.TTL, RemoteLife: s.Cache.SharedTTL, Patience: s.Cache.Wait,
 		Clock: n.options.Clock, Log: n.logger("search")}
 	if n.redis != nil {

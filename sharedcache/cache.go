@@ -2,7 +2,6 @@ package sharedcache
 
 import (
 	"context"
-	"crypto/cipher"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
@@ -16,8 +15,8 @@ import (
 // MaxBytes bounds a sealed value, in bytes.
 const MaxBytes = 100 << 10
 
-// sealing is what sealing adds to a value at most, in bytes.
-const sealing = 64
+// MaxPlain bounds a value before it is sealed, in bytes.
+const MaxPlain = MaxBytes - 64
 
 // pause is how long the store is not used after a failure.
 const pause = time.Second
@@ -36,7 +35,9 @@ type Config struct {
 	// Secret is the key material, 32 bytes, equal on all nodes; see Secret.
 	Secret []byte
 	// Use is what is kept, such as "search". Values of one use do not open as those of another.
-	Use      string
+	Use string
+	// Build is the program and its settings, as far as values depend on them; see Build. Values of one are not found with another.
+	Build    string
 	Patience time.Duration    // of a request; default 50 ms
 	Clock    func() time.Time // default time.Now
 	Log      *slog.Logger     // default discards
@@ -45,8 +46,9 @@ type Config struct {
 // Cache keeps one use's values in the store. It is safe for concurrent use.
 type Cache struct {
 	config Config
-	aead   cipher.AEAD
+	use    string // Config.Use and Config.Build
 	naming []byte
+	back   chan struct{}
 
 	failures, foreign atomic.Int64
 	down              atomic.Bool
@@ -70,12 +72,12 @@ func New(c Config) (*Cache, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	naming, err := NamingKey(c.Secret, c.Use)
-	if err != nil {
-		return nil, err
+	use := c.Use
+	if c.Build != "" {
+		use += " of " + c.Build
 	}
-	aead, err := newSeal(c.Secret, c.Use)
-	return &Cache{config: c, aead: aead, naming: naming}, err
+	naming, err := NamingKey(c.Secret, use)
+	return &Cache{config: c, use: use, naming: naming, back: make(chan struct{}, 1)}, err
 }
 
 // Name returns the name of what a key stands for, an HMAC: it says nothing of the key, and cannot be guessed.
@@ -87,35 +89,57 @@ func (c *Cache) Name(key []byte) string {
 
 // Get returns the value that was Put under a name; nil if there is none, if it does not open, or if the store fails.
 func (c *Cache) Get(ctx context.Context, name string) []byte {
+	plain, _ := c.Read(ctx, name, c.config.Patience)
+	return plain
+}
+
+// Read is Get with a patience of its own. The error says that the store does not answer, or was left alone.
+func (c *Cache) Read(ctx context.Context, name string, patience time.Duration) ([]byte, error) {
 	if !c.ready() {
-		return nil
+		return nil, errAway
 	}
-	wait, cancel := context.WithTimeout(ctx, c.config.Patience)
+	wait, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	raw, err := c.config.Remote.Get(wait, name)
 	c.report(ctx, err)
 	if err != nil || raw == nil {
-		return nil
+		return nil, err
 	}
 	if len(raw) <= MaxBytes {
 		if plain, err := c.open(raw, name); err == nil {
-			return plain
+			return plain, nil
 		}
 	}
 	c.foreign.Add(1)
 	c.config.Log.Debug("a shared value is skipped", "cache", c.config.Use, "error", errForeign)
-	return nil
+	return nil, nil
 }
 
-// Put stores a value for life, if it has no more than MaxBytes sealed and the store takes it.
+// Put stores a value for life, if it has no more than MaxPlain bytes and the store takes it.
 func (c *Cache) Put(ctx context.Context, name string, plain []byte, life time.Duration) {
-	if len(plain) > MaxBytes-sealing || !c.ready() {
-		return
-	}
-	wait, cancel := context.WithTimeout(ctx, c.config.Patience)
-	defer cancel()
-	c.report(ctx, c.config.Remote.Put(wait, name, c.seal(plain, name), life))
+	c.Write(ctx, name, plain, life, c.config.Patience)
 }
+
+// Write is Put with a patience of its own. It reports whether the store took the value.
+func (c *Cache) Write(ctx context.Context, name string, plain []byte, life, patience time.Duration) bool {
+	if len(plain) > MaxPlain || !c.ready() {
+		return false
+	}
+	sealed, err := c.seal(plain, name)
+	if err != nil {
+		return false
+	}
+	wait, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	err = c.config.Remote.Put(wait, name, sealed, life)
+	c.report(ctx, err)
+	return err == nil
+}
+
+// Back receives when the store answers again after a failure. It is for one reader.
+func (c *Cache) Back() <-chan struct{} { return c.back }
+
+var errAway = errors.New("the shared cache does not answer")
 
 // Failures counts the requests that the store did not answer, since the start. A nil Cache has none.
 func (c *Cache) Failures() int64 {
@@ -166,6 +190,10 @@ func (c *Cache) report(ctx context.Context, err error) {
 	if err == nil {
 		if c.err != nil {
 			c.config.Log.Info("the shared cache answers again", "cache", c.config.Use)
+			select {
+			case c.back <- struct{}{}:
+			default:
+			}
 		}
 		c.err = nil
 		c.down.Store(false)

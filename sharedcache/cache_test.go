@@ -65,7 +65,11 @@ func TestSealed(t *testing.T) {
 	if b := open(t, s, 1, "results"); b.Name([]byte("key")) != name || string(b.Get(t.Context(), name)) != "value" {
 		t.Error("another node has another name or cannot open the value")
 	}
-	for what, c := range map[string]*Cache{"secret": open(t, s, 2, "results"), "use": open(t, s, 1, "search")} {
+	upgraded, err := New(Config{Remote: s, Secret: append(make([]byte, 31), 1), Use: "results", Build: Build("2.0.0", struct{ Strict bool }{true})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, c := range map[string]*Cache{"secret": open(t, s, 2, "results"), "use": open(t, s, 1, "search"), "build": upgraded} {
 		if c.Name([]byte("key")) == name || c.Get(t.Context(), name) != nil || c.Foreign() != 1 {
 			t.Errorf("another %s has the same name or opens the value", what)
 		}
@@ -99,6 +103,34 @@ func TestSealed(t *testing.T) {
 	}
 }
 
+// TestKeyOfTheDay: a value is sealed with the key of its day, and opens on the next.
+func TestKeyOfTheDay(t *testing.T) {
+	s, now := &shelf{}, time.Unix(1_700_000_000, 0)
+	c, err := New(Config{Remote: s, Secret: make([]byte, 32), Use: "results", Clock: func() time.Time { return now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Put(t.Context(), "a", []byte("one"), time.Hour)
+	now = now.Add(24 * time.Hour)
+	c.Put(t.Context(), "b", []byte("two"), time.Hour)
+	if string(c.Get(t.Context(), "a")) != "one" || string(c.Get(t.Context(), "b")) != "two" {
+		t.Error("a value does not open on the next day")
+	}
+	copy(s.values["b"][1:header], s.values["a"][1:header])
+	if c.Get(t.Context(), "b") != nil {
+		t.Error("a value opens with the key of another day")
+	}
+}
+
+// TestBuild: another version or another setting is another build.
+func TestBuild(t *testing.T) {
+	type settings struct{ Strict bool }
+	one := Build("1.0.0", settings{})
+	if one != Build("1.0.0", settings{}) || one == Build("1.0.1", settings{}) || one == Build("1.0.0", settings{true}) {
+		t.Error(one)
+	}
+}
+
 // TestAway: a store that fails or hangs is asked once a second, and for its patience.
 func TestAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -107,7 +139,9 @@ func TestAway(t *testing.T) {
 		began := time.Now()
 		for range 3 {
 			c.Get(t.Context(), "a")
-			c.Put(t.Context(), "a", nil, time.Minute)
+			if _, err := c.Read(t.Context(), "a", time.Minute); err == nil || c.Write(t.Context(), "a", nil, time.Minute, time.Minute) {
+				t.Error("it is not told that the store does not answer")
+			}
 		}
 		if took := time.Since(began); s.asked != 1 || took != 50*time.Millisecond || c.Err() == nil || c.Failures() != 1 {
 			t.Errorf("asked %d times for %s, %v", s.asked, took, c.Err())
@@ -124,6 +158,11 @@ func TestAway(t *testing.T) {
 		c.Put(t.Context(), "a", []byte("x"), time.Minute)
 		if got := c.Get(t.Context(), "a"); string(got) != "x" || c.Err() != nil {
 			t.Errorf("%q, %v", got, c.Err())
+		}
+		select {
+		case <-c.Back():
+		default:
+			t.Error("it is not told that the store answers again")
 		}
 		// The end of a caller says nothing about the store.
 		s.hangs = true

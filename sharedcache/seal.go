@@ -5,20 +5,26 @@ import (
 	"crypto/cipher"
 	"crypto/hkdf"
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
+	"fmt"
+	"time"
 )
 
-// form is the first byte of a sealed value; other values belong to other builds.
-const form = 1
+// A sealed value begins with its form, other values belong to other builds, and the day of its key.
+const (
+	form   = 2
+	header = 1 + 4
+)
 
 // NamingKey derives the key for the HMACs that are the names of a use's values from the secret.
 func NamingKey(secret []byte, use string) ([]byte, error) {
 	return hkdf.Key(sha256.New, secret, nil, "toolkeep "+use+" cache: names", 32)
 }
 
-// newSeal returns what seals a use's values. Nonces are random, which is safe for 2^32 values under one secret.
-func newSeal(secret []byte, use string) (cipher.AEAD, error) {
-	key, err := hkdf.Key(sha256.New, secret, nil, "toolkeep "+use+" cache: values", 32)
+// newSeal returns what seals a use's values on one day. Nonces are random, which is safe for 2^32 values of a day.
+func newSeal(secret []byte, use string, day uint32) (cipher.AEAD, error) {
+	key, err := hkdf.Key(sha256.New, secret, nil, fmt.Sprintf("toolkeep %s cache: values of day %d", use, day), 32)
 	if err != nil {
 		return nil, err
 	}
@@ -30,20 +36,29 @@ func newSeal(secret []byte, use string) (cipher.AEAD, error) {
 }
 
 // seal encrypts a value for one name.
-func (c *Cache) seal(plain []byte, name string) []byte {
-	out := make([]byte, 1, 1+len(plain)+c.aead.Overhead())
+func (c *Cache) seal(plain []byte, name string) ([]byte, error) {
+	day := uint32(c.config.Clock().Unix() / int64(24*time.Hour/time.Second))
+	aead, err := newSeal(c.config.Secret, c.use, day)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]byte, 1, header+len(plain)+aead.Overhead())
 	out[0] = form
-	return c.aead.Seal(out, nil, plain, []byte(name))
+	return aead.Seal(binary.BigEndian.AppendUint32(out, day), nil, plain, []byte(name)), nil
 }
 
 var errForeign = errors.New("the value under this name was not written by this deployment")
 
 // open decrypts a value sealed for that name.
 func (c *Cache) open(sealed []byte, name string) ([]byte, error) {
-	if len(sealed) == 0 || sealed[0] != form {
+	if len(sealed) < header || sealed[0] != form {
 		return nil, errForeign
 	}
-	plain, err := c.aead.Open(nil, nil, sealed[1:], []byte(name))
+	aead, err := newSeal(c.config.Secret, c.use, binary.BigEndian.Uint32(sealed[1:]))
+	if err != nil {
+		return nil, err
+	}
+	plain, err := aead.Open(nil, nil, sealed[header:], []byte(name))
 	if err != nil {
 		return nil, errForeign
 	}

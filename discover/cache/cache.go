@@ -40,7 +40,7 @@ type Config struct {
 	// Usage is the Index's Usage; nil if it has none.
 	Usage discover.Usage
 	// Ranking identifies whatever else answers depend on, and is equal on nodes that answer alike:
-	// the index's weights and the build.
+	// the index's weights and the build, see sharedcache.Build.
 	Ranking string
 
 	Entries int           // of L1; default 20,000

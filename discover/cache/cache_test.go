@@ -683,7 +683,7 @@ func TestForged(t *testing.T) {
 	stranger.node(t, some()).warm(t, q)
 	for name, v := range map[string][]byte{
 		"nothing": {}, "one byte": {1}, "noise": []byte(strings.Repeat("x", 500)), "cut": good[:len(good)-1], "longer": append(slices.Clone(good), 0),
-		"a flipped bit": flipped, "another question's answer": swapped, "another form": append([]byte{2}, good[1:]...),
+		"a flipped bit": flipped, "another question's answer": swapped, "another form": append([]byte{0xff}, good[1:]...),
 		"huge": make([]byte, sharedcache.MaxBytes+1), "plain": []byte(`{"Found":[{"ID":"rival.secret","Tenant":"rival"}]}`),
 	} {
 		s.remote.values[k.String()] = v
