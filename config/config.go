@@ -350,8 +350,8 @@ type Cache struct {
 	Bytes   int64         `key:"cache.bytes" env:"L03_TOOL_CACHE_MAX_SIZE_BYTES" kind:"size" default:"100MiB" min:"1KiB" max:"1TiB" help:"most bytes of results kept"`
 	// Shared has Redis keep results for all nodes.
 	Shared        bool `key:"cache.shared" default:"true" help:"where redis.url is set, keep results of tools in Redis too, sealed, for all nodes and for the time after a restart; a call that finds none in memory waits 50 ms for Redis at most"`
-	SharedEntries int  `key:"cache.shared_entries" default:"20000" min:"1" max:"100000000" help:"most results of tools kept in Redis, each of 100 KiB at most; those that end soonest go first"`
-	Warm          int  `key:"cache.warm" default:"1000" min:"0" max:"3000" help:"how many results of tools whose manifest has cache.warm are read from Redis at the start, and once the store came back, before they are asked for; those used most; 0 is none"`
+	SharedEntries int  `key:"cache.shared_entries" default:"20000" min:"1" max:"100000000" help:"most results of tools kept in Redis, each of 100 KiB at most; those that end soonest go first, of all tenants alike"`
+	Warm          int  `key:"cache.warm" default:"1000" min:"0" max:"3000" help:"how many results of tools whose manifest has cache.warm are read from Redis before they are asked for: at the start, after the feed of changes was lost, and when Redis answers again; those used most; 0 is none"`
 }
 
 // Idempotency configures the keys under which a call is carried out once.

@@ -41,7 +41,8 @@ type Config struct {
 	Store Store
 	// Shared keeps results for all nodes, and those that come after a restart; nil: there is none. It needs Store.
 	Shared *sharedcache.Cache
-	Warm   int // results that are read from Shared before they are asked for, at most; 0 is none
+	Warm   int    // results that are read from Shared before they are asked for, at most; 0 is none
+	Node   string // this node's name, under which it lists its warm results
 	// carry copies the trace of the caller that starts a shared run into the run's
 	// context, and nothing else; nil copies nothing.
 	carry func(run, caller context.Context) context.Context
@@ -62,11 +63,13 @@ const sweepEvery = 30 * time.Second
 
 // Stats counts since the start; Entries and Bytes are current.
 type Stats struct {
-	Hits, Misses int64
+	Hits         int64            // look-ups that memory answered
+	Misses       int64            // look-ups that neither memory nor Config.Shared answered
 	Shared       int64            // callers that got the result of another's run
 	SharedHits   int64            // results that were not in memory and came from Config.Shared
 	SharedErrors int64            // requests that Config.Shared did not answer
-	Unsent       int64            // results that Config.Shared was not given, because they came faster than it takes them
+	Unsent       int64            // results that Config.Shared did not take: they came too fast, or it did not answer
+	Oversize     int64            // results that are too large for Config.Shared
 	Evictions    map[string]int64 // by reason
 	Corruptions  int64            // entries that did not match their checksum, or the seal of Config.Shared, and were dropped
 	Entries      int
@@ -298,7 +301,7 @@ func (c *Cache) lifetime(s *toolkeep.CacheSpec) time.Duration {
 func kept(r *toolkeep.Result) toolkeep.Result {
 	return toolkeep.Result{
 		ToolID: r.ToolID, ToolVersion: r.ToolVersion, State: r.State,
-		Output: slices.Clone(r.Output), Warnings: cloneWarnings(r.Warnings),
+		Output: slices.Clip(slices.Clone(r.Output)), Warnings: cloneWarnings(r.Warnings),
 		Cached: true, Truncated: r.Truncated, Attachments: slices.Clip(slices.Clone(r.Attachments)),
 		StartedAt: r.StartedAt, EndedAt: r.EndedAt,
 	}
@@ -351,7 +354,8 @@ func (c *Cache) Invalidate(tenant, toolID string) int {
 
 // Stats returns the counts.
 func (c *Cache) Stats() Stats {
-	s := Stats{Hits: c.hits.Load(), Misses: c.misses.Load(), Shared: c.shared.Load(), SharedHits: c.sharing.hits.Load(), Unsent: c.sharing.unsent.Load()}
+	s := Stats{Hits: c.hits.Load(), Shared: c.shared.Load(), SharedHits: c.sharing.hits.Load(), Unsent: c.sharing.unsent.Load(), Oversize: c.sharing.oversize.Load()}
+	s.Misses = c.misses.Load() - s.SharedHits // read last: each of the latter is a miss in memory
 	c.index.stats(&s)
 	if c.config.Shared != nil {
 		s.SharedErrors = c.config.Shared.Failures()

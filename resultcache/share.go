@@ -13,9 +13,11 @@ import (
 // sharedRun is one run that several callers share.
 type sharedRun struct {
 	cancel  context.CancelFunc
-	waiters int   // guarded by Cache.mu; 0 means abandoned
-	began   int64 // tick
-	seq     int64 // position in the feed when it began
+	waiters int        // guarded by Cache.mu; 0 means abandoned
+	began   int64      // tick
+	seq     int64      // position in the feed when it began
+	before  *sharedRun // an abandoned run of the key that went on when this one began
+	over    bool       // guarded by Cache.mu
 	done    chan struct{}
 
 	// Set before done is closed, read-only afterwards.
@@ -80,7 +82,7 @@ func (c *Cache) join(ctx context.Context, k Key, fn func(context.Context) (*tool
 	if old != nil {
 		// The abandoned run may still store its result under the same key: an
 		// invalidation since it began counts for both.
-		f.began, f.seq = old.began, old.seq
+		f.began, f.seq, f.before = old.began, old.seq, old
 	}
 	c.runs[k] = f
 	c.running.Go(func() { c.run(run, k, f, fn) })
@@ -101,7 +103,8 @@ func (c *Cache) run(ctx context.Context, k Key, f *sharedRun, fn func(context.Co
 	defer func() {
 		f.cancel()
 		c.mu.Lock()
-		if c.runs[k] == f {
+		f.over = true
+		if c.runs[k] = c.runs[k].unfinished(); c.runs[k] == nil {
 			delete(c.runs, k)
 		}
 		if len(c.runs) == 0 {
@@ -114,6 +117,17 @@ func (c *Cache) run(ctx context.Context, k Key, f *sharedRun, fn func(context.Co
 	// Stays set if fn ends its goroutine instead of returning.
 	f.err = internal(errors.New("the shared run ended its goroutine"))
 	f.result, f.err = guarded(ctx, fn)
+}
+
+// unfinished returns f, or the newest run before it that goes on, nil for none.
+func (f *sharedRun) unfinished() *sharedRun {
+	if f == nil {
+		return nil
+	}
+	if f.before = f.before.unfinished(); f.over {
+		return f.before
+	}
+	return f
 }
 
 // guarded runs fn and turns a panic into E3999.

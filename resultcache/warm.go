@@ -1,19 +1,29 @@
 package resultcache
 
 import (
+	"cmp"
 	"context"
+	"maps"
+	"slices"
 	"time"
+
+	json "github.com/go-json-experiment/json"
 )
 
 const (
-	// listEvery is how often the list of warm results is written.
+	// listEvery is how often a node writes its list of warm results.
 	listEvery = time.Minute
-	// maxWarm bounds the list, so that it fits in a shared value.
+	// maxWarm bounds a list, so that it fits in a shared value.
 	maxWarm = 3000
+	// maxLists bounds the nodes whose lists are read: those that wrote last.
+	maxLists = 16
 )
 
-// warmName is what names the list among the shared values.
-var warmName = []byte("warm results")
+// Each node writes a list of its own. The lists are found by another value, the times at which nodes last wrote theirs in ms.
+// Of two nodes that write it at once one can be missing there, until it writes again.
+var listsName = []byte("warm results")
+
+func listName(node string) []byte { return append([]byte("warm results of "), node...) }
 
 // sendWarm writes which results of tools with cache.warm are used most on this node, for the nodes that start later.
 func (c *Cache) sendWarm(ctx context.Context) {
@@ -29,23 +39,98 @@ func (c *Cache) sendWarm(ctx context.Context) {
 			}
 		}
 	}
-	if len(list) > 0 {
-		c.config.Shared.Put(ctx, c.config.Shared.Name(warmName), list, maxShared)
+	if len(list) == 0 {
+		return
+	}
+	times, err := c.listTimes(ctx)
+	if err != nil {
+		return // the next list follows in a minute
+	}
+	times[c.config.Node] = c.config.Clock().UnixMilli()
+	last := map[string]int64{}
+	for _, node := range newest(times) {
+		last[node] = times[node]
+	}
+	shared := c.config.Shared
+	if plain, err := json.Marshal(last); err == nil && shared.Write(ctx, shared.Name(listName(c.config.Node)), list, maxShared, sendPatience) {
+		shared.Write(ctx, shared.Name(listsName), plain, maxShared, sendPatience)
 	}
 }
 
-// warmUp reads the results of the list into memory, hottest first, for as long as Config.Shared answers.
-func (c *Cache) warmUp(ctx context.Context) {
+// listTimes returns when nodes wrote their lists.
+func (c *Cache) listTimes(ctx context.Context) (map[string]int64, error) {
+	plain, err := c.config.Shared.Read(ctx, c.config.Shared.Name(listsName), sendPatience)
+	times := map[string]int64{}
+	if plain != nil {
+		err = json.Unmarshal(plain, &times)
+	}
+	return times, err
+}
+
+// newest returns the nodes that wrote last.
+func newest(times map[string]int64) []string {
+	nodes := slices.SortedFunc(maps.Keys(times), func(a, b string) int { return cmp.Or(cmp.Compare(times[b], times[a]), cmp.Compare(a, b)) })
+	return nodes[:min(len(nodes), maxLists)]
+}
+
+// warmUp reads the results of the lists that are not in memory, hottest first. It ends early if the feed is lost; the error
+// says that Config.Shared does not answer.
+func (c *Cache) warmUp(ctx context.Context) error {
 	if c.config.Warm <= 0 || c.config.Off {
-		return
+		return nil
 	}
-	list := c.config.Shared.Get(ctx, c.config.Shared.Name(warmName))
-	n := 0
-	for ; len(list) >= len(Key{}) && n < c.config.Warm && ctx.Err() == nil && c.config.Shared.Err() == nil; n++ {
-		c.fetch(ctx, Key(list[:len(Key{})]))
-		list = list[len(Key{}):]
+	shared := c.config.Shared
+	times, err := c.listTimes(ctx)
+	if err != nil {
+		return err
 	}
-	if n > 0 {
-		c.config.Log.Info("the result cache was warmed", "results", c.Stats().Entries, "listed", n)
+	var lists [][]byte
+	for _, node := range newest(times) {
+		list, err := shared.Read(ctx, shared.Name(listName(node)), sendPatience)
+		if err != nil {
+			return err
+		}
+		lists = append(lists, list)
 	}
+	keys := merged(lists, c.config.Warm)
+	for _, k := range keys {
+		if len(c.sharing.behind) > 0 {
+			return nil
+		}
+		if c.Peek(k) {
+			continue
+		}
+		plain, err := shared.Read(ctx, shared.Name(k[:]), sendPatience)
+		if err != nil {
+			return err
+		}
+		c.fetched(k, plain)
+	}
+	if len(keys) > 0 {
+		c.config.Log.Info("the result cache was warmed", "results", c.Stats().Entries, "listed", len(keys))
+	}
+	return nil
+}
+
+// merged returns the keys of lists, the first of each before the second of any.
+func merged(lists [][]byte, most int) (keys []Key) {
+	const size = len(Key{})
+	seen := map[Key]bool{}
+	for at, more := 0, true; more; at += size {
+		more = false
+		for _, list := range lists {
+			if len(list) < at+size {
+				continue
+			}
+			more = true
+			if k := Key(list[at:]); !seen[k] {
+				if len(keys) == most {
+					return keys
+				}
+				seen[k] = true
+				keys = append(keys, k)
+			}
+		}
+	}
+	return keys
 }

@@ -34,7 +34,8 @@ func SharedResultSamples(s resultcache.Stats) []Sample {
 	return []Sample{
 		{Name: "toolkeep_result_cache_shared_hits_total", Help: "Results that were not in memory and came from Redis.", Counter: true, Value: float64(s.SharedHits)},
 		{Name: "toolkeep_result_cache_shared_errors_total", Help: "Requests for results that Redis did not answer.", Counter: true, Value: float64(s.SharedErrors)},
-		{Name: "toolkeep_result_cache_unsent_total", Help: "Results that were not put into Redis, because they came faster than it takes them.", Counter: true, Value: float64(s.Unsent)},
+		{Name: "toolkeep_result_cache_unsent_total", Help: "Results that were not put into Redis, because they came faster than it takes them or it did not answer.", Counter: true, Value: float64(s.Unsent)},
+		{Name: "toolkeep_result_cache_oversize_total", Help: "Results that were not put into Redis, because they are larger than 100 KiB there.", Counter: true, Value: float64(s.Oversize)},
 	}
 }
 
