@@ -32,6 +32,12 @@ type CallerActor interface {
 	ActsForCaller(p *Principal, t *Tool) bool
 }
 
+// MachineReader is an Executor of which some tools answer from what each node has by itself, such as files, so that the answer
+// of one node is not that of another.
+type MachineReader interface {
+	ReadsMachine(p *Principal, t *Tool) bool
+}
+
 // Reacher is an Executor that knows what a tool reaches before it is called. The tools of one
 // that does not are refused to calls whose capability token narrows files, network or secrets.
 type Reacher interface {

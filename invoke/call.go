@@ -94,8 +94,6 @@ type caching struct {
 	rule toolkeep.CacheSpec // the tool's, with the lifetime that the call requested; no policy: no caching
 	key  resultcache.Key
 	hit  bool // in a dry run: the cache has a result
-	// shared says that other nodes may get the result.
-	shared bool
 }
 
 func (c *caching) on() bool { return c.rule.Policy != "" }

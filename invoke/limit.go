@@ -37,14 +37,10 @@ func (p *Pipeline) limit(ctx context.Context, a *activeCall) (_ *toolkeep.Result
 		return nil, cmp.Or(p.peekBreakers(ctx, a), p.peekLimits(ctx, a), p.peekPlace(ctx, a))
 	}
 	if refusal := a.guard.Peek(); refusal != nil && !p.mayFallBack(a) { // else execute counts the refusal
-		res, err := p.heldBack(ctx, a, refusal)
-		if err == nil && res != nil {
-			err = p.takeLimits(ctx, a)
-		}
-		switch {
-		case err != nil:
-			return nil, err
-		case res != nil:
+		if res := p.heldBack(ctx, a, refusal); res != nil {
+			if err := p.takeLimits(ctx, a); err != nil {
+				return nil, err
+			}
 			return res, nil
 		}
 		if err := a.guard.Look(); err != nil {

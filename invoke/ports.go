@@ -82,6 +82,8 @@ type Results interface {
 	Share(k resultcache.Key)
 	// Fetch is Get for what other nodes shared; a result that is past its TTL it leaves to Stale.
 	Fetch(ctx context.Context, k resultcache.Key, tenant, toolID string) (*toolkeep.Result, bool)
+	// FetchOnce is Fetch for a call that is refused, so without a run: it asks the other nodes for a key once a second at most.
+	FetchOnce(ctx context.Context, k resultcache.Key, tenant, toolID string) (*toolkeep.Result, bool)
 	// Do runs fn once for all concurrent calls with k; shared says that another call's
 	// run was used. A caller whose ctx ends leaves, without stopping the run while
 	// others wait for it.

@@ -14,19 +14,31 @@ import (
 
 // recall looks for a cached result.
 func (p *Pipeline) recall(ctx context.Context, a *activeCall) (*toolkeep.Result, error) {
+	if !p.caches(ctx, a) {
+		return nil, nil
+	}
+	if a.mode == modeDryRun {
+		a.cache.hit = p.Results.Peek(a.cache.key)
+		return nil, nil
+	}
+	return p.cached(a), nil
+}
+
+// caches reports whether the call may get a cached result, and sets its key.
+func (p *Pipeline) caches(ctx context.Context, a *activeCall) bool {
 	t := a.tool
 	rule := t.Manifest.Cache
 	if rule == nil || rule.Policy == "" || rule.Policy == "none" || t.Writes() || a.call.SkipCache {
-		return nil, nil
+		return false
 	}
 	if a.row.Approved != "" || p.need(a) != nil {
-		return nil, nil
+		return false
 	}
 	if a.call.Grant.Permissions() { // what a call reached that was not narrowed is not known here
-		return nil, nil
+		return false
 	}
 	if p.cuts(t.Manifest, a.keeps()) {
-		return nil, nil // others get the whole
+		return false // others get the whole
 	}
 	// An overlay that changes results changes the cache key.
 	hash := a.row.ArgsHash
@@ -38,23 +50,18 @@ func (p *Pipeline) recall(ctx context.Context, a *activeCall) (*toolkeep.Result,
 	if len(t.Manifest.Auth) > 0 {
 		var ok bool
 		if hash, noticed, ok = p.withSecrets(ctx, a, hash); !ok {
-			return nil, nil
+			return false
 		}
 	}
 	if p.actsForCaller(a) {
 		if a.principal.Token == nil {
-			return nil, nil
+			return false
 		}
 		sum := a.principal.Token.Sum()
 		hash = sha256.Sum256(append(hash[:], sum[:]...))
 	}
-	a.cache.shared = p.shares(a)
 	a.cache.rule, a.cache.key = cacheRule(*rule, a.call.CacheTTL, noticed), resultcache.KeyOf(a.principal, t, hash)
-	if a.mode == modeDryRun {
-		a.cache.hit = p.Results.Peek(a.cache.key)
-		return nil, nil
-	}
-	return p.cached(a), nil
+	return true
 }
 
 // cached returns the cached result, or nil.
@@ -68,40 +75,47 @@ func (p *Pipeline) cached(a *activeCall) *toolkeep.Result {
 }
 
 // shares reports whether other nodes may get a call's result. One that depends on its caller's token, and one of a tool
-// with secret arguments or fields, does not leave the process.
+// with secret arguments or fields, does not leave the process. One that comes from the machine of its node (files, a SQLite, a
+// socket, a program) is not that of another node.
 func (p *Pipeline) shares(a *activeCall) bool {
 	m := a.tool.Manifest
 	if m.Result != nil && len(m.Result.SensitiveFields) > 0 || p.sensitive.of(a.tool) != nil || p.actsForCaller(a) {
 		return false
+	}
+	ex := p.Executors[m.Execution.Kind]
+	if r, ok := ex.(toolkeep.MachineReader); ok && r.ReadsMachine(a.principal, a.tool) {
+		return false
+	}
+	if r, ok := ex.(toolkeep.Reacher); ok {
+		if to, err := r.Reach(a.tool); err != nil || to.Socket || to.OtherFiles {
+			return false
+		}
 	}
 	return !slices.ContainsFunc(m.Auth, func(spec toolkeep.AuthSpec) bool {
 		return slices.ContainsFunc(secret.Entries(spec), toolkeep.AuthSpec.NeedsCaller)
 	})
 }
 
-// fetch returns the result that another node shared, or nil.
-func (p *Pipeline) fetch(ctx context.Context, a *activeCall) *toolkeep.Result {
-	if !a.cache.shared {
+// heldBack returns the cached result of a tool that a breaker refuses, nil for none: a current one, or one that may stand in
+// for the refusal, which is then its warning. Such a call is no miss of the cache.
+func (p *Pipeline) heldBack(ctx context.Context, a *activeCall, refusal error) *toolkeep.Result {
+	if !p.caches(ctx, a) {
 		return nil
 	}
-	res, _ := p.Results.Fetch(ctx, a.cache.key, a.principal.Tenant, a.tool.ID)
-	return res
-}
-
-// heldBack returns the cached result of a tool that a breaker refuses, nil for none: a current one, or one that may stand in
-// for the refusal, which is then its warning.
-func (p *Pipeline) heldBack(ctx context.Context, a *activeCall, refusal error) (*toolkeep.Result, error) {
-	res, err := p.recall(ctx, a)
-	if res != nil || err != nil || !a.cache.on() {
-		return res, err
+	if res := p.lookAgain(a); res != nil {
+		return res
 	}
-	if res = p.fetch(ctx, a); res == nil {
+	var res *toolkeep.Result
+	if p.shares(a) {
+		res, _ = p.Results.FetchOnce(ctx, a.cache.key, a.principal.Tenant, a.tool.ID)
+	}
+	if res == nil {
 		res = p.stale(a, nil, refusal)
 	}
 	if res != nil {
 		p.cleanShared(a, res)
 	}
-	return res, nil
+	return res
 }
 
 // stale returns the result that stands in for one that failed, nil for none: the tool's rule has stale_if_error_s, and a

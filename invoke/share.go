@@ -27,7 +27,7 @@ func (p *Pipeline) performOnce(ctx context.Context, a *activeCall) (*toolkeep.Re
 	}
 	// Callers that share the run may have more time than its first caller.
 	limit := p.sharedTimeLimit(a)
-	steps, began, hit := new(Steps), time.Now(), false
+	steps, began, hit, shares := new(Steps), time.Now(), false, p.shares(a)
 	var personal *outcome
 	run := func(ctx context.Context) (*toolkeep.Result, error) {
 		ctx, cancel := context.WithTimeoutCause(ctx, limit.after, &limit)
@@ -37,9 +37,11 @@ func (p *Pipeline) performOnce(ctx context.Context, a *activeCall) (*toolkeep.Re
 			hit = true
 			return res, nil
 		}
-		if res := p.fetch(ctx, a); res != nil {
-			hit = true
-			return res, nil
+		if shares {
+			if res, ok := p.Results.Fetch(ctx, a.cache.key, w.principal.Tenant, w.tool.ID); ok {
+				hit = true
+				return res, nil
+			}
 		}
 		res, err := p.once(ctx, w, steps)
 		if w.personal() {
@@ -50,7 +52,7 @@ func (p *Pipeline) performOnce(ctx context.Context, a *activeCall) (*toolkeep.Re
 			kept := *res
 			kept.Secrets = nil // a call that gets it from the cache uses none
 			kept.Warnings = slices.DeleteFunc(slices.Clone(res.Warnings), func(w toolkeep.Warning) bool { return w.Code == toolkeep.Hedged })
-			if p.Results.Put(a.cache.key, w.principal.Tenant, w.tool.ID, &kept, &a.cache.rule) && a.cache.shared {
+			if p.Results.Put(a.cache.key, w.principal.Tenant, w.tool.ID, &kept, &a.cache.rule) && shares {
 				p.Results.Share(a.cache.key)
 			}
 		} else if old := p.stale(a, res, err); old != nil {

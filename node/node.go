@@ -389,9 +389,9 @@ func (n *Node) startCatalog(ctx context.Context) error {
 
 func (n *Node) buildResults(context.Context) (err error) {
 	c, log := n.config.Cache, n.logger("tool_cache")
-	rc := resultcache.Config{Off: !c.Enabled, TTL: c.TTL, Entries: c.Entries, Bytes: c.Bytes, Warm: c.Warm, Store: n.store, Clock: n.options.Clock, Log: log}
+	rc := resultcache.Config{Off: !c.Enabled, TTL: c.TTL, Entries: c.Entries, Bytes: c.Bytes, Warm: c.Warm, Node: n.name, Store: n.store, Clock: n.options.Clock, Log: log}
 	if n.config.SharesResults() {
-		rc.Shared, err = sharedcache.New(sharedcache.Config{Remote: n.redis.Cache(settings.ResultCache, c.SharedEntries, n.options.Clock), Secret: n.sharedSecret, Use: settings.ResultCache, Clock: n.options.Clock, Log: log})
+		rc.Shared, err = sharedcache.New(sharedcache.Config{Remote: n.redis.Cache(settings.ResultCache, c.SharedEntries, n.options.Clock), Secret: n.sharedSecret, Use: settings.ResultCache, Build: sharedcache.Build(n.options.Version, settings.OfResults(n.config)), Clock: n.options.Clock, Log: log})
 	}
 	n.recall = resultcache.New(rc)
 	return err
@@ -465,7 +465,7 @@ func (n *Node) buildTelemetry(context.Context) (err error) {
 		},
 		Cache: func() telemetry.CacheStats {
 			s := n.recall.Stats()
-			return telemetry.CacheStats{Hits: s.Hits, Misses: s.Misses, Evictions: s.Evictions, Corruptions: s.Corruptions}
+			return telemetry.CacheStats{Hits: s.Hits + s.SharedHits, Misses: s.Misses, Evictions: s.Evictions, Corruptions: s.Corruptions}
 		},
 		Samples: []func() []telemetry.Sample{n.log.Samples, n.stats, n.samples}})
 	return err

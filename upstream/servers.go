@@ -259,6 +259,12 @@ func (s *Servers) ActsForCaller(p *toolkeep.Principal, name string) bool {
 	return srv != nil && srv.spec.Auth != nil
 }
 
+// Local reports whether a server is a program that this node runs (stdio).
+func (s *Servers) Local(p *toolkeep.Principal, name string) bool {
+	srv := s.find(p, name)
+	return srv != nil && srv.spec.Transport == Stdio
+}
+
 // open finds the server for a call.
 func (s *Servers) open(p *toolkeep.Principal, name string) (*server, error) {
 	s.mu.Lock()

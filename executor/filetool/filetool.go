@@ -50,8 +50,9 @@ type Executor struct {
 }
 
 var (
-	_ toolkeep.Executor = (*Executor)(nil)
-	_ toolkeep.Reacher  = (*Executor)(nil)
+	_ toolkeep.Executor      = (*Executor)(nil)
+	_ toolkeep.Reacher       = (*Executor)(nil)
+	_ toolkeep.MachineReader = (*Executor)(nil)
 )
 
 // New returns an Executor, or an error that names the invalid folder.
@@ -68,6 +69,9 @@ func New(c Config) (*Executor, error) {
 
 // Kind is "file".
 func (e *Executor) Kind() string { return kind }
+
+// ReadsMachine implements toolkeep.MachineReader: each node has its own folders.
+func (e *Executor) ReadsMachine(*toolkeep.Principal, *toolkeep.Tool) bool { return true }
 
 // Reach implements toolkeep.Reacher: calls use files alone, and resolver checks each path.
 func (e *Executor) Reach(*toolkeep.Tool) (toolkeep.Reach, error) { return toolkeep.Reach{}, nil }

@@ -30,6 +30,8 @@ type Upstream interface {
 	UpstreamOf(p *toolkeep.Principal, server string) string
 	// ActsForCaller answers for a server what toolkeep.CallerActor asks of a tool.
 	ActsForCaller(p *toolkeep.Principal, server string) bool
+	// Local reports whether a server is a program of this node.
+	Local(p *toolkeep.Principal, server string) bool
 }
 
 // Executor is the executor of kind "mcp". It is safe for concurrent use.
@@ -39,6 +41,7 @@ var (
 	_ toolkeep.Executor      = (*Executor)(nil)
 	_ toolkeep.UpstreamNamer = (*Executor)(nil)
 	_ toolkeep.CallerActor   = (*Executor)(nil)
+	_ toolkeep.MachineReader = (*Executor)(nil)
 )
 
 // New returns an Executor.
@@ -60,6 +63,11 @@ func (e *Executor) ServiceOf(t *toolkeep.Tool) string {
 // ActsForCaller implements toolkeep.CallerActor.
 func (e *Executor) ActsForCaller(p *toolkeep.Principal, t *toolkeep.Tool) bool {
 	return e.upstream.ActsForCaller(p, mcp.Text(t.Manifest.Execution.Binding, "server"))
+}
+
+// ReadsMachine implements toolkeep.MachineReader: a server by stdio is a program of each node.
+func (e *Executor) ReadsMachine(p *toolkeep.Principal, t *toolkeep.Tool) bool {
+	return e.upstream.Local(p, mcp.Text(t.Manifest.Execution.Binding, "server"))
 }
 
 var serverName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)

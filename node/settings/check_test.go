@@ -11,6 +11,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/config"
+	"github.com/toolkeep/toolkeep/sharedcache"
 )
 
 // TestCheck has settings that node.New refuses, each with the words that tell which.
@@ -76,5 +77,30 @@ func TestCheck(t *testing.T) {
 	}
 	if _, err := os.Stat(data); err == nil {
 		t.Error("checking the settings made the data directory")
+	}
+}
+
+// TestOfResults: settings that results depend on make another build, those of a node's own folders do not.
+func TestOfResults(t *testing.T) {
+	build := func(change func(*config.Config)) string {
+		var c config.Config
+		change(&c)
+		return sharedcache.Build("1.0.0", OfResults(&c))
+	}
+	base := build(func(*config.Config) {})
+	for name, tt := range map[string]struct {
+		change func(*config.Config)
+		same   bool
+	}{
+		"tools.strict":     {func(c *config.Config) { c.Tools.Strict = true }, false},
+		"tools.coerce_to":  {func(c *config.Config) { c.Tools.CoerceTo = []string{"date"} }, false},
+		"calls.max_result": {func(c *config.Config) { c.Calls.MaxResult = 1 << 20 }, false},
+		"egress.tls_min":   {func(c *config.Config) { c.Egress.TLSMin = "1.3" }, false},
+		"files.roots":      {func(c *config.Config) { c.Files.Roots = []string{"none"} }, true},
+		"node.name":        {func(c *config.Config) { c.Node.Name = "b" }, true},
+	} {
+		if got := build(tt.change) == base; got != tt.same {
+			t.Errorf("%s: the build is the same: %t, want %t", name, got, tt.same)
+		}
 	}
 }

@@ -42,6 +42,16 @@ func Redis(c config.Redis) redis.Config {
 		Prefix: c.Prefix, Conns: c.MaxConns, Timeout: c.Timeout}
 }
 
+// OfResults are the settings that results of tools depend on besides the manifest, for sharedcache.Build. The folders of file
+// tools and SQLite are not among them: what comes from there stays in its node.
+func OfResults(c *config.Config) any {
+	return struct {
+		Tools     config.Tools
+		Egress    config.Egress
+		MaxResult int64
+	}{c.Tools, c.Egress, c.Calls.MaxResult}
+}
+
 // RedisUses are the names of what this node keeps in Redis.
 func RedisUses(c *config.Config) []string {
 	uses := []string{SearchCache}
