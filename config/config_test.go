@@ -329,6 +329,17 @@ L03_TOOL_REGISTRY_LOG_LEVEL=DEBUG L03_PERMISSION_MANAGER_LOG_LEVEL=INFO L03_HTTP
 	}
 }
 
+// TestResultsInRedisNeedRedis: the name of the document that asks for results in Redis says when there is none.
+func TestResultsInRedisNeedRedis(t *testing.T) {
+	for environ, notes := range map[string]int{"L03_TOOL_CACHE_BACKEND=redis": 1, "L03_TOOL_CACHE_BACKEND=memory": 0,
+		"L03_TOOL_CACHE_BACKEND=redis TOOLKEEP_REDIS_URL=redis://127.0.0.1": 0} {
+		c := load(t, Sources{Environ: strings.Fields(environ)})
+		if len(c.Notes) != notes || notes == 1 && !strings.Contains(c.Notes[0], "L03_TOOL_CACHE_BACKEND is redis and has no effect") {
+			t.Errorf("%s: %q", environ, c.Notes)
+		}
+	}
+}
+
 // The eight schemas of Platform 3.3 with their defaults, except what names PostgreSQL,
 // Redis and the like.
 const platformFile = `

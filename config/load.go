@@ -405,6 +405,9 @@ func (l *loader) merge(layers []*layer) *Config {
 	if g := c.given["approvals.endpoint_deny_after"]; g.name == "L03_L08_ESCALATION_TIMEOUT_SECONDS" && c.Approvals.EndpointFailure == "wait" {
 		l.notes = append(l.notes, g.name+" has no effect: approvals.endpoint_failure is wait; set it to deny to refuse calls after that time")
 	}
+	if g := c.given["cache.shared"]; g.name == "L03_TOOL_CACHE_BACKEND" && c.Cache.Shared && c.Redis.URL == "" {
+		l.notes = append(l.notes, g.name+" is redis and has no effect: results of tools stay in memory; set redis.url to keep them in Redis too")
+	}
 	c.Notes = l.notes
 	return c
 }
