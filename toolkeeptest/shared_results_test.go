@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -27,8 +28,20 @@ func TestResultsInRedis(t *testing.T) {
 	defer s.Close()
 	f := newFinders(t, true)
 	const cached = `"cache":{"policy":"ttl","ttl_s":3600}`
-	f.nodes[0].Publish(webTool("d.kept", s.URL, "/", cached), webTool("d.secret", s.URL, "/", cached, `"redact":["/x"]`))
+	f.nodes[0].Publish(webTool("d.kept", s.URL, "/", cached), webTool("d.secret", s.URL, "/", cached, `"redact":["/x"]`),
+		strings.Replace(fileTool("d.file", "read", "reads"), `,"make_dirs":true}}`, `}},`+cached, 1))
+	for i, k := range f.nodes { // each has its own file
+		if err := os.MkdirAll(filepath.Join(k.Dir, "files", "default"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(k.Dir, "files", "default", "own.txt"), fmt.Appendf(nil, "of node %d", i), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	_, ann := f.key(t, "default", "ann", "agent")
+	file := func(i int) bool {
+		return strings.Contains(as(t, f.nodes[i], ann).call("d.file", `{"path":"own.txt"}`).success(t).body, fmt.Sprintf("of node %d", i))
+	}
 	ask := func(k *toolkeeptest.Toolkeep, tool string) string {
 		return as(t, k, ann).call(tool, `{}`).success(t).text(t, "result", "n")
 	}
@@ -36,7 +49,7 @@ func TestResultsInRedis(t *testing.T) {
 		as(t, k, f.nodes[0].AdminKey).do("DELETE", "/api/v1/tools/admin/cache/invalidate", `{"scope":"all"}`).want(t, 200)
 	}
 	within(t, 10*time.Second, "the other node knows the tools", func() bool {
-		return as(t, f.nodes[1], ann).call("d.secret", `{}`).status == http.StatusOK && as(t, f.nodes[1], ann).call("d.kept", `{}`).status == http.StatusOK
+		return as(t, f.nodes[1], ann).call("d.file", `{"path":"own.txt"}`).status == http.StatusOK && as(t, f.nodes[1], ann).call("d.secret", `{}`).status == http.StatusOK && as(t, f.nodes[1], ann).call("d.kept", `{}`).status == http.StatusOK
 	})
 	// share has a node ask the tool, and returns what both then get.
 	share := func(one, other *toolkeeptest.Toolkeep) (text string) {
@@ -50,12 +63,18 @@ func TestResultsInRedis(t *testing.T) {
 	share(f.nodes[0], f.nodes[1])
 	within(t, 10*time.Second, "a node gets what the other one asked for, in their order", func() bool {
 		drop(f.nodes[0])
+		if !file(0) {
+			t.Error("a node gave another node's file")
+		}
 		hidden, text := ask(f.nodes[0], "d.secret"), ask(f.nodes[0], "d.kept")
 		if ask(f.nodes[1], "d.kept") != text {
 			return false // the other node has not followed the drop, or has no result yet
 		}
 		if ask(f.nodes[1], "d.secret") == hidden {
 			t.Error("the result of a tool with secret arguments was shared")
+		}
+		if !file(1) {
+			t.Error("a node gave another node's file")
 		}
 		return true
 	})

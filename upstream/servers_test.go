@@ -757,3 +757,11 @@ func TestStartErrorOfALackThatEnds(t *testing.T) {
 		}
 	}
 }
+
+// TestLocal: a server by stdio is a program of this node, one by HTTP is not.
+func TestLocal(t *testing.T) {
+	s := start(t, testConfig(t), stdioSpec(t, "ok"), Spec{Name: "h", Transport: "http", URL: "https://mcp.example/"})
+	if !s.Local(alice(), "s") || s.Local(alice(), "h") || s.Local(alice(), "none") {
+		t.Errorf("stdio %t, HTTP %t, none %t; want true, false, false", s.Local(alice(), "s"), s.Local(alice(), "h"), s.Local(alice(), "none"))
+	}
+}
