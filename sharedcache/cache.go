@@ -48,6 +48,7 @@ type Cache struct {
 	config Config
 	use    string // Config.Use and Config.Build
 	naming []byte
+	last   atomic.Pointer[dayKey] // the one that was used last
 	back   chan struct{}
 
 	failures, foreign atomic.Int64

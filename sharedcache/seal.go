@@ -35,10 +35,28 @@ func newSeal(secret []byte, use string, day uint32) (cipher.AEAD, error) {
 	return cipher.NewGCMWithRandomNonce(block)
 }
 
+// dayKey is what seals on one day.
+type dayKey struct {
+	day  uint32
+	aead cipher.AEAD
+}
+
+// keyOf returns what seals on a day. To derive it costs more than to seal.
+func (c *Cache) keyOf(day uint32) (cipher.AEAD, error) {
+	if k := c.last.Load(); k != nil && k.day == day {
+		return k.aead, nil
+	}
+	aead, err := newSeal(c.config.Secret, c.use, day)
+	if err == nil {
+		c.last.Store(&dayKey{day, aead})
+	}
+	return aead, err
+}
+
 // seal encrypts a value for one name.
 func (c *Cache) seal(plain []byte, name string) ([]byte, error) {
 	day := uint32(c.config.Clock().Unix() / int64(24*time.Hour/time.Second))
-	aead, err := newSeal(c.config.Secret, c.use, day)
+	aead, err := c.keyOf(day)
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +72,7 @@ func (c *Cache) open(sealed []byte, name string) ([]byte, error) {
 	if len(sealed) < header || sealed[0] != form {
 		return nil, errForeign
 	}
-	aead, err := newSeal(c.config.Secret, c.use, binary.BigEndian.Uint32(sealed[1:]))
+	aead, err := c.keyOf(binary.BigEndian.Uint32(sealed[1:]))
 	if err != nil {
 		return nil, err
 	}
