@@ -20,7 +20,6 @@ const (
 )
 
 // Each node writes a list of its own. The lists are found by another value, the times at which nodes last wrote theirs in ms.
-// Of two nodes that write it at once one can be missing there, until it writes again.
 var listsName = []byte("warm results")
 
 func listName(node string) []byte { return append([]byte("warm results of "), node...) }
@@ -42,18 +41,23 @@ func (c *Cache) sendWarm(ctx context.Context) {
 	if len(list) == 0 {
 		return
 	}
-	times, err := c.listTimes(ctx)
-	if err != nil {
+	shared, now := c.config.Shared, c.config.Clock().UnixMilli()
+	if !shared.Write(ctx, shared.Name(listName(c.config.Node)), list, maxShared, sendPatience) {
 		return // the next list follows in a minute
 	}
-	times[c.config.Node] = c.config.Clock().UnixMilli()
-	last := map[string]int64{}
-	for _, node := range newest(times) {
-		last[node] = times[node]
-	}
-	shared := c.config.Shared
-	if plain, err := json.Marshal(last); err == nil && shared.Write(ctx, shared.Name(listName(c.config.Node)), list, maxShared, sendPatience) {
-		shared.Write(ctx, shared.Name(listsName), plain, maxShared, sendPatience)
+	for range 3 { // another node can overwrite it at the same moment; if it does so last, this one is missing for a minute
+		times, err := c.listTimes(ctx)
+		if err != nil || times[c.config.Node] == now {
+			return
+		}
+		times[c.config.Node] = now
+		last := map[string]int64{}
+		for _, node := range newest(times) {
+			last[node] = times[node]
+		}
+		if plain, err := json.Marshal(last); err == nil {
+			shared.Write(ctx, shared.Name(listsName), plain, maxShared, sendPatience)
+		}
 	}
 }
 
