@@ -30,7 +30,11 @@ func TestRolesFileChanges(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "roles.yaml")
 	write := func(text string) {
 		t.Helper()
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		err := os.WriteFile(file+".new", []byte(text), 0o600)
+		if err == nil {
+			err = os.Rename(file+".new", file) // a file that is being written may be read while it is empty
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
