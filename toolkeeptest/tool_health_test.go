@@ -31,10 +31,10 @@ func TestToolHealth(t *testing.T) {
 		_, _ = io.WriteString(w, "{}")
 	}))
 	defer s.Close()
-	probed := webTool("web.probed", s.URL, "/", `"health":{"endpoint":"/up","interval_s":1},"breaker":{"consecutive_failures":4}`)
+	probed := webTool("web.probed", s.URL, "/", `"health":{"endpoint":"/up","interval_s":1},"breaker":{"consecutive_failures":4,"failure_rate":100,"open_ms":3600000}`)
 	inner := strings.Replace(webTool("web.inner", s.URL, "/", `"health":{"endpoint":"/up","interval_s":1}`), `"host":"127.0.0.1"`, `"host":"10.0.0.1"`, 1)
 	k := toolkeeptest.New(t)
-	k.Publish(probed, inner, webTool("web.plain", s.URL, "/"))
+	k.Publish(probed, inner, webTool("web.plain", s.URL, "/", `"breaker":{"window":"count"}`)) // whose call stays in the window
 	boss := admin(t, k)
 	health := func(tool string) answer { return boss.do("GET", "/api/v1/tools/"+tool+"/health", "").want(t, 200) }
 	is := func(tool, status string) func() bool {
