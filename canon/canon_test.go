@@ -249,11 +249,11 @@ func TestJCSRefusesWhatADoubleLoses(t *testing.T) {
 
 // TestJCSExact tests that other numbers and names are written as JCS writes them.
 func TestJCSExact(t *testing.T) {
-	v, err := canon.Parse([]byte(`{"\ue000":1.0,"\ud83d\ude00":2E3,"a":[9007199254740993,9007199254740992,1e400,-0,1.10]}`), canon.Limits{})
+	v, err := canon.Parse([]byte(`{"\ue000":1.0,"\ud83d\ude00":2E3,"a":[9007199254740993,9007199254740992,1e400,-0,1.10,9007199254740992.5,0.10000000000000001,0.30000000000000004,1e-400]}`), canon.Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := "{\"a\":[9007199254740993,9007199254740992,1e400,0,1.1],\"\U0001f600\":2000,\"\ue000\":1}"
+	want := "{\"a\":[9007199254740993,9007199254740992,1e400,0,1.1,9007199254740992.5,0.10000000000000001,0.30000000000000004,1e-400],\"\U0001f600\":2000,\"\ue000\":1}"
 	if got := string(canon.JCSExact(v, 0)); got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}

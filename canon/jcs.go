@@ -41,7 +41,8 @@ func JCSOf(v any, size int) ([]byte, error) {
 	return w.out, nil
 }
 
-// JCSExact is JCSOf for what must not change unseen: a number that JCSOf refuses stands as it was written.
+// JCSExact is JCSOf for what must not change unseen: a number that is not the one which the nearest double prints, however
+// few its digits, stands as it was written.
 func JCSExact(v any, size int) []byte {
 	w := jcsWriter{out: make([]byte, 0, size), exact: true}
 	_ = w.value(v) // its errors are those of numbers
@@ -51,7 +52,7 @@ func JCSExact(v any, size int) []byte {
 type jcsWriter struct {
 	out   []byte
 	path  []string
-	exact bool // numbers that no double holds are written as they are
+	exact bool // numbers that a double would change are written as they are
 }
 
 func (w *jcsWriter) value(v any) error {
@@ -113,7 +114,7 @@ func (w *jcsWriter) number(s string) error {
 		return nil
 	}
 	isWhole := want.exp >= len(want.digits)
-	if isWhole || len(want.digits) > 17 || got.digits == "" {
+	if w.exact || isWhole || len(want.digits) > 17 || got.digits == "" {
 		return w.inexact(start, s)
 	}
 	return nil
