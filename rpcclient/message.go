@@ -147,7 +147,7 @@ func resultOf(m *l03v1.ToolInvocationResult, trailer metadata.MD) *toolkeep.Resu
 		r.Warnings = append(r.Warnings, toolkeep.Warning{Code: toolkeep.Code(code), Message: text})
 	}
 	for _, a := range d.GetAttachments() {
-		r.Attachments = append(r.Attachments, toolkeep.Attachment{Kind: a.GetKind(), URL: a.GetUrl(), ContentType: a.GetContentType(), Bytes: int64(a.GetBytes())})
+		r.Attachments = append(r.Attachments, toolkeep.Attachment{Kind: a.GetKind(), URL: a.GetUrl(), ContentType: a.GetContentType(), Bytes: int64(a.GetBytes()), SHA256: a.GetSha256()})
 	}
 	return r
 }

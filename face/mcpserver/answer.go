@@ -208,6 +208,9 @@ func (x *exchange) appendAttachments(dst []byte, r *toolkeep.Result) []byte {
 			if a.Bytes > 0 {
 				dst = appendInt(dst, `,"size":`, a.Bytes)
 			}
+			if a.SHA256 != "" {
+				dst = append(canon.AppendString(append(dst, `,"_meta":{"toolkeep/sha256":`...), a.SHA256), '}')
+			}
 			dst = append(dst, '}')
 		}
 		if r.Truncated || !links {

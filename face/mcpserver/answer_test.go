@@ -46,8 +46,8 @@ func TestResultsOfCalls(t *testing.T) {
 		}), nil, `{"content":[{"type":"text","text":"1"}],` + receipt + `,"toolkeep/cached":true,"toolkeep/replayed":true,"toolkeep/fallback":{"tool_id":"demo.other","tool_version":"2.0.0","invocation_id":"j","reason":"E3520"},"toolkeep/warnings":[{"code":"E3006","message":"old"}]}}`},
 		"an attachment": {"demo__echo", with(done(`"cut"`), func(r *toolkeep.Result) {
 			r.Truncated = true
-			r.Attachments = []toolkeep.Attachment{{Kind: "blob", URL: "/api/v1/blobs/b", ContentType: "text/plain", Bytes: 5}}
-		}), nil, `{"content":[{"type":"text","text":"cut"},{"type":"resource_link","uri":"URL/api/v1/blobs/b","name":"the whole blob","mimeType":"text/plain","size":5},{"type":"text","text":"The whole is at URL/api/v1/blobs/b; fetch it with the same credentials."},{"type":"text","text":"The result was longer than the tool allows and is cut."}],` + receipt + `,"toolkeep/truncated":true}}`},
+			r.Attachments = []toolkeep.Attachment{{Kind: "blob", URL: "/api/v1/blobs/b", ContentType: "text/plain", Bytes: 5, SHA256: "2cf2"}}
+		}), nil, `{"content":[{"type":"text","text":"cut"},{"type":"resource_link","uri":"URL/api/v1/blobs/b","name":"the whole blob","mimeType":"text/plain","size":5,"_meta":{"toolkeep/sha256":"2cf2"}},{"type":"text","text":"The whole is at URL/api/v1/blobs/b; fetch it with the same credentials."},{"type":"text","text":"The result was longer than the tool allows and is cut."}],` + receipt + `,"toolkeep/truncated":true}}`},
 		"of an upstream":  {"files__read", done(`{"content":[{"type":"resource_link","uri":"file:///a","name":"a"},{"type":"resource_link","uri":"https://x.example/","name":"b"},{"type":"resource","resource":{"uri":"file:///b","text":"x"}}],"structuredContent":[1],"_meta":{"a/b":1,"toolkeep/code":"forged"}}`), nil, `{"content":[{"type":"resource_link","uri":"toolkeep+files:file:///a","name":"a"},{"type":"resource_link","uri":"https://x.example/","name":"b"},{"type":"resource","resource":{"uri":"toolkeep+files:file:///b","text":"x"}}],"structuredContent":[1],"_meta":{"a/b":1,"toolkeep/invocation_id":"i","toolkeep/tool_version":"1.0.0"}}`},
 		"empty content":   {"files__read", done(`{"content":[]}`), nil, `{"content":[],` + receipt + `}}`},
 		"cut upstream":    {"files__read", done(`{"truncated_preview":"{"}`), nil, `{"content":[{"type":"text","text":"{\"truncated_preview\":\"{\"}"}],"structuredContent":{"truncated_preview":"{"},` + receipt + `}}`},
@@ -174,14 +174,16 @@ func TestAPanicIsAnInternalError(t *testing.T) {
 func TestGetInvocation(t *testing.T) {
 	s := newSystem(t)
 	s.calls["run"] = &toolkeep.Invocation{ID: "run", ToolID: "a.b", State: toolkeep.CallRunning, Progress: toolkeep.Progress{Percent: 40, Phase: "half"}}
-	s.calls["done"] = &toolkeep.Invocation{ID: "done", ToolID: "a.b", Version: "1.0.0", State: toolkeep.CallSucceeded, Output: []byte(`{"a":1}`)}
+	s.calls["done"] = &toolkeep.Invocation{ID: "done", ToolID: "a.b", Version: "1.0.0", State: toolkeep.CallSucceeded, Output: []byte(`{"a":1}`),
+		Attachments: []toolkeep.Attachment{{Kind: "blob", URL: "/b", Bytes: 5, SHA256: "2cf2"}}}
 	s.start()
 	a := s.post("/mcp/search", own("", "get_invocation", `{"invocation_id":"run","wait_s":0.01}`))
 	if a.result(t, "structuredContent", "status") != `"running"` || a.result(t, "structuredContent", "progress_percent") != "40" || a.result(t, "isError") != "" {
 		t.Errorf("%s", a.body)
 	}
 	a = s.post("/mcp/search", own("", "get_invocation", `{"invocation_id":"done"}`))
-	if a.result(t, "structuredContent", "result") != `{"a":1}` || a.result(t, "structuredContent", "status") != `"success"` {
+	if a.result(t, "structuredContent", "result") != `{"a":1}` || a.result(t, "structuredContent", "status") != `"success"` ||
+		a.result(t, "structuredContent", "attachments") != `[{"kind":"blob","url":"/b","bytes":5,"sha256":"2cf2"}]` {
 		t.Errorf("%s", a.body)
 	}
 }

@@ -108,7 +108,7 @@ func (f fakeCalls) Watch(ctx context.Context, p *toolkeep.Principal, id string) 
 }
 
 func (f fakeCalls) Result(v *toolkeep.Invocation) *toolkeep.Result {
-	return &toolkeep.Result{InvocationID: v.ID, State: v.State, Output: v.Output}
+	return &toolkeep.Result{InvocationID: v.ID, State: v.State, Output: v.Output, Attachments: v.Attachments}
 }
 
 // system is the face over a real catalogue and index; everything else is a fake.

@@ -533,7 +533,7 @@ func appendInvocation(b []byte, v *toolkeep.Invocation, r *toolkeep.Result) []by
 			b = canon.AppendString(append(b, `{"kind":`...), a.Kind)
 			b = canon.AppendString(append(b, `,"url":`...), a.URL)
 			b = appendText(b, `,"content_type":`, a.ContentType)
-			b = append(appendInt(b, `,"bytes":`, a.Bytes), '}')
+			b = append(appendText(appendInt(b, `,"bytes":`, a.Bytes), `,"sha256":`, a.SHA256), '}')
 		}
 		b = append(b, ']')
 	}
