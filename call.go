@@ -210,6 +210,9 @@ type Result struct {
 	CostUSD     float64
 	Progress    Progress
 	Fallback    *Fallback // set if another tool was asked because this one failed
+	// NoOutcome says that output, attachments or error are not in it, since its record does not have them (any more). Such a
+	// result is not signed: it would say that the tool brought back nothing.
+	NoOutcome bool
 	// Signature is made by the face that gives the result, nil if results are not signed.
 	Signature *ResultSignature
 }

@@ -202,6 +202,7 @@ func (p *Pipeline) Result(v *toolkeep.Invocation) *toolkeep.Result {
 		ToolTime: time.Duration(v.ToolUS) * time.Microsecond, Overhead: time.Duration(v.TotalUS-v.ToolUS) * time.Microsecond,
 		BytesSent: v.BytesSent, BytesRecv: v.BytesRecv, CostUSD: v.CostUSD, Progress: v.Progress, Fallback: v.Fallback,
 	}
+	res.NoOutcome = v.Withheld != "" || len(v.Output) == 0 && v.OutputSize > 0
 	if v.Withheld != "" {
 		res.Warnings = append(res.Warnings, toolkeep.Warning{Code: toolkeep.HandleExpired, Message: "what was recorded of this call is " + string(v.Withheld),
 			Details: map[string]any{string(v.Withheld): true}})

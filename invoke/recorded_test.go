@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/invoke"
 )
 
 // TestRecordsOfRefusedCallsAreBounded: whatever a caller sends, the record of its refusal is
@@ -55,5 +56,24 @@ func TestRecordsOfRefusedCallsAreBounded(t *testing.T) {
 				t.Errorf("recorded what the caller sent: %.200s %.300s", row.Message, row.Details)
 			}
 		})
+	}
+}
+
+// TestResultWithoutItsOutcome tests that a result says where the record has not what the tool brought back.
+func TestResultWithoutItsOutcome(t *testing.T) {
+	for name, c := range map[string]struct {
+		row  toolkeep.Invocation
+		want bool
+	}{
+		"stored":         {toolkeep.Invocation{Output: []byte("1"), OutputSize: 1}, false},
+		"none":           {toolkeep.Invocation{}, false},
+		"not stored":     {toolkeep.Invocation{OutputSize: 1}, true},
+		"erased":         {toolkeep.Invocation{Withheld: toolkeep.Erased}, true},
+		"failed":         {toolkeep.Invocation{Code: toolkeep.UpstreamTimeout}, false},
+		"failed, erased": {toolkeep.Invocation{Code: toolkeep.UpstreamTimeout, Withheld: toolkeep.Unreadable}, true},
+	} {
+		if got := new(invoke.Pipeline).Result(&c.row).NoOutcome; got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
 	}
 }
