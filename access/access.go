@@ -117,7 +117,7 @@ func New(c Config) (*Access, error) {
 	a.trail = newTrail(a)
 	a.verifier = newVerifier(a)
 	a.shared, a.proxies = &secrets{from: a.config.Signing.Shared, clock: a.config.Clock}, &secrets{from: a.config.Signing.Proxy, clock: a.config.Clock}
-	a.results = &secrets{from: []Secret{a.config.Signing.Results}, clock: a.config.Clock}
+	a.results = &secrets{from: []Secret{a.config.Signing.Results}, clock: a.config.Clock, log: a.config.Log}
 	if err := a.openRoles(); err != nil {
 		return nil, err
 	}
@@ -207,6 +207,7 @@ func (a *Access) Stop() {
 	a.mu.Unlock()
 	a.done.Wait()
 	a.trail.done.Wait()
+	a.results.stop()
 	for _, o := range a.issuers {
 		if started {
 			<-o.over

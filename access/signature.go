@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/big"
 	"slices"
 	"strings"
@@ -47,12 +48,13 @@ type Sealer interface {
 	Open(sealed, context []byte) ([]byte, error)
 }
 
-// ResultKey returns the key that signs results, nil if none does. The error says why it cannot be read.
-func (a *Access) ResultKey(ctx context.Context) ([]byte, error) {
+// ResultKey returns the key that signs results, nil if none does; while it cannot be read again, the last one. It waits for a
+// read for a second at most, and only if it has no key, or has not read it for ten seconds. The error says why there is none.
+func (a *Access) ResultKey() ([]byte, error) {
 	if a.config.Signing.Results == nil {
 		return nil, nil
 	}
-	keys, err := a.results.current(ctx)
+	keys, err := a.results.last()
 	if err != nil {
 		return nil, err
 	}
@@ -210,26 +212,112 @@ func (a *Access) ownSecret(h *held) ([][]byte, error) {
 
 // How long secrets of the settings are kept once they are read: a request with a wrong signature must
 // not cost a read each, and a rotation serves within secretsKept. A failed read is tried again after
-// secretsFailed. A read lasts secretsWait at most.
+// secretsFailed. A read lasts secretsWait at most, of which a result that it signs waits for secretsFirst.
 const (
 	secretsKept   = 5 * time.Second
 	secretsFailed = time.Second
 	secretsWait   = 10 * time.Second
+	secretsFirst  = time.Second
 )
 
 // secrets reads secrets of the settings, and keeps them for a while.
 type secrets struct {
 	from  []Secret
 	clock func() time.Time
+	log   *slog.Logger // of reads beside
 
-	mu   sync.Mutex // of who reads
+	mu   sync.Mutex // of who reads, and of the following
 	kept atomic.Pointer[keptSecrets]
+
+	beside  sync.WaitGroup
+	first   chan struct{} // of the read beside; closed after secretsFirst, or with its end; nil: there is none
+	cancel  context.CancelFunc
+	stopped bool
 }
 
 type keptSecrets struct {
-	keys  [][]byte
+	keys  [][]byte // of the last read that did not fail, if err says why a later one did
 	err   error
 	until time.Time
+}
+
+// fresh returns what was read, nil if it is to be read again.
+func (s *secrets) fresh() *keptSecrets {
+	if k := s.kept.Load(); k != nil && s.clock().Before(k.until) {
+		return k
+	}
+	return nil
+}
+
+// last is current for what must not wait: it reads beside, and while that fails it returns what it read before.
+func (s *secrets) last() ([][]byte, error) {
+	k := s.fresh()
+	if k == nil {
+		first := s.readBeside()
+		k = s.kept.Load()
+		if first != nil && (k == nil || len(k.keys) == 0 || k.err == nil && s.clock().Sub(k.until) > secretsKept) {
+			<-first
+			k = s.kept.Load()
+		}
+	}
+	switch {
+	case k == nil:
+		return nil, fmt.Errorf("the key was not read within %v, and reading it goes on", secretsFirst)
+	case len(k.keys) == 0:
+		return nil, k.err
+	}
+	return k.keys, nil
+}
+
+// readBeside begins a read, unless one is under way or has just ended, and returns its first. It is nil without a read.
+func (s *secrets) readBeside() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.first != nil || s.stopped || s.fresh() != nil {
+		return s.first
+	}
+	first := make(chan struct{})
+	begun := sync.OnceFunc(func() { close(first) })
+	timer := time.AfterFunc(secretsFirst, begun)
+	ctx, cancel := context.WithCancel(context.Background())
+	s.first, s.cancel = first, cancel
+	s.beside.Go(func() {
+		defer cancel()
+		k := &keptSecrets{}
+		k.keys, k.err = s.read(ctx)
+		k.until = s.clock().Add(secretsKept)
+		old := s.kept.Load()
+		if k.err != nil {
+			k.until = s.clock().Add(secretsFailed)
+			if old != nil {
+				k.keys = old.keys
+			}
+		}
+		switch failed := old != nil && old.err != nil; {
+		case k.err != nil && !failed && len(k.keys) > 0:
+			s.log.Warn("the key that signs results cannot be read; the one that was read last signs on", "code", toolkeep.SecretRetrievalFailed, "error", k.err)
+		case k.err == nil && failed:
+			s.log.Info("the key that signs results is read again")
+		}
+		s.mu.Lock()
+		s.kept.Store(k)
+		s.first = nil
+		s.mu.Unlock()
+		timer.Stop()
+		begun()
+	})
+	return first
+}
+
+// stop ends the read beside, and waits for it; none begins any more.
+func (s *secrets) stop() {
+	s.mu.Lock()
+	s.stopped = true
+	if s.cancel != nil {
+		s.cancel()
+	}
+	s.mu.Unlock()
+	s.beside.Wait()
 }
 
 func (s *secrets) get(ctx context.Context) ([][]byte, error) {
@@ -241,19 +329,13 @@ func (s *secrets) get(ctx context.Context) ([][]byte, error) {
 }
 
 func (s *secrets) current(ctx context.Context) ([][]byte, error) {
-	fresh := func() *keptSecrets {
-		if k := s.kept.Load(); k != nil && s.clock().Before(k.until) {
-			return k
-		}
-		return nil
-	}
-	k := fresh()
+	k := s.fresh()
 	if k == nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if k = fresh(); k == nil {
+		if k = s.fresh(); k == nil {
 			k = &keptSecrets{}
-			k.keys, k.err = s.read(ctx)
+			k.keys, k.err = s.read(context.WithoutCancel(ctx)) // others get what it read
 			k.until = s.clock().Add(secretsKept)
 			if k.err != nil {
 				k.until = s.clock().Add(secretsFailed)
@@ -264,9 +346,9 @@ func (s *secrets) current(ctx context.Context) ([][]byte, error) {
 	return k.keys, k.err
 }
 
-// read does not end with the request, since others get what it read. Without any key it fails.
+// read fails without any key.
 func (s *secrets) read(ctx context.Context) (keys [][]byte, err error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), secretsWait)
+	ctx, cancel := context.WithTimeout(ctx, secretsWait)
 	defer cancel()
 	for _, read := range s.from {
 		text, e := read(ctx)

@@ -6,10 +6,13 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
@@ -373,6 +376,63 @@ func TestSecretsAreKept(t *testing.T) {
 	if _, err := a.shared.get(gone); err != nil {
 		t.Errorf("a read for a request that went away: %v", err)
 	}
+}
+
+// Results wait for a store of secrets that hangs for a second at most, and only while there is no key; one that was read
+// signs on.
+func TestResultKeyWhileItsStoreHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var hangs atomic.Bool
+		var secret atomic.Pointer[string]
+		rotate := func(to string) { secret.Store(&to) }
+		var log bytes.Buffer
+		a, err := New(Config{Load: func(context.Context) ([]toolkeep.APIKey, int64, error) { return nil, 0, nil }, Store: newMemory(), Log: slog.New(slog.NewTextHandler(&log, nil)), Signing: Signing{Results: func(ctx context.Context) (string, error) {
+			if hangs.Load() {
+				<-ctx.Done()
+				return "", ctx.Err()
+			}
+			return *secret.Load(), nil
+		}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		get := func(want string, most time.Duration) {
+			t.Helper()
+			from := time.Now()
+			key, err := a.ResultKey()
+			if took := time.Since(from); string(key) != want || (err == nil) != (want != "") || took > most {
+				t.Errorf("%q %v after %v, want %q within %v", key, err, took, want, most)
+			}
+		}
+		rotate(longSecret)
+		hangs.Store(true)
+		get("", secretsFirst)
+		get("", 0) // the read is under way
+		time.Sleep(secretsWait)
+		hangs.Store(false)
+		get(longSecret, 0)
+		rotate("next " + longSecret)
+		time.Sleep(secretsKept + secretsFailed) // a busy server reads beside
+		get(longSecret, 0)
+		synctest.Wait()
+		get(*secret.Load(), 0)
+		time.Sleep(time.Hour) // after a pause the key of before the pause signs none
+		rotate("third " + longSecret)
+		get(*secret.Load(), 0)
+		hangs.Store(true)
+		time.Sleep(secretsKept + secretsFailed)
+		for range 30 {
+			get(*secret.Load(), 0)
+			time.Sleep(time.Second)
+		}
+		time.Sleep(time.Hour)
+		get(*secret.Load(), 0)
+		a.Stop() // and the read ends
+		get(*secret.Load(), 0)
+		if n := strings.Count(log.String(), "cannot be read"); n != 1 || strings.Contains(log.String(), longSecret) {
+			t.Errorf("the log has %d lines of it: %s", n, &log)
+		}
+	})
 }
 
 // A signature that a request cannot have counts as one that does not match.

@@ -1,7 +1,6 @@
 package gate
 
 import (
-	"context"
 	"slices"
 
 	"github.com/toolkeep/toolkeep"
@@ -10,12 +9,12 @@ import (
 
 // ResultKeys is what an Auth can have beside: the key that signs results.
 type ResultKeys interface {
-	// ResultKey returns the key, nil if results are not signed.
-	ResultKey(ctx context.Context) ([]byte, error)
+	// ResultKey returns the key, nil if results are not signed. It is called while a caller waits.
+	ResultKey() ([]byte, error)
 }
 
-// SignResult signs a result that a caller gets over REST or gRPC, if results are signed and its call was carried out. One
-// that cannot be signed now is given with a warning (E3725).
+// SignResult signs a result that a caller gets over REST or gRPC, if results are signed, its call was carried out, and
+// its outcome is in it. One that cannot be signed now is given with a warning (E3725).
 func (g *Gate) SignResult(p *toolkeep.Principal, r *toolkeep.Result) {
 	g.sign(p, r, func(e *toolkeep.Error) ([]byte, error) { return signing.Outcome(r, e) })
 }
@@ -30,10 +29,10 @@ func (g *Gate) SignAnswer(p *toolkeep.Principal, r *toolkeep.Result, answer []by
 
 func (g *Gate) sign(p *toolkeep.Principal, r *toolkeep.Result, content func(*toolkeep.Error) ([]byte, error)) (signs bool) {
 	keys, ok := g.auth.(ResultKeys)
-	if !ok || r == nil || !r.State.Ended() || r.State == toolkeep.CallRefused || r.EndedAt.IsZero() {
+	if !ok || r == nil || !r.State.Ended() || r.State == toolkeep.CallRefused || r.NoOutcome || r.EndedAt.IsZero() {
 		return false
 	}
-	key, err := keys.ResultKey(context.Background())
+	key, err := keys.ResultKey()
 	if key == nil && err == nil {
 		return false
 	}
