@@ -1,6 +1,7 @@
 package toolkeeptest_test
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -32,12 +33,18 @@ func TestSignedResults(t *testing.T) {
 		"std.echo": {`{"b":1.50,"a":"ä","n":9007199254740993}`, "success"},
 		"std.uuid": {`{}`, "success"},
 		"std.fail": {`{"code":"E3710"}`, "error"},
+		"cut.echo": {`{"text":"` + strings.Repeat("long ", 30) + `"}`, "success"},
 	}
+	k.Publish(toolkeeptest.Manifest("cut.echo", "1.0.0", "echo", reads, `"result":{"max_output_bytes":64}`))
 	c, err := rpcclient.Dial(k.GRPCAddr(), rpcclient.Options{Key: k.AdminKey})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
+	call := func(name, arguments string) string {
+		_, answer := k.Do("POST", "/mcp/search", fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":%q,"arguments":%s}}`, name, arguments), "Accept", "application/json")
+		return answer
+	}
 	for tool, x := range asked {
 		_, answer := k.Do("POST", "/api/v1/tools/invoke", fmt.Sprintf(`{"tool_id":%q,"parameters":%s,"execution_options":{"idempotency_key":%q}}`, tool, x.arguments, tool))
 		s := verify("REST "+tool, answer, x.status)
@@ -45,13 +52,14 @@ func TestSignedResults(t *testing.T) {
 		if again := verify("REST later "+tool, later, x.status); code != http.StatusOK || again.Signature != s.Signature || s.Result.Tool != tool {
 			t.Errorf("%s: %d, another signature later\n%s\n%s", tool, code, answer, later)
 		}
-		call := func(name, arguments string) string {
-			_, answer := k.Do("POST", "/mcp/search", fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":%q,"arguments":%s}}`, name, arguments), "Accept", "application/json")
-			return answer
-		}
-		m := verify("MCP "+tool, call("call_tool", fmt.Sprintf(`{"tool_id":%q,"arguments":%s}`, tool, x.arguments)), x.status)
+		m := verify("MCP "+tool, call("call_tool", fmt.Sprintf(`{"tool_id":%q,"arguments":%s,"idempotency_key":%q}`, tool, x.arguments, "mcp "+tool)), x.status)
 		if later := verify("MCP later "+tool, call("get_invocation", fmt.Sprintf(`{"invocation_id":%q}`, m.Result.Invocation)), x.status); later.Result.Invocation != m.Result.Invocation || m.Result.Tool != tool {
 			t.Errorf("%s: %v", tool, later)
+		}
+		for over, answer := range map[string]string{"call_tool": string(m.Result.Content), "get_invocation": call("get_invocation", fmt.Sprintf(`{"invocation_id":%q}`, m.Result.Invocation))} {
+			if tool == "cut.echo" && !strings.Contains(answer, `sha256":"`) {
+				t.Errorf("%s does not say which bytes it left out: %s", over, answer)
+			}
 		}
 		res, err := c.Invoke(t.Context(), nil, &toolkeep.Call{Tool: tool, Arguments: []byte(x.arguments)})
 		if err != nil || res.Signature == nil {
@@ -64,6 +72,15 @@ func TestSignedResults(t *testing.T) {
 		want, err := (&signing.Result{Tenant: "default", Invocation: res.InvocationID, Tool: tool, Version: res.ToolVersion, Status: x.status, Completed: res.EndedAt, Content: content}).Sign([]byte(secret))
 		if err != nil || want.Value != res.Signature.Value || want.KeyID != res.Signature.KeyID {
 			t.Errorf("gRPC %s: %v, %v, want %v", tool, err, res.Signature, want)
+		}
+	}
+	// The record of a call without a key has no result: a look at it says neither of a result nor that there was none.
+	_, unkept := k.Do("POST", "/api/v1/tools/invoke", `{"tool_id":"std.echo","parameters":{"a":1}}`)
+	id := verify("without a key", unkept, "success").Result.Invocation
+	for over, look := range map[string]string{"REST": func() string { _, answer := k.Do("GET", "/api/v1/invocations/"+id, ""); return answer }(),
+		"MCP": call("get_invocation", fmt.Sprintf(`{"invocation_id":%q}`, id))} {
+		if _, err := signing.ReadResult([]byte(look)); !errors.Is(err, signing.ErrUnsigned) || !strings.Contains(look, id) || !strings.Contains(look, "success") {
+			t.Errorf("%s signs a record without its result: %v\n%s", over, err, look)
 		}
 	}
 	_, refused := k.Do("POST", "/api/v1/tools/invoke", `{"tool_id":"std.hash","parameters":{}}`)

@@ -187,20 +187,33 @@ var ErrUnsigned = errors.New("it has no signature: a signed answer of REST has e
 	"\"]; results are signed where results.signing_key is set, once their call has ended")
 
 // ReadResult reads an answer as REST gives a call or a tools/call over MCP gives its result, the latter also with the JSON-RPC
-// message around it. The error is ErrUnsigned, or says what of the answer cannot be one.
+// message around it. The error is ErrUnsigned, or says what of the answer cannot be one. It takes no answer that says of tool,
+// version, status or error beside the signed members what the signed ones do not.
 func ReadResult(raw []byte) (*SignedResult, error) {
 	v, err := tree(raw)
 	answer, ok := v.(map[string]any)
 	if err != nil || !ok {
 		return nil, errors.Join(errors.New("it is not one JSON object"), err)
 	}
-	if inner, ok := answer["result"].(map[string]any); ok && answer["jsonrpc"] != nil {
+	if _, wrapped := answer["jsonrpc"]; wrapped {
+		inner, ok := answer["result"].(map[string]any)
+		if !ok {
+			return nil, ErrUnsigned
+		}
+		for name := range answer {
+			if name != "jsonrpc" && name != "id" && name != "result" {
+				return nil, fmt.Errorf("the message around it has the member %q, which no signature covers; beside result it may have jsonrpc and id alone", toolkeep.Clip(name, 40))
+			}
+		}
 		answer = inner
 	}
 	if meta, ok := answer["_meta"].(map[string]any); ok {
 		signature, ok := meta[MetaSignature].(map[string]any)
 		if !ok {
 			return nil, ErrUnsigned
+		}
+		if err := errors.Join(agrees(meta, "toolkeep/status", signature["status"]), agrees(answer, "resultType", "complete")); err != nil {
+			return nil, err
 		}
 		return signed(mcpContent(answer), signature, meta["toolkeep/invocation_id"], meta["toolkeep/tool_version"], signature["status"], signature["completed_at"])
 	}
@@ -213,7 +226,13 @@ func ReadResult(raw []byte) (*SignedResult, error) {
 	if result, ok := answer["result"]; ok {
 		content["result"] = result
 	}
-	if e, ok := answer["error"].(map[string]any); ok {
+	code := ""
+	if given, has := answer["error"]; has {
+		e, ok := given.(map[string]any)
+		if !ok {
+			return nil, errors.New("its error is no JSON object, and the server gives no other")
+		}
+		code, _ = e["error_code"].(string)
 		shown := map[string]any{"code": e["error_code"], "message": e["message"], "retryable": e["retryable"]}
 		if details, ok := e["details"]; ok {
 			shown["details"] = details
@@ -226,7 +245,27 @@ func ReadResult(raw []byte) (*SignedResult, error) {
 	if list, ok := metadata["attachments"].([]any); !ok || len(list) > 0 {
 		content["attachments"] = metadata["attachments"]
 	}
+	if err := errors.Join(agrees(answer, "tool_id", signature["tool_id"]), agrees(answer, "tool_version", metadata["tool_version"])); err != nil {
+		return nil, err
+	}
+	if given, has := answer["state"]; has {
+		name, _ := given.(string)
+		state := toolkeep.CallState(name)
+		if !state.Ended() || state == toolkeep.CallRefused || state.BC2(toolkeep.Code(code)) != answer["status"] {
+			return nil, fmt.Errorf("its state %q is not that of a call with its status", toolkeep.Clip(name, 40))
+		}
+	}
 	return signed(canon.JCSExact(content, len(raw)), signature, answer["invocation_id"], metadata["tool_version"], answer["status"], metadata["completed_at"])
+}
+
+// agrees fails if an answer has a member that is not the text which the signature covers.
+func agrees(answer map[string]any, name string, covered any) error {
+	given, has := answer[name]
+	text, isText := given.(string)
+	if has && (!isText || text != covered) {
+		return fmt.Errorf("its %s is not %v, which the signature covers", name, covered)
+	}
+	return nil
 }
 
 func signed(content []byte, signature map[string]any, invocation, version, status, completed any) (*SignedResult, error) {

@@ -66,7 +66,8 @@ func TestResultVectors(t *testing.T) {
 
 // uncovered are the members that a signature does not cover.
 var uncovered = []string{"/id", "/jsonrpc", "/execution_metadata/duration_ms", "/execution_metadata/started_at", "/execution_metadata/source", "/execution_metadata/cache_hit",
-	"/error/code", "/error/name", "/error/class", "/result/resultType", "/resultType"}
+	"/execution_metadata/warnings/0/code", "/execution_metadata/warnings/0/message", "/error/code", "/error/name", "/error/class", "/error/retry_after_s",
+	"/agent_id", "/user_id", "/actor_id", "/session_id", "/parent_invocation_id", "/created_at", "/call_id"}
 
 // TestAlteredResults changes each value of each answer in turn.
 func TestAlteredResults(t *testing.T) {
@@ -92,6 +93,49 @@ func TestAlteredResults(t *testing.T) {
 		})
 		if found < 10 {
 			t.Errorf("%s: %d values", c.Name, found)
+		}
+	}
+}
+
+// TestAddedMembers adds members to each answer that say other than what is signed.
+func TestAddedMembers(t *testing.T) {
+	v := readVectors(t)
+	for _, c := range v.Cases {
+		for _, add := range []struct{ at, member, value string }{
+			{"", "error", `"denied"`}, {"", "error", `null`}, {"", "error", `{}`}, {"", "error", `[]`}, {"", "result", `"x"`}, {"", "result", `null`},
+			{"", "tool_id", `"files.delete"`}, {"", "tool_id", `null`}, {"", "tool_id", `{}`}, {"", "tool_version", `"9.9.9"`}, {"", "tool_version", `["1.2.0"]`},
+			{"", "state", `"running"`}, {"", "state", `"refused"`}, {"", "state", `"cancelled"`}, {"", "state", `{}`}, {"", "status", `"cancelled"`},
+			{"", "jsonrpc", `"2.0"`}, {"", "method", `"x"`}, {"", "_meta", `{}`}, {"", "isError", `17`}, {"", "resultType", `"input_required"`},
+			{"_meta", "toolkeep/status", `"cancelled"`}, {"error", "details", `{"a":1}`},
+			{"execution_metadata", "truncated", `"x"`}, {"execution_metadata", "attachments", `[{}]`}, {"execution_metadata", "signature", `{}`},
+		} {
+			answer, err := tree(c.Answer)
+			if err != nil {
+				t.Fatal(err)
+			}
+			outer := answer.(map[string]any)
+			to, wrapped := outer, outer["jsonrpc"] != nil
+			if wrapped && add.member != "error" && add.member != "method" {
+				to = outer["result"].(map[string]any)
+			}
+			overMCP := wrapped || to["_meta"] != nil
+			if add.at != "" {
+				to, _ = to[add.at].(map[string]any)
+			}
+			// Over MCP a member beside the content is content; over REST these are none of the answer.
+			if to == nil || !overMCP && (add.member == "isError" || add.member == "method" || add.member == "resultType") {
+				continue
+			}
+			if to[add.member], err = tree([]byte(add.value)); err != nil {
+				t.Fatal(err)
+			}
+			s, err := ReadResult(canon.Append(nil, answer))
+			if err == nil {
+				err = s.Verify([]byte(v.Key))
+			}
+			if err == nil {
+				t.Errorf("%s: verifies with %s/%s %s", c.Name, add.at, add.member, add.value)
+			}
 		}
 	}
 }

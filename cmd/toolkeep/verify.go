@@ -23,7 +23,8 @@ func (a *app) verifyCmd() *cobra.Command {
 		Long: `Check the signature of an answer, without a server: what REST answered to a call or for an invocation, or the
 result of tools/call over MCP, from a file or standard input. --key names the key of results.signing_key as
 env://NAME or file:///path; give it several times where the server's key was changed. It exits with 3 if the answer
-is not signed by one of the keys, or is not as it was signed.`,
+is not signed by one of the keys, or is not as it was signed. What of an answer a signature does not cover is in
+docs/results.md.`,
 		Example: "  toolkeep call std.hash text=hello --answer > answer.json\n  toolkeep verify answer.json --key env://TOOLKEEP_SECRET_RESULTS",
 		Args:    arguments(1, 1, "the file with the answer, or - for standard input"),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -58,7 +59,7 @@ is not signed by one of the keys, or is not as it was signed.`,
 			}
 			return a.show(raw, func(w io.Writer) error {
 				r := &s.Result
-				_, err := fmt.Fprintf(w, "the answer is as the server gave it\n  call       %s of %s@%s: %s\n  tenant     %s\n  ended      %s\n  key        %s\n",
+				_, err := fmt.Fprintf(w, "the result is as the server gave it\n  call       %s of %s@%s: %s\n  tenant     %s\n  ended      %s\n  key        %s\n",
 					r.Invocation, r.Tool, r.Version, r.Status, r.Tenant, r.Completed.Format(time.RFC3339), s.KeyID)
 				return err
 			})
