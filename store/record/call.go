@@ -152,7 +152,8 @@ func appendBeside(b []byte, v *toolkeep.Invocation) ([]byte, error) {
 		e := appendString(nil, a.Kind)
 		e = appendString(e, a.URL)
 		e = appendString(e, a.ContentType)
-		b = appendBytes(b, appendInt(e, a.Bytes))
+		e = appendInt(e, a.Bytes)
+		b = appendBytes(b, appendString(e, a.SHA256)) // absent in rows of older programs
 	}
 	return b, nil
 }
@@ -278,7 +279,7 @@ func decodeBeside(d *decoder, v *toolkeep.Invocation) {
 	}
 	for range d.count() {
 		e := &decoder{b: d.span()}
-		a := toolkeep.Attachment{Kind: e.string(), URL: e.string(), ContentType: e.string(), Bytes: e.int()}
+		a := toolkeep.Attachment{Kind: e.string(), URL: e.string(), ContentType: e.string(), Bytes: e.int(), SHA256: e.string()}
 		if e.err != nil {
 			d.fail()
 			return
