@@ -205,6 +205,30 @@ func (p *Probe) next(err *toolkeep.Error, took time.Duration, at time.Time, node
 	return n
 }
 
+// confirmed is what is known after a probe that found n by itself. The first one says; later, one that differs from the probe before
+// changes no status, so that an endpoint which comes and goes keeps the one that it had.
+func (f *found) confirmed(n *Probe) *Probe {
+	is, was := *n, f.Probe
+	if was == nil {
+		return &is
+	}
+	if f.last == nil || !f.last.like(n) {
+		is = *was
+		is.At, is.Latency, is.Node = n.At, n.Latency, n.Node
+	} else if is.Status == was.Status {
+		is.Since = was.Since
+	}
+	return &is
+}
+
+// like reports whether two probes found the same: both failed, or have one status.
+func (p *Probe) like(n *Probe) bool {
+	if p.Failures > 0 || n.Failures > 0 {
+		return p.Failures > 0 && n.Failures > 0
+	}
+	return p.Status == n.Status
+}
+
 // tells reports whether an error says something of the tool, and not of what this server may or can do.
 func tells(err *toolkeep.Error) bool {
 	return counts(err) || err.Code == toolkeep.InvalidResponse || err.Code == toolkeep.UpstreamClientError

@@ -9,6 +9,8 @@ import (
 	"iter"
 	"log/slog"
 	"math/rand/v2"
+	"net"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -34,13 +36,14 @@ const (
 	Timeout  = 5 * time.Second // of a probe
 	Slow     = 2 * time.Second // from which an answer is slow
 	Failures = 3               // in a row, until a tool is unhealthy
-	MaxTools = 10_000          // that are probed; those beyond, by id, are not
+	MaxTools = 10_000          // that are probed: of each tenant as many, the first by id
 	// MaxInterval is the longest interval in seconds.
 	MaxInterval = 86_400
 
 	atOnce    = 8               // probes
 	tick      = time.Second     // how often is looked for what is due, and at the catalogue
 	storeWait = 5 * time.Second // for a write
+	rest      = time.Minute     // between two writes for a tool
 )
 
 // Store is what Monitor needs of a store.
@@ -87,8 +90,10 @@ type key struct{ tenant, tool string }
 
 // found is what probes found of a tool. A Probe does not change.
 type found struct {
-	*Probe
-	stored Status // in the document, "" without one
+	*Probe           // with the status that two equal probes confirmed
+	last   *Probe    // what the last one found by itself, nil if the tool has changed since
+	stored Status    // in the document, "" without one
+	wrote  time.Time // when this node wrote that
 }
 
 // New returns a Monitor. Start reads what other nodes found, and Run probes.
@@ -134,6 +139,10 @@ func (m *Monitor) Of(p *toolkeep.Principal, t *toolkeep.Tool) Health {
 	h := of(t.ID, own, upstream, m.last(key{t.Tenant, t.ID}))
 	if t.Tenant == "" && p.Tenant != m.c.Home { // how much the others call is not for each tenant to know
 		h.Metadata.Calls, h.Metadata.Failures, h.Metadata.Slow = 0, 0, 0
+		h.ErrorRate, h.Latency, h.LastCheck = 0, 0, time.Time{}
+		if h.Metadata.Probe != nil {
+			h.LastCheck = h.Metadata.Probe.At
+		}
 	}
 	return h
 }
@@ -216,7 +225,7 @@ func (m *Monitor) take(d toolkeep.Document) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.probes[key{d.Tenant, d.ID}] = &found{p, p.Status}
+	m.probes[key{d.Tenant, d.ID}] = &found{Probe: p, last: p, stored: p.Status}
 }
 
 // target is a tool that is probed.
@@ -296,7 +305,7 @@ func (r *round) read(now time.Time) {
 	tools := latest(s.All())
 	if len(tools) > MaxTools {
 		r.m.c.Log.Warn("more tools have a health.endpoint than are probed", "tools", len(tools), "probed", MaxTools)
-		tools = tools[:MaxTools]
+		tools = share(tools, MaxTools)
 	}
 	next := make(map[key]*target, len(tools))
 	for _, tool := range tools {
@@ -305,11 +314,39 @@ func (r *round) read(now time.Time) {
 		if t == nil {
 			t = &target{key: k, tool: tool}
 			t.due = now.Add(rand.N(t.every()))
+		} else if t.tool.Digest != tool.Digest { // another endpoint or interval, maybe
+			t.tool = tool
+			if soon := now.Add(rand.N(t.every())); soon.Before(t.due) {
+				t.due = soon
+			}
+			r.m.changed(k)
 		}
 		t.tool = tool
 		next[k] = t
 	}
 	r.targets = next
+}
+
+// share returns at most so many of the tools, of each tenant as many as of the others that have them.
+func share(tools []*toolkeep.Tool, most int) []*toolkeep.Tool {
+	of, nth := map[string]int{}, make(map[*toolkeep.Tool]int, len(tools))
+	for _, t := range tools {
+		nth[t] = of[t.Tenant]
+		of[t.Tenant]++
+	}
+	slices.SortStableFunc(tools, func(a, b *toolkeep.Tool) int { return nth[a] - nth[b] })
+	return tools[:min(most, len(tools))]
+}
+
+// changed has the probes of a tool counted from zero.
+func (m *Monitor) changed(k key) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if f := m.probes[k]; f != nil {
+		own := *f
+		own.last = nil
+		m.probes[k] = &own
+	}
 }
 
 // next takes a place for the tool that is probed next, nil without a place or a tool: one of the tenant with the fewest probes
@@ -344,15 +381,16 @@ func (r *round) ended(t *target) {
 	t.busy, t.due = false, r.m.c.Clock().Add(every-every/10+rand.N(every/5))
 }
 
-// latest returns the tools that are probed: of each the version that a call gets which names none, if it has an endpoint.
+// latest returns the tools that are probed: of each the version that a call gets which names none, if it has an endpoint and is not
+// held, when there is no such call.
 func latest(all iter.Seq[toolkeep.Version]) (out []*toolkeep.Tool) {
 	var best *toolkeep.Tool
-	var stable bool
+	var stable, held bool
 	end := func() {
-		if best != nil && best.Manifest.Health != nil && best.Manifest.Health.Endpoint != "" {
+		if best != nil && !held && best.Manifest.Health != nil && best.Manifest.Health.Endpoint != "" {
 			out = append(out, best)
 		}
-		best, stable = nil, false
+		best, stable, held = nil, false, false
 	}
 	var at key
 	for v := range all {
@@ -361,8 +399,8 @@ func latest(all iter.Seq[toolkeep.Version]) (out []*toolkeep.Tool) {
 			at = k
 		}
 		is := !prerelease(v.Tool.Version)
-		if v.Life.State == toolkeep.Active && v.Life.Held == nil && (is || !stable) {
-			best, stable = v.Tool, is
+		if v.Life.State == toolkeep.Active && (is || !stable) {
+			best, stable, held = v.Tool, is, v.Life.Held != nil
 		}
 	}
 	end()
@@ -374,10 +412,30 @@ func prerelease(version string) bool {
 	return strings.Contains(version, "-")
 }
 
-// blocked reports whether the tool's breaker refuses calls, until the time for test calls: probes leave it in peace too.
+// blocked reports whether the breaker of the tool or of its upstream refuses calls, until the time for test calls: probes leave it
+// in peace too.
 func (m *Monitor) blocked(t *toolkeep.Tool) bool {
-	b, ok := m.c.Breakers.Get(t.Tenant, breaker.OfTool(t.ID))
-	return ok && (b.State == breaker.ForcedOpen || b.State == breaker.Open && b.Record.Until.After(m.c.Clock()))
+	for _, id := range []string{breaker.OfTool(t.ID), m.service(t)} {
+		b, ok := m.c.Breakers.Get(t.Tenant, id)
+		if ok && (b.State == breaker.ForcedOpen || b.State == breaker.Open && b.Record.Until.After(m.c.Clock())) {
+			return true
+		}
+	}
+	return false
+}
+
+func (m *Monitor) service(t *toolkeep.Tool) string {
+	return m.c.Upstreams.ServiceOf(&toolkeep.Principal{Tenant: t.Tenant}, t)
+}
+
+// own reports whether a tool's endpoint is on the server that its calls go to.
+func (m *Monitor) own(t *toolkeep.Tool) bool {
+	u, err := url.Parse(t.Manifest.Health.Endpoint)
+	if err != nil || u.Host == "" {
+		return err == nil
+	}
+	port := cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
+	return m.service(t) == "host:"+strings.ToLower(net.JoinHostPort(u.Hostname(), port))
 }
 
 // probe makes one probe.
@@ -395,7 +453,7 @@ func (m *Monitor) probe(ctx context.Context, t *toolkeep.Tool) {
 	at := m.c.Clock()
 	took := at.Sub(began)
 	if err != nil {
-		if counts(err) {
+		if counts(err) && m.own(t) {
 			m.c.Breakers.Failed(t, took)
 		}
 		m.c.Log.Debug("a probe failed", "tool_id", t.ID, "error", err)
@@ -406,10 +464,11 @@ func (m *Monitor) probe(ctx context.Context, t *toolkeep.Tool) {
 	if was == nil {
 		was = &found{}
 	}
-	is := was.next(err, took, at.UTC(), m.c.Node)
-	m.probes[k] = &found{is, was.stored}
+	last := was.last.next(err, took, at.UTC(), m.c.Node)
+	is := was.confirmed(last)
+	m.probes[k] = &found{is, last, was.stored, was.wrote}
 	m.mu.Unlock()
-	if is.Status != was.stored {
+	if is.Status != was.stored && (was.wrote.IsZero() || at.Sub(was.wrote) >= rest) {
 		m.write(ctx, k, was.stored, is)
 	}
 }
@@ -448,7 +507,7 @@ func (m *Monitor) write(ctx context.Context, k key, from Status, p *Probe) {
 	}
 	m.mu.Lock()
 	if f := m.probes[k]; f != nil {
-		m.probes[k] = &found{f.Probe, p.Status}
+		m.probes[k] = &found{f.Probe, f.last, p.Status, m.c.Clock()}
 	}
 	m.mu.Unlock()
 }

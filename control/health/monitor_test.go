@@ -145,6 +145,11 @@ type noUpstream struct{}
 
 func (noUpstream) ServiceOf(*toolkeep.Principal, *toolkeep.Tool) string { return "" }
 
+// oneUpstream is one that all share.
+type oneUpstream string
+
+func (u oneUpstream) ServiceOf(*toolkeep.Principal, *toolkeep.Tool) string { return string(u) }
+
 type fixture struct {
 	*Monitor
 	t        *testing.T
@@ -221,30 +226,34 @@ func TestProbes(t *testing.T) {
 		}
 
 		f.prober.with(fails(toolkeep.UpstreamServerError))
-		pass(12 * time.Second)
+		for f.of(v).Metadata.Probe.Failures < 2 {
+			pass(time.Second)
+		}
 		if h := f.want(v, Degraded, ReasonProbeFailed, ReasonFailureRate); h.Metadata.Failures == 0 || h.Metadata.Probe.Error != "E3520: it is not well" {
 			t.Errorf("the breaker was told of %d failures: %+v", h.Metadata.Failures, h.Metadata.Probe)
 		}
-		pass(24 * time.Second)
-		f.want(v, Unhealthy, ReasonProbeFailed, ReasonFailureRate)
-		f.prober.with(nil)
 		pass(12 * time.Second)
+		f.want(v, Unhealthy, ReasonProbeFailed, ReasonFailureRate)
+		f.prober.with(fails(toolkeep.UpstreamClientError)) // of which the breaker is not told
+		pass(80 * time.Second)
+		f.prober.with(nil)
+		pass(100 * time.Second)
 		f.prober.with(func(context.Context, *toolkeep.Tool) error { time.Sleep(Slow); return nil })
 		pass(2 * time.Minute) // the breaker's window is over
 		f.want(v, Degraded, ReasonProbeSlow)
 		f.prober.with(fails(toolkeep.DestinationForbidden))
-		pass(15 * time.Second)
+		pass(26 * time.Second)
 		if h := f.want(v, Unknown); !strings.HasPrefix(h.Metadata.Probe.Error, "E3505") || h.Metadata.Failures != 0 {
 			t.Errorf("%+v", h)
 		}
 		f.prober.with(fails(toolkeep.UpstreamClientError))
-		pass(40 * time.Second)
+		pass(90 * time.Second)
 		if h := f.want(v, Unhealthy, ReasonProbeFailed); h.Metadata.Failures != 0 {
 			t.Errorf("the breaker was told of HTTP 4xx: %+v", h.Metadata)
 		}
 		want := []string{"shop.find healthy degraded", "shop.find degraded unhealthy", "shop.find unhealthy healthy", "shop.find healthy degraded",
-			"shop.find degraded unknown", "shop.find unknown degraded", "shop.find degraded unhealthy"}
-		if got := s.changes(); !slices.Equal(got, want) || s.writes != 8 || s.events[0]["tenant"] != "acme" || s.events[0]["type"] != eventChanged {
+			"shop.find degraded unknown", "shop.find unknown unhealthy"}
+		if got := s.changes(); !slices.Equal(got, want) || s.writes != 7 || s.events[0]["tenant"] != "acme" || s.events[0]["type"] != eventChanged {
 			t.Errorf("%d writes, events %q", s.writes, s.events)
 		}
 	})
@@ -277,7 +286,7 @@ func TestProbesOpenTheBreaker(t *testing.T) {
 			t.Error("no probe came after the breaker's time")
 		}
 		f.prober.with(nil)
-		pass(3 * time.Second)
+		pass(8 * time.Second)
 		if h := f.of(v); h.Status != Unhealthy || h.Metadata.Probe.Status != Healthy {
 			t.Errorf("a probe closed the breaker: %+v", h)
 		}
@@ -377,10 +386,13 @@ func TestWhichAreProbed(t *testing.T) {
 		up := &toolkeep.HealthSpec{Endpoint: "/up", IntervalS: 1}
 		held := version("", "a.held", "1.0.0", toolkeep.Active, up)
 		held.Life.Held = &toolkeep.Hold{}
+		newer := version("", "c.newerheld", "2.0.0", toolkeep.Active, up)
+		newer.Life.Held = &toolkeep.Hold{}
 		s := newStore()
 		f := monitor(t, "a", s, held,
 			version("", "b.both", "1.0.0", toolkeep.Active, nil), version("", "b.both", "2.0.0", toolkeep.Active, up), version("", "b.both", "3.0.0-rc.1", toolkeep.Active, nil),
 			version("", "c.earlier", "1.0.0", toolkeep.Active, up), version("", "c.earlier", "2.0.0", toolkeep.Active, nil),
+			version("", "c.newerheld", "1.0.0", toolkeep.Active, up), newer,
 			version("", "d.blocked", "1.0.0", toolkeep.Blocked, up), version("", "e.pre", "1.0.0-rc.1+a-b", toolkeep.Active, up),
 			version("", "f.none", "1.0.0", toolkeep.Active, &toolkeep.HealthSpec{IntervalS: 1}))
 		defer f.lead()()
@@ -445,4 +457,126 @@ func TestAProbeThatPanics(t *testing.T) {
 		f.want(v, Unknown)
 		f.want(w, Healthy)
 	})
+}
+
+// TestAnEndpointThatComesAndGoes: it changes no status, and what does is written once a minute at most, the newest at the end.
+func TestAnEndpointThatComesAndGoes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		v := probed("acme", "shop.find", 1)
+		s := newStore()
+		f := monitor(t, "a", s, v)
+		var n, each atomic.Int64
+		each.Store(1)
+		f.prober.with(func(ctx context.Context, tool *toolkeep.Tool) error {
+			if n.Add(1)/each.Load()%2 == 1 {
+				return fails(toolkeep.UpstreamClientError)(ctx, tool)
+			}
+			return nil
+		})
+		defer f.lead()()
+		pass(5 * time.Minute)
+		if s.writes != 1 || len(s.changes()) > 1 {
+			t.Errorf("%d writes, events %q", s.writes, s.changes())
+		}
+		each.Store(5)
+		pass(10 * time.Minute)
+		if s.writes < 3 || s.writes > 12 {
+			t.Errorf("%d writes in 10 minutes", s.writes)
+		}
+		f.prober.with(nil)
+		pass(2 * time.Minute)
+		f.want(v, Healthy)
+		if got := s.changes(); !strings.HasSuffix(got[len(got)-1], " healthy") {
+			t.Errorf("the last of %q is not the state of now", got)
+		}
+	})
+}
+
+// TestBreakersOfOthers: an endpoint on another server than the tool's opens no breaker of the tool, and while the upstream's breaker is
+// open nothing is probed.
+func TestBreakersOfOthers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		up := func(endpoint string) *toolkeep.HealthSpec {
+			return &toolkeep.HealthSpec{Endpoint: endpoint, IntervalS: 1}
+		}
+		same := version("acme", "a.same", "1.0.0", toolkeep.Active, up("https://Shop.example/up"))
+		other := version("acme", "b.other", "1.0.0", toolkeep.Active, up("https://shop.example:8443/up"))
+		f := monitor(t, "a", newStore(), same, other)
+		f.c.Upstreams = oneUpstream("host:shop.example:443")
+		f.prober.with(fails(toolkeep.NetworkError))
+		defer f.lead()()
+		pass(40 * time.Second)
+		if h := f.of(same); h.Breaker != "open" {
+			t.Errorf("of the tool's own server: %+v", h)
+		}
+		if h := f.of(other); h.Breaker != "closed" || h.Metadata.Failures != 0 || h.Status != Unhealthy {
+			t.Errorf("of another server: %+v", h)
+		}
+		for range 50 {
+			if a, err := f.breakers.Of(other.Tool, "host:shop.example:443").Take(t.Context()); err == nil {
+				a.Done(breaker.Succeeded, breaker.Failed)
+			}
+		}
+		if h := f.of(other); h.Metadata.Upstream == nil {
+			t.Fatalf("the upstream's breaker is not open: %+v", h)
+		}
+		before := len(f.prober.times("b.other"))
+		pass(10 * time.Second)
+		if n := len(f.prober.times("b.other")); n > before+1 {
+			t.Errorf("%d probes came while the upstream's breaker was open", n-before)
+		}
+	})
+}
+
+// TestAnotherManifestIsProbedSoon: a shorter interval is used at once, and failures are counted from zero.
+func TestAnotherManifestIsProbedSoon(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		v := probed("acme", "shop.find", 3600)
+		f := monitor(t, "a", newStore(), v)
+		f.prober.with(fails(toolkeep.UpstreamClientError))
+		defer f.lead()()
+		pass(5 * time.Hour)
+		f.want(v, Unhealthy, ReasonProbeFailed)
+		w := probed("acme", "shop.find", 10)
+		w.Tool.Digest = "sha256:other"
+		f.catalog.Store(&snapshot{[]toolkeep.Version{w}, 2})
+		for f.of(w).Metadata.Probe.Failures != 2 {
+			pass(time.Second)
+		}
+		f.want(w, Degraded, ReasonProbeFailed)
+		if at := f.prober.times("shop.find"); at[len(at)-1].Sub(at[len(at)-2]) > 12*time.Second {
+			t.Error("the shorter interval is not used")
+		}
+	})
+}
+
+// TestShare: a tenant with many tools takes the places of no other, and of shared tools no other tenant sees how much they are called.
+func TestShare(t *testing.T) {
+	t.Parallel()
+	var tools []*toolkeep.Tool
+	for i := range 10 {
+		tools = append(tools, probed("hog", "a.t"+string(rune('0'+i)), 1).Tool)
+	}
+	tools = append(tools, probed("acme", "z.one", 1).Tool, probed("acme", "z.two", 1).Tool)
+	got := map[string]int{}
+	for _, tool := range share(tools, 5) {
+		got[tool.Tenant]++
+	}
+	if got["acme"] != 2 || got["hog"] != 3 {
+		t.Errorf("probed are %v", got)
+	}
+	v := probed("", "shop.find", 1)
+	f := monitor(t, "a", newStore(), v)
+	if a, err := f.breakers.Of(v.Tool, "").Take(t.Context()); err == nil {
+		a.Done(breaker.Failed, breaker.Succeeded)
+	}
+	if h := f.of(v); h.ErrorRate == 0 || h.LastCheck.IsZero() {
+		t.Errorf("the home tenant reads %+v", h)
+	}
+	if h := f.Of(&toolkeep.Principal{Tenant: "acme"}, v.Tool); h.ErrorRate != 0 || h.Latency != 0 || !h.LastCheck.IsZero() {
+		t.Errorf("another tenant reads %+v", h)
+	}
 }
