@@ -10,12 +10,13 @@ import (
 	"github.com/toolkeep/toolkeep/canon"
 )
 
-// Limits of the answers that are kept. A full shard is cleared.
+// Limits of the answers about calls that are kept; of those about what is shown, shownTimes as much. A full shard is cleared.
 const (
 	cacheShards  = 32
 	cacheEntries = 65_536
 	cacheBytes   = 16 << 20
 	entryBytes   = 160 // of an entry besides its texts, about
+	shownTimes   = 4   // so that two answers for each of 10,000 tools and 13 kinds of caller fit
 )
 
 // forever is the life of an answer that only Config.KeepFor bounds.
@@ -46,7 +47,8 @@ func (a *answers) get(key [32]byte, now time.Time) (answer, bool) {
 	return v, ok && now.Before(v.until)
 }
 
-func (a *answers) put(key [32]byte, v answer) {
+// put keeps an answer, within the limits so many times.
+func (a *answers) put(key [32]byte, v answer, times int) {
 	size := entryBytes + len(v.verdict.Reason) + len(v.verdict.Rule)
 	for _, o := range v.verdict.Obligations {
 		size += 64 + len(o.Reason) + len(o.Rule)
@@ -54,7 +56,7 @@ func (a *answers) put(key [32]byte, v answer) {
 	s := &a.shards[key[0]%cacheShards]
 	s.Lock()
 	defer s.Unlock()
-	if s.m == nil || len(s.m) >= cacheEntries/cacheShards || s.bytes+size > cacheBytes/cacheShards {
+	if s.m == nil || len(s.m) >= times*cacheEntries/cacheShards || s.bytes+size > times*cacheBytes/cacheShards {
 		s.m, s.bytes = make(map[[32]byte]answer), 0
 	}
 	s.m[key] = v

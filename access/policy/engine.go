@@ -74,7 +74,9 @@ type generation struct {
 	// certain is what refuses calls by the caller and the tool alone, nil if nothing does.
 	certain *compiled
 	digest  string
-	kept    answers
+	kept    answers // about calls
+	// shown are the answers of Sees and Refuses: lists of tools ask for so many that they would push out those about calls.
+	shown answers
 }
 
 // State says which policy decides.
@@ -317,9 +319,13 @@ func (e *Engine) Audience(p *toolkeep.Principal) (name string, ok bool) {
 // answer returns a kept answer, or asks and keeps it. Questions about calls are counted.
 func (e *Engine) answer(ctx context.Context, g *generation, q *question, reads part, ask func(context.Context, *question) (answer, error)) (answer, error) {
 	key, keep := [32]byte{}, false
+	of, times := &g.kept, 1
+	if q.action == "see" || q.certain {
+		of, times = &g.shown, shownTimes
+	}
 	if e.c.KeepFor > 0 {
 		if key, keep = keyOf(q, reads); keep {
-			if v, ok := g.kept.get(key, q.now); ok {
+			if v, ok := of.get(key, q.now); ok {
 				q.count(&e.kept)
 				return v, nil
 			}
@@ -341,7 +347,7 @@ func (e *Engine) answer(ctx context.Context, g *generation, q *question, reads p
 	}
 	if life := min(v.life, e.c.KeepFor); keep && life > 0 {
 		v.until = q.now.Add(life)
-		g.kept.put(key, v)
+		of.put(key, v, times)
 	}
 	return v, nil
 }

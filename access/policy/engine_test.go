@@ -461,6 +461,27 @@ func TestKeptAnswers(t *testing.T) {
 	}
 }
 
+// TestWhatIsShownIsKeptApart: the answers that lists of tools cause push out none about calls.
+func TestWhatIsShownIsKeptApart(t *testing.T) {
+	e := engine(t, "deny contains \"no\" if input.tool.category == \"x\"\nvisible if input.caller.tenant != \"y\"")
+	q := ask()
+	e.Sees(q.Principal, q.Tool)
+	e.Refuses(q.Principal, q.Tool)
+	count := func(a *answers) (n int) {
+		for i := range a.shards {
+			n += len(a.shards[i].m)
+		}
+		return n
+	}
+	g := e.current.Load()
+	if calls, shown := count(&g.kept), count(&g.shown); calls != 0 || shown != 2 {
+		t.Errorf("%d answers are kept about calls and %d about what is shown, want 0 and 2", calls, shown)
+	}
+	if _, err := e.Decide(t.Context(), q); err != nil || count(&g.kept) != 1 {
+		t.Errorf("%d answers are kept about a call, %v", count(&g.kept), err)
+	}
+}
+
 // TestCacheIsBounded: neither many answers nor long ones go over the limits.
 func TestCacheIsBounded(t *testing.T) {
 	var a answers
@@ -472,7 +493,7 @@ func TestCacheIsBounded(t *testing.T) {
 		if i%50 == 0 {
 			v = long
 		}
-		a.put(key, v)
+		a.put(key, v, 1)
 	}
 	entries, bytes := 0, 0
 	for i := range a.shards {
