@@ -21,8 +21,8 @@ type Call struct {
 	Tool      string // namespace.name
 	Range     string // "", "latest", exact version or range such as ^1.2
 	Arguments []byte // JSON object, parsed once by admit; nil is {}
-	// Meant is the id of the tool that a face took Tool for and that does not exist for the caller: with
-	// E3001 as Fault, the call counts as an attempt to call it. "" if there is none.
+	// Meant is the id of the tool that a face took Tool for and that does not exist for the caller: where
+	// it is refused with E3001, the call counts as an attempt to call it. "" if there is none.
 	Meant string
 	// Fault is an error in the envelope found by the face; admit refuses the call with
 	// it, so that it is recorded like any other.

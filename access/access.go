@@ -517,24 +517,29 @@ func (a *Access) outdated(f Failure, net, message string) error {
 
 // NoteDenied counts a refused call of a tool for who acted, from any address.
 func (a *Access) NoteDenied(p *toolkeep.Principal, tool string) {
-	c, l := a.actor(p), a.failures.limits
+	c := a.actor(p)
 	f := Failure{Reason: "denied", Tool: cmp.Or(tool, "?"), Tenant: c.tenant, Subject: p.Subject, OnBehalf: p.OnBehalf, Chain: p.Chain, KeyID: p.KeyID, Addr: p.Addr}
 	if a.failures.blocked(c) != nil {
 		f.Reason = "blocked"
 		a.tell(f)
 		return
 	}
-	if a.failures.note(c, l.PerAgent, l.AgentBlock) {
-		a.config.Log.Warn("calls blocked after too many were refused", "tenant", c.tenant, "agent", c.subject, "subject", p.Subject, "on_behalf_of", p.OnBehalf, "for", l.AgentBlock)
-	}
+	a.count(p, c)
 	a.failures.noteGlobal()
 	a.tell(f)
+}
+
+// count counts a refused call of who acts.
+func (a *Access) count(p *toolkeep.Principal, c culprit) {
+	if l := a.failures.limits; a.failures.note(c, l.PerAgent, l.AgentBlock) {
+		a.config.Log.Warn("calls blocked after too many were refused", "tenant", c.tenant, "agent", c.subject, "subject", p.Subject, "on_behalf_of", p.OnBehalf, "for", l.AgentBlock)
+	}
 }
 
 // NoteUnknown counts a call of a tool that does not exist, without telling of it. It counts as
 // NoteDenied does: else a block would say which of the tools that the caller does not see exist.
 func (a *Access) NoteUnknown(p *toolkeep.Principal) {
-	a.failures.note(a.actor(p), a.failures.limits.PerAgent, a.failures.limits.AgentBlock)
+	a.count(p, a.actor(p))
 }
 
 // NoteRefused tells of a refused authorisation of what is no call. It counts for no

@@ -41,7 +41,7 @@ func (p *Pipeline) decide(ctx context.Context, a *activeCall) error {
 }
 
 // decided returns the decision's refusal, which counts unless the policy, or the store that has the
-// key of the call's token, could not answer. After too many it is E3810, without reasons.
+// key of the call's token, could not answer. After too many it is E3810; the record has the reason.
 func (p *Pipeline) decided(a *activeCall) error {
 	if a.decision.Allowed {
 		return nil
@@ -58,6 +58,7 @@ func (p *Pipeline) decided(a *activeCall) error {
 		}
 		p.noteDenied(a)
 		if blocked != nil {
+			a.denied = denied(a.decision)
 			return blocked
 		}
 	}

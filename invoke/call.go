@@ -71,7 +71,7 @@ type resolved struct {
 	tool     *toolkeep.Tool // nil before resolve
 	warnings []toolkeep.Warning
 	decision access.Decision
-	denied   *toolkeep.Error // why a call of a tool that its caller does not see was refused; see unseen
+	denied   *toolkeep.Error // why a call was refused, where the caller is not told; see unseen and decided
 }
 
 // checked is the result of validate, limit and recall.

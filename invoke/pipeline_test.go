@@ -109,7 +109,7 @@ func TestBlockedCallIsRefused(t *testing.T) {
 	h.access.deny.Store(true)
 	_, err := h.call(&toolkeep.Call{Tool: "std.read"})
 	wantCode(t, err, toolkeep.AuthFailuresLimited)
-	if row := h.row(err.InvocationID); row.State != toolkeep.CallRefused || h.executor.calls.Load() != 1 || h.access.denials.Load() != 1 {
+	if row := h.row(err.InvocationID); row.State != toolkeep.CallRefused || row.Code != toolkeep.PermissionDenied || h.executor.calls.Load() != 1 || h.access.denials.Load() != 1 {
 		t.Errorf("row %s, %d executed, %d noted", row.State, h.executor.calls.Load(), h.access.denials.Load())
 	}
 	got, xErr := h.pipeline.Explain(t.Context(), alice, &toolkeep.Call{Tool: "std.read"})
@@ -131,7 +131,8 @@ func TestUnseenCallsAreDeniedCalls(t *testing.T) {
 	h.access.deny.Store(true)
 	fault := toolkeep.NewError(toolkeep.ToolNotFound, "no tool of this name")
 	auditor := &toolkeep.Principal{Tenant: "acme", Subject: "eve", Permissions: []string{toolkeep.PermInvocations}}
-	for i, c := range []*toolkeep.Call{{Tool: "std.hidden"}, {Tool: "std.hidden", Range: "1.0.0"}, {Tool: "std__hidden", Meant: "std.hidden", Fault: fault}} {
+	for i, c := range []*toolkeep.Call{{Tool: "std.hidden"}, {Tool: "std.hidden", Range: "1.0.0"}, {Tool: "std__hidden", Meant: "std.hidden", Fault: fault},
+		{Tool: "std__hidden", Meant: "std.hidden"}, {Tool: "std.hidden", Range: "no range"}} {
 		if i == 1 {
 			h.access.blocked.Store(toolkeep.NewError(toolkeep.AuthFailuresLimited, "blocked").After(time.Minute))
 		}
@@ -157,12 +158,12 @@ func TestUnseenCallsAreDeniedCalls(t *testing.T) {
 	for i, c := range []*toolkeep.Call{{Tool: "std.none"}, {Tool: "std__none", Fault: fault}} {
 		_, err := h.call(c)
 		wantCode(t, err, toolkeep.ToolNotFound)
-		if h.access.denials.Load() != 3 || h.access.unknowns.Load() != int64(i+1) || h.row(err.InvocationID).Code != toolkeep.ToolNotFound {
+		if h.access.denials.Load() != 5 || h.access.unknowns.Load() != int64(i+1) || h.row(err.InvocationID).Code != toolkeep.ToolNotFound {
 			t.Errorf("no tool: %d denied, %d unknown", h.access.denials.Load(), h.access.unknowns.Load())
 		}
 	}
 	h.pipeline.Explain(t.Context(), alice, &toolkeep.Call{Tool: "std.hidden"})
-	if h.access.denials.Load() != 3 {
+	if h.access.denials.Load() != 5 {
 		t.Error("an explanation counts as a call")
 	}
 }

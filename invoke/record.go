@@ -185,7 +185,7 @@ func (p *Pipeline) settleError(a *activeCall, e *toolkeep.Error) {
 	a.row.Message, a.row.Details = p.recordedError(a, why)
 	if why != e {
 		message, details := p.recordedError(a, e)
-		a.row.Details = answer{e.Code, message, jsontext.Value(details)}.beside(a.row.Details)
+		a.row.Details = answer{e.Code, message, jsontext.Value(details), e.RetryAfterSeconds()}.beside(a.row.Details)
 	}
 }
 

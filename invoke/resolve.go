@@ -1,6 +1,7 @@
 package invoke
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -25,7 +26,7 @@ func (p *Pipeline) resolve(ctx context.Context, a *activeCall) (*toolkeep.Result
 		}
 	}
 	if err != nil {
-		p.unseen(ctx, a, a.call.Tool, a.call.Range, err)
+		p.unseen(ctx, a, cmp.Or(a.call.Meant, a.call.Tool), a.call.Range, err)
 		return nil, err
 	}
 	a.tool, a.warnings = v.Tool, warnings

@@ -28,6 +28,12 @@ func (p *Pipeline) unseen(ctx context.Context, a *activeCall, tool, rng string, 
 	defer func() { toolkeep.Sleep(ctx, unseenTime-time.Since(began)) }()
 	v, _, missing := p.Catalog.Find(a.principal, tool, rng, nil) // which asks no store, so that it takes as long for either
 	if missing != nil {
+		// The range fits no version, or is none: then the tool says.
+		if v, _, missing = p.Catalog.Find(a.principal, tool, "", nil); missing == nil && p.Access.Visible(a.principal, v.Tool) {
+			missing = err
+		}
+	}
+	if missing != nil {
 		p.Access.NoteUnknown(a.principal)
 		return
 	}
@@ -56,20 +62,22 @@ func (p *Pipeline) unseen(ctx context.Context, a *activeCall, tool, rng string, 
 	a.denied = denied(d).With("tool_id", v.Tool.ID)
 }
 
-// reason returns what the record says of an error: of a tool that the caller does not see, why it was refused.
+// reason returns what the record says of an error: of a tool that the caller does not see, and of one that it may not call
+// during a block, why it was refused.
 func (a *activeCall) reason(e *toolkeep.Error) *toolkeep.Error {
-	if a.denied == nil || e == nil || !slices.Contains(unresolved, e.Code) {
+	if a.denied == nil || e == nil || e.Code != toolkeep.AuthFailuresLimited && !slices.Contains(unresolved, e.Code) {
 		return e
 	}
 	return a.denied
 }
 
-// answer is what the caller of a tool that it does not see was told, as the record has it beside the reason: in the member
+// answer is what the caller was told of a call whose reason it is not told, as the record has it beside the reason: in the member
 // answered of its details.
 type answer struct {
 	Code    toolkeep.Code  `json:"error_code"`
 	Message string         `json:"message"`
 	Details jsontext.Value `json:"details,omitzero"`
+	RetryS  int            `json:"retry_after_s,omitzero"`
 }
 
 // beside returns the details of a record with what the caller was told.
@@ -87,7 +95,7 @@ func (said answer) beside(details json.RawMessage) json.RawMessage {
 	return raw
 }
 
-// told returns a record as the principal may read it: of a call of a tool that its caller does not see, who may not read
+// told returns a record as the principal may read it: of a call whose reason its caller is not told, who may not read
 // the calls of all is shown what the caller was told.
 func told(pr *toolkeep.Principal, row *toolkeep.Invocation) *toolkeep.Invocation {
 	if row.State != toolkeep.CallRefused || len(row.Details) == 0 || pr.May(toolkeep.PermInvocations) {
@@ -100,7 +108,10 @@ func told(pr *toolkeep.Principal, row *toolkeep.Invocation) *toolkeep.Invocation
 		return row
 	}
 	own, said := *row, details.Answered
-	own.Code, own.Message, own.Details, own.Retryable, own.RetryS = said.Code, said.Message, json.RawMessage(said.Details), false, 0
+	own.Code, own.Message, own.Details, own.Retryable, own.RetryS = said.Code, said.Message, json.RawMessage(said.Details), said.Code.Info().Retryable, said.RetryS
+	if said.Code == toolkeep.AuthFailuresLimited { // the caller sees the tool
+		return &own
+	}
 	own.Version, own.Digest, own.Category, own.Kind, own.Writes = "", "", "", "", false
 	return &own
 }
