@@ -32,6 +32,7 @@ var leveled = map[string]string{
 }
 
 const leveledRoles = `roles:
+  actor: {permissions: [act-as]}
   nurse: {permissions: ["ward:read"], allow: [{tools: ["*"]}]}
   looker: {allow: [{tools: ["ward.*"], actions: [see]}]}
   barred: {allow: [{tools: ["*"], actions: [see, invoke]}], deny: [{tools: ["ward.*"]}]}
@@ -45,6 +46,14 @@ deny contains "nurses only" if {
 deny contains "not that" if {
 	"by-argument" in input.tool.tags
 	not input.arguments.text == "yes"
+}
+deny contains "needs a person" if {
+	"by-person" in input.tool.tags
+	input.caller.on_behalf_of == ""
+}
+deny contains "not for people" if {
+	"by-machine" in input.tool.tags
+	input.caller.on_behalf_of != ""
 }
 `
 
@@ -334,5 +343,52 @@ func TestAHiddenToolLooksLikeNone(t *testing.T) {
 	if strings.Contains(blocked.body, "not that") {
 		t.Errorf("a block tells the reason: %s", blocked)
 	}
+	at := "/api/v1/invocations/" + blocked.text(t, "invocation_id")
+	if own := c.do("GET", at, "").want(t, 200).body; strings.Contains(own, "not that") || !strings.Contains(own, string(toolkeep.AuthFailuresLimited)) {
+		t.Errorf("the caller reads in its own record: %s", own)
+	}
+	if whole := boss.do("GET", at, "").want(t, 200).body; !strings.Contains(whole, "not that") || !strings.Contains(whole, string(toolkeep.AuthFailuresLimited)) {
+		t.Errorf("the record of a call during a block has not the reason: %s", whole)
+	}
 	c.call("open.argument", `{"text":"yes"}`).success(t)
+}
+
+// TestWhoActsSaysWhichToolsExist: a tool that a rule hides from a key alone, or from the person that it acts for, exists over
+// MCP as it does over REST: for who acts. What does not exist looks like none.
+func TestWhoActsSaysWhichToolsExist(t *testing.T) {
+	t.Parallel()
+	k := leveledSystem(t, map[string]string{"access.agent_failures": "-1"})
+	k.Publish(toolkeeptest.Manifest("desk.person", "1.0.0", "echo", reads, `"risk":"low","tags":["by-person"]`),
+		toolkeeptest.Manifest("desk.machine", "1.0.0", "echo", reads, `"risk":"low","tags":["by-machine"]`))
+	c, boss := as(t, k, k.Key("default", "desk", "agent", "actor")), admin(t, k)
+	mcp := func(person, params string) string {
+		headers := []string{"Accept", mcpAccept}
+		if person != "" {
+			headers = append(headers, "X-User-ID", person)
+		}
+		return c.do("POST", "/mcp/all", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":`+params+`}`, headers...).body
+	}
+	for _, person := range []string{"", "zoe"} {
+		there, hidden := "machine", "person"
+		if person != "" {
+			there, hidden = hidden, there
+		}
+		for _, params := range []string{`{"name":"desk__NAME","arguments":{"text":"yes"}}`, `{"name":"call_tool","arguments":{"tool_id":"desk__NAME","arguments":{"text":"yes"}}}`} {
+			got := mcp(person, strings.Replace(params, "NAME", there, 1))
+			if !strings.Contains(got, `"isError":false`) && strings.Contains(got, "rror") {
+				t.Errorf("desk.%s for %q: %s", there, person, got)
+			}
+			one, none := mcp(person, strings.Replace(params, "NAME", hidden, 1)), mcp(person, strings.Replace(params, "NAME", "wxyz", 1))
+			one, none = unlike.ReplaceAllString(one, "#"), unlike.ReplaceAllString(none, "#")
+			if strings.ReplaceAll(one, hidden, "wxyz") != none || !strings.Contains(one, "there is no tool") {
+				t.Errorf("desk.%s for %q: %s\nof none: %s", hidden, person, one, none)
+			}
+		}
+	}
+	events := boss.do("GET", "/api/v1/audit/events?type=ai.agent.tool.authorization_denied&page_size=100", "").want(t, 200).body
+	for _, why := range []string{"needs a person", "not for people"} {
+		if n := strings.Count(events, `"message":"`+why+`"`); n != 2 {
+			t.Errorf("%d denials say %q, want 2, by the name and through call_tool: %s", n, why, events)
+		}
+	}
 }

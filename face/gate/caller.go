@@ -203,6 +203,19 @@ func (g *Gate) Acting(h Headers, p *toolkeep.Principal, more ...func(*toolkeep.C
 	return p.As("", user)
 }
 
+// For returns who acts in a call of the principal, to say which tools exist for it; the principal itself where it may not act
+// so, which the pipeline refuses.
+func (g *Gate) For(p *toolkeep.Principal, c *toolkeep.Call) *toolkeep.Principal {
+	if by, ok := g.auth.(interface {
+		ActingAs(*toolkeep.Principal, *toolkeep.Call) (*toolkeep.Principal, error)
+	}); ok {
+		if acting, err := by.ActingAs(p, c); err == nil {
+			return acting
+		}
+	}
+	return p
+}
+
 // Requests are the limits of requests; *limit.Limits implements it.
 type Requests interface {
 	// TakeRequest takes one request from the limits of the agent and of the server. E3801.

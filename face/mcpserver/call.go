@@ -76,11 +76,17 @@ func (x *exchange) callTool(ctx context.Context, m *mcp.Message, dst []byte) ([]
 	}
 	e := x.named(name)
 	call := x.newCall(arguments, meta)
-	if !e.has(x.exists) {
+	if !e.has(x.as(call).exists) {
 		return nil, x.unknownTool(ctx, call, name, e)
 	}
 	call.Tool = e.id
-	return x.invoke(ctx, m, call, e, meta, dst)
+	out, err := x.invoke(ctx, m, call, e, meta, dst)
+	if toolkeep.IsCode(err, toolkeep.ToolNotFound) { // it went or was hidden a moment ago
+		gone := x.noTool(call, name)
+		gone.InvocationID = toolkeep.AsError(err).InvocationID
+		return nil, &mcp.Error{Code: mcp.CodeInvalidParams, Message: gone.Message, Data: errorData(gone)}
+	}
+	return out, err
 }
 
 // acting names who asks for what is no call, narrowed by the capability tokens of the headers and the _meta.
@@ -88,15 +94,33 @@ func (x *exchange) acting(meta []byte) (*toolkeep.Principal, error) {
 	return x.s.gate.Acting(gate.HTTP(x.header), x.p, func(c *toolkeep.Call) { gate.TakeMeta(c, meta) })
 }
 
-// unknownTool has the call recorded as refused. hidden is the tool that does not exist for the caller alone, nil
-// if there is none. A near name would be one that the call's token may hide.
-func (x *exchange) unknownTool(ctx context.Context, call *toolkeep.Call, name string, hidden *entry) *mcp.Error {
+// as returns the exchange of who acts in a call, which says what exists for the call. The call itself is made by the caller: who may
+// not act so is refused by the pipeline.
+func (x *exchange) as(call *toolkeep.Call) *exchange {
+	p := x.s.gate.For(x.p, call)
+	if p == x.p {
+		return x
+	}
+	own := *x
+	own.p = p
+	return &own
+}
+
+// noTool is the error of a call of a tool that does not exist for who acts in it. A near name would be one that the call's token may hide.
+func (x *exchange) noTool(call *toolkeep.Call, name string) *toolkeep.Error {
 	e := toolkeep.NewError(toolkeep.ToolNotFound, "there is no tool %q, or you may not see it; tools/list shows those that there are", toolkeep.ClipBytes(name, 100)).
 		With("name", toolkeep.ClipBytes(name, 100))
-	if meant := x.nearName(name); meant != "" && call.Token == "" {
+	if meant := x.as(call).nearName(name); meant != "" && call.Token == "" {
 		e.Message += "; did you mean " + meant + "?"
 		e.With("nearest", meant)
 	}
+	return e
+}
+
+// unknownTool has the call recorded as refused. hidden is the tool that does not exist for the caller alone, nil
+// if there is none.
+func (x *exchange) unknownTool(ctx context.Context, call *toolkeep.Call, name string, hidden *entry) *mcp.Error {
+	e := x.noTool(call, name)
 	call.Tool = toolkeep.ClipBytes(name, 100)
 	if call.Signature != nil { // which has the id
 		call.Tool = strings.Replace(call.Tool, "__", ".", 1)
@@ -269,7 +293,11 @@ func (x *exchange) carryOut(ctx context.Context, call *toolkeep.Call, e *entry, 
 		}
 	}
 	if err != nil {
-		return x.appendFailure(dst, gate.Shown(err), nil, e), nil
+		shown := gate.Shown(err)
+		if shown.Code == toolkeep.ToolNotFound && !x.byID && shown.Details["tool_id"] == call.Tool {
+			return nil, shown
+		}
+		return x.appendFailure(dst, shown, nil, e), nil
 	}
 	return x.appendResult(dst, res, e), nil
 }

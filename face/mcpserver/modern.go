@@ -100,7 +100,7 @@ func (x *exchange) headerParams(m *mcp.Message) []mcp.HeaderParam {
 		return nil
 	}
 	name, _ := m.Name()
-	if e := x.named(name); e.has(x.exists) {
+	if e := x.named(name); e.has(x.as(x.newCall(nil, mcp.Get(m.Params, "_meta"))).exists) {
 		return e.headerParams()
 	}
 	return nil

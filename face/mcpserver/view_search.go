@@ -431,13 +431,15 @@ func callByID(ctx context.Context, x *exchange, m *mcp.Message, arguments, meta,
 	if call.Tool == "" {
 		fault(call, toolkeep.NewError(toolkeep.MalformedRequest, "call_tool needs the argument tool_id, such as weather.current"))
 	}
-	if id := x.idOf(call.Tool, x.exists); id != "" {
-		call.Tool = id
+	ix := x.s.index(x.p.Tenant)
+	e := ix.name(call.Tool)
+	if e == nil {
+		e = ix.id(call.Tool)
 	}
-	e := x.s.index(x.p.Tenant).id(call.Tool)
-	if !e.has(x.exists) {
-		if x.v.kind == viewSet { // the pipeline does not check sets
-			call.Meant = x.meant(e)
+	if e.has(x.as(call).exists) {
+		call.Tool = e.id
+	} else {
+		if call.Meant = x.meant(e); x.v.kind == viewSet { // the pipeline does not check sets
 			fault(call, toolkeep.NewError(toolkeep.ToolNotFound, "there is no tool %q in this set", toolkeep.ClipBytes(call.Tool, 100)))
 		}
 		e = nil
