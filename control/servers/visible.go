@@ -88,8 +88,8 @@ func (s *Servers) visible(p *toolkeep.Principal, id serverID) bool {
 			return true
 		}
 	}
-	return len(tools) == 0 && s.c.Visible(p, &toolkeep.Tool{ID: id.name + ".server", Tenant: id.owner,
-		Manifest: &toolkeep.Manifest{ToolID: id.name + ".server", SideEffects: "reads", Risk: "low"}})
+	return len(tools) == 0 && s.c.Visible(p, &toolkeep.Tool{ID: id.name + ".server", Tenant: id.owner, Digest: "mcp:" + id.name,
+		Manifest: &toolkeep.Manifest{ToolID: id.name + ".server", SideEffects: "reads", Risk: "low", Execution: toolkeep.ExecutionSpec{Kind: "mcp"}}})
 }
 
 // Logs gives the latest lines of a server's log for the principal's tenant. E3013.

@@ -3,6 +3,8 @@ package mcpserver
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -73,7 +75,7 @@ func (x *exchange) gather(ctx context.Context, of func(server string, d upstream
 }
 
 // mayUse reports whether a server's prompt or resource exists for the caller, under the id it would
-// have as a tool.
+// have as a tool of kind mcp. All that rules can read of it follows from the id.
 func (x *exchange) mayUse(server, name string) bool {
 	id := []byte(server + "." + name)
 	for i := len(server) + 1; i < len(id); i++ {
@@ -81,7 +83,8 @@ func (x *exchange) mayUse(server, name string) bool {
 			id[i] = '_'
 		}
 	}
-	return x.sees(&toolkeep.Tool{ID: string(id), Manifest: &toolkeep.Manifest{ToolID: string(id), SideEffects: "reads", Risk: "low"}})
+	return x.sees(&toolkeep.Tool{ID: string(id), Digest: fmt.Sprintf("mcp:%x", sha256.Sum256(id)),
+		Manifest: &toolkeep.Manifest{ToolID: string(id), SideEffects: "reads", Risk: "low", Execution: toolkeep.ExecutionSpec{Kind: kindMCP}}})
 }
 
 func (x *exchange) listItems(m *mcp.Message, dst []byte, member string, list []item) ([]byte, error) {
