@@ -13,7 +13,7 @@
 // # Probes
 //
 // The node that leads Work probes. Each tool has the interval of its manifest, give or take a tenth, so that nodes and tools do not
-// beat in step. What a probe found is in this node's memory; a document (Kind) is written when two probes have found that the state changed, once a minute at most, with its event,
+// beat in step. What a probe found is in this node's memory; a document (Kind) is written when two probes have found that the state changed, twice a minute at most, with its event,
 // and the other nodes know the state from that. A new leader goes on from the documents.
 //
 // A probe that failed is told to the tool's breaker as a call that failed, if a call that ended so would count and its endpoint is on

@@ -43,7 +43,7 @@ const (
 	atOnce    = 8               // probes
 	tick      = time.Second     // how often is looked for what is due, and at the catalogue
 	storeWait = 5 * time.Second // for a write
-	rest      = time.Minute     // between two writes for a tool
+	rest      = time.Minute     // between two writes for a tool, but for its first state and that it is unhealthy after degraded
 )
 
 // Store is what Monitor needs of a store.
@@ -93,7 +93,7 @@ type found struct {
 	*Probe           // with the status that two equal probes confirmed
 	last   *Probe    // what the last one found by itself, nil if the tool has changed since
 	stored Status    // in the document, "" without one
-	wrote  time.Time // when this node wrote that
+	wrote  time.Time // when this node wrote that, zero for the first state
 }
 
 // New returns a Monitor. Start reads what other nodes found, and Run probes.
@@ -468,7 +468,8 @@ func (m *Monitor) probe(ctx context.Context, t *toolkeep.Tool) {
 	is := was.confirmed(last)
 	m.probes[k] = &found{is, last, was.stored, was.wrote}
 	m.mu.Unlock()
-	if is.Status != was.stored && (was.wrote.IsZero() || at.Sub(was.wrote) >= rest) {
+	worse := was.stored == Degraded && is.Status == Unhealthy // on its way down: two writes instead of one
+	if is.Status != was.stored && (worse || was.wrote.IsZero() || at.Sub(was.wrote) >= rest) {
 		m.write(ctx, k, was.stored, is)
 	}
 }
@@ -507,7 +508,11 @@ func (m *Monitor) write(ctx context.Context, k key, from Status, p *Probe) {
 	}
 	m.mu.Lock()
 	if f := m.probes[k]; f != nil {
-		m.probes[k] = &found{f.Probe, f.last, p.Status, m.c.Clock()}
+		wrote := m.c.Clock()
+		if from == "" { // what follows the first state is not held back
+			wrote = time.Time{}
+		}
+		m.probes[k] = &found{f.Probe, f.last, p.Status, wrote}
 	}
 	m.mu.Unlock()
 }
