@@ -195,6 +195,50 @@ func TestBulkheadsOfOtherCalls(t *testing.T) {
 	})
 }
 
+// TestAnsweredCallsAndPlaces: a call whose answer has come waits for the slot of its tool without a place, since the one that has
+// the slot may wait for that place.
+func TestAnsweredCallsAndPlaces(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.tool("asks", alone)
+	h.tool("other")
+	h.executor.do = func(ctx context.Context, x *toolkeep.Execution) (*toolkeep.Output, error) {
+		switch c, asks := x.Caller.(toolkeep.Asker); {
+		case asks:
+			if _, err := c.Ask(ctx, "elicitation/create", nil); err != nil {
+				return nil, err
+			}
+		case x.Tool.ID == "std.other":
+			time.Sleep(5 * time.Second)
+		}
+		return &toolkeep.Output{HasValue: true}, nil
+	}
+	synctest.Test(t, func(t *testing.T) {
+		p := onePlace(t, h)
+		defer p.Stop()
+		began, c, ended := time.Now(), newAsker(), make(chan error)
+		call := func(tool string, caller toolkeep.Caller) {
+			res, err := p.Invoke(t.Context(), alice, &toolkeep.Call{Tool: tool, Caller: caller})
+			if err == nil && res.Error != nil {
+				err = res.Error
+			}
+			ended <- err
+		}
+		go call("std.asks", c)
+		<-c.asked
+		go call("std.other", nil) // takes the place
+		synctest.Wait()
+		go call("std.asks", nil) // takes the slot, and waits for the place
+		synctest.Wait()
+		c.answer <- struct{}{}
+		for range 3 {
+			if err := <-ended; err != nil || time.Since(began) != 5*time.Second {
+				t.Errorf("a call ended after %s: %v", time.Since(began), err)
+			}
+		}
+	})
+}
+
 // TestBulkheadOfWorkers: an asynchronous call that gets no place goes back to the queue, also one that writes; a synchronous one
 // is recorded as refused, and its key is free.
 func TestBulkheadOfWorkers(t *testing.T) {

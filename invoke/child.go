@@ -36,7 +36,10 @@ func (c *child) Invoke(ctx context.Context, _ *toolkeep.Principal, call *toolkee
 	own.Session, own.Traceparent, own.Tracestate = up.call.Session, up.call.Traceparent, up.call.Tracestate
 	own.Subject, own.Tenant, own.User = "", "", ""
 	own.Token, own.Grant = "", up.call.Grant // what narrows the parent narrows what it calls
-	defer up.slots.Await(c.ctx)
+	defer func() {
+		up.slots.Await(c.ctx)
+		c.hold.Retake()
+	}()
 	return c.p.carry(ctx, &activeCall{asked: asked{mode: modeChild, principal: up.principal, call: &own, from: up.from, began: c.p.Clock(),
 		composition: up.composition, above: up.slots, within: &c.hold, ancestors: append(slices.Clone(up.ancestors), up.tool.ID), cleaner: up.cleaner.Below()}})
 }

@@ -32,6 +32,7 @@ func (p *Pipeline) execute(ctx context.Context, w *prepared, k *credentialSet, r
 	for attempt := 1; ; attempt++ {
 		held.free()        // what an earlier attempt read
 		w.slots.Await(ctx) // an earlier attempt may have left a question open
+		w.within.Retake()
 		x.Attempt = attempt
 		res.Attempts++
 		out, err, refused := p.tries(ctx, ex, x, w, res, held)

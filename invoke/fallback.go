@@ -44,7 +44,10 @@ func (p *Pipeline) fallBack(ctx context.Context, a *activeCall, res *toolkeep.Re
 	if !x.Execute {
 		return notMended(res, why, x)
 	}
-	defer a.slots.Await(ctx)
+	defer func() {
+		a.slots.Await(ctx)
+		a.within.Retake()
+	}()
 	b := p.below(a, modeChild, x.Tool, x.Version)
 	got, refused := p.carry(ctx, b)
 	out := toolkeep.Result{ToolID: a.tool.ID, ToolVersion: a.tool.Version}

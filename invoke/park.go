@@ -33,10 +33,12 @@ func (p *parking) Resume() {
 	p.hold.Resume()
 }
 
-// Await waits for the slots until the call ends.
+// Await waits for the slots until the call ends, and takes the places after them: a call of the tool that has its slot may wait
+// for a place.
 func (p *parking) Await() {
 	since := time.Now()
 	p.Slots.Await(p.ctx)
+	p.hold.Retake()
 	p.parked.Add(int64(time.Since(since)))
 }
 

@@ -273,7 +273,7 @@ func TestCallsBelow(t *testing.T) {
 	})
 }
 
-// TestPause: who waits for an answer has no place, and then one at once.
+// TestPause: who waits for an answer has no place, and then one at once, with those of the calls above.
 func TestPause(t *testing.T) {
 	t.Parallel()
 	b := New(Config{HTTP: 1})
@@ -283,6 +283,18 @@ func TestPause(t *testing.T) {
 	other := now(t, b, call("http"))
 	h.Resume()
 	h.Resume()
+	if got := inUse(b); got != "total 1+0, http 1+0" {
+		t.Errorf("before it goes on: %s", got)
+	}
+	below := new(Hold)
+	if err := b.Take(t.Context(), below, h, call("sql")); err != nil {
+		t.Fatal(err)
+	}
+	below.Pause()
+	below.Resume()
+	below.Retake()
+	below.Retake()
+	below.Release()
 	if got := inUse(b); got != "total 2+0, http 2+0" {
 		t.Errorf("both go on: %s", got)
 	}
@@ -294,13 +306,16 @@ func TestPause(t *testing.T) {
 	h.Resume()
 	h.Pause()
 	h.Resume()
+	h.Retake()
 	if got := inUse(b); got != "" {
 		t.Errorf("at the end: %s", got)
 	}
 	zero := new(Hold)
 	zero.Pause()
 	zero.Resume()
+	zero.Retake()
 	zero.Release()
+	(*Hold)(nil).Retake()
 }
 
 // TestHammer takes and gives places from many goroutines: no bulkhead is ever over its limit, all that wait are served, and
