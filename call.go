@@ -203,7 +203,7 @@ type Result struct {
 	Attempts    int
 	StartedAt   time.Time
 	EndedAt     time.Time     // zero until the call has ended
-	ToolTime    time.Duration // in the executor: all attempts and the waits between them
+	ToolTime    time.Duration // in the executor: all attempts and the waits between them, but for those for a place in a bulkhead
 	Overhead    time.Duration // the rest of the time
 	BytesSent   int64
 	BytesRecv   int64

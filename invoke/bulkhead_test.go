@@ -35,11 +35,15 @@ func TestBulkhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := onePlace(t, h)
 		defer p.Stop()
+		var tools time.Duration // of the last call that ended
 		call := func(timeout time.Duration) (took time.Duration, err *toolkeep.Error) {
 			began := time.Now()
 			res, fail := p.Invoke(t.Context(), alice, &toolkeep.Call{Tool: "std.slow", Timeout: timeout})
 			if fail == nil && res.Error != nil {
 				fail = res.Error
+			}
+			if fail == nil && timeout > 0 {
+				tools = res.ToolTime
 			}
 			return time.Since(began), toolkeep.AsError(fail)
 		}
@@ -67,8 +71,8 @@ func TestBulkhead(t *testing.T) {
 		if _, err := p.Invoke(ctx, alice, &toolkeep.Call{Tool: "std.slow"}); toolkeep.AsError(err) == nil || toolkeep.AsError(err).Code != toolkeep.Cancelled {
 			t.Errorf("cancelled: %v", err)
 		}
-		if took, err := call(20 * time.Second); took != 15*time.Second || err != nil { // 5 s until the place is free
-			t.Errorf("after %s: %v", took, err)
+		if took, err := call(20 * time.Second); took != 15*time.Second || err != nil || tools != 10*time.Second { // 5 s until the place is free
+			t.Errorf("after %s, %s of it the tool's: %v", took, tools, err)
 		}
 		if err := <-first; err != nil {
 			t.Error(err)
@@ -237,6 +241,40 @@ func TestAnsweredCallsAndPlaces(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestOpenBreakerAndFullBulkhead: a call that an open breaker refuses asks its fallback, also where no place is free.
+func TestOpenBreakerAndFullBulkhead(t *testing.T) {
+	t.Parallel()
+	b := bulkhead.New(bulkhead.Config{HTTP: 1, Queue: -1})
+	f := newFallbackHarness(t, func(c *invoke.Config) {
+		c.Bulkheads, c.Breakers = b, breaker.New(breaker.Config{})
+	})
+	f.config.Executors["http"] = f.executor
+	once := 1
+	tool := f.tool("main", fallsBackTo("std.other"), func(m *toolkeep.Manifest) {
+		m.Execution.Kind, m.Breaker = "http", &toolkeep.BreakerSpec{ConsecutiveFailures: &once}
+	})
+	f.tool("other")
+	f.fault = toolkeep.NewError(toolkeep.UpstreamServerError, "down")
+	call := func() {
+		t.Helper()
+		res, err := f.call(&toolkeep.Call{Tool: "std.main"})
+		if err != nil || res.Error != nil || res.Fallback == nil {
+			t.Errorf("%+v, %v", res, err)
+		}
+	}
+	call() // opens the breaker
+	var busy bulkhead.Hold
+	if err := b.Take(t.Context(), &busy, nil, bulkhead.Call{Tool: tool}); err != nil {
+		t.Fatal(err)
+	}
+	defer busy.Release()
+	x, err := f.pipeline.Explain(t.Context(), alice, &toolkeep.Call{Tool: "std.main"})
+	if err != nil || x.(*invoke.Explanation).Steps[invoke.StepLimit].Verdict != "pass" {
+		t.Errorf("explained as %+v, %v", x, err)
+	}
+	call()
 }
 
 // TestBulkheadOfWorkers: an asynchronous call that gets no place goes back to the queue, also one that writes; a synchronous one

@@ -136,6 +136,7 @@ type prepared struct {
 	guard       breaker.Guard
 	slots       *limit.Slots   // released when that call ends
 	within      *bulkhead.Hold // see asked
+	waited      time.Duration  // of the run, for places of its bulkheads
 	kept        bool           // the answer is kept for who asks again
 	forCaller   bool           // the result is for its caller alone, see mayActForCaller
 }

@@ -92,15 +92,19 @@ func (p *Pipeline) execute(ctx context.Context, w *prepared, k *credentialSet, r
 func (p *Pipeline) attempt(ctx context.Context, ex toolkeep.Executor, x *toolkeep.Execution, w *prepared, held *resultMemory, of *hedge) (out *toolkeep.Output, fault *toolkeep.Error, refused bool) {
 	below := &child{p: p, parent: w, ctx: ctx}
 	x.Child = below
+	// What an open breaker refuses does not wait for a place, nor is it refused one: its fallback is to be asked.
+	if err := w.guard.Look(); err != nil {
+		return nil, toolkeep.AsError(err), true
+	}
+	defer below.hold.Release()
 	switch second := of != nil && of.second; {
-	case second && !p.Bulkheads.Try(&below.hold, w.within, w.tool):
+	case second && !(p.Bulkheads.Try(&below.hold, w.within, w.tool) && w.guard.Retry()):
 		return nil, nil, true
 	case !second:
 		if fault = p.takePlace(ctx, w, &below.hold); fault != nil {
 			return nil, fault, true
 		}
 	}
-	defer below.hold.Release()
 	pass, err := w.guard.Take(ctx)
 	if err != nil {
 		return nil, toolkeep.AsError(err), true
@@ -111,6 +115,9 @@ func (p *Pipeline) attempt(ctx context.Context, ex toolkeep.Executor, x *toolkee
 	tool, host := breaker.Ignored, breaker.Ignored // of a panic
 	var parked atomic.Int64
 	defer func() {
+		if of != nil && of.sent != nil && context.Cause(ctx) == causeAnswered {
+			pass.Outlasted()
+		}
 		pass.Without(time.Duration(parked.Load()))
 		pass.Done(tool, host)
 	}()
@@ -124,6 +131,11 @@ func (p *Pipeline) attempt(ctx context.Context, ex toolkeep.Executor, x *toolkee
 
 // takePlace waits until the attempt has a place in its bulkheads.
 func (p *Pipeline) takePlace(ctx context.Context, w *prepared, h *bulkhead.Hold) *toolkeep.Error {
+	if p.Bulkheads.Try(h, w.within, w.tool) {
+		return nil
+	}
+	began := time.Now()
+	defer func() { w.waited += time.Since(began) }()
 	err := p.Bulkheads.Take(ctx, h, w.within, placeOf(w.principal, w.tool, w.call, w.guard))
 	var full *toolkeep.Error
 	if err == nil || errors.As(err, &full) {

@@ -15,10 +15,12 @@ import (
 var causeAnswered = errCause{errors.New("the call's other attempt answered first")}
 
 // hedgeAfter is how long the first attempt of a call may take before a second one is sent beside it, 0 for never: as long as 95
-// in 100 of the tool's take, and at least HedgeAfter. Only a tool that is elsewhere, reads and costs nothing is asked twice, and
-// only for a caller that is not told of progress and cannot be asked: two attempts would tell and ask twice.
+// in 100 of the tool's take, and at least HedgeAfter. Only a tool that is elsewhere, reads, costs nothing and bears any number of
+// calls at once is asked twice, and only for a caller that is not told of progress and cannot be asked: two attempts would tell
+// and ask twice.
 func (p *Pipeline) hedgeAfter(t *toolkeep.Tool, c *toolkeep.Call, g breaker.Guard) time.Duration {
-	if p.HedgeAfter <= 0 || t.Writes() || c.Caller != nil || t.Manifest.Cost != nil && t.Manifest.Cost.EstimatedUSD > 0 {
+	if p.HedgeAfter <= 0 || t.Writes() || c.Caller != nil || t.Manifest.Cost != nil && t.Manifest.Cost.EstimatedUSD > 0 ||
+		t.Manifest.RateLimit != nil && t.Manifest.RateLimit.MaxConcurrent > 0 { // the call has one slot of the tool
 		return 0
 	}
 	switch t.Manifest.Execution.Kind {
@@ -61,14 +63,22 @@ func (p *Pipeline) tries(ctx context.Context, ex toolkeep.Executor, x *toolkeep.
 			}
 			other <- t
 		}()
-		if w.guard.Retry() {
-			t.out, t.fault, t.refused = p.attempt(second, ex, &again, w, own, &hedge{second: true})
-		}
-		if t.fault == nil && !t.refused {
+		t.out, t.fault, t.refused = p.attempt(second, ex, &again, w, own, &hedge{second: true})
+		switch {
+		case t.fault != nil:
+			own.free() // the first may wait for the memory
+		case !t.refused:
 			endFirst(causeAnswered)
 		}
 	}
 	h := &hedge{}
+	over := false
+	defer func() { // a panic in the first ends the second
+		if !over && h.timer != nil && !h.timer.Stop() {
+			endSecond(nil)
+			<-other
+		}
+	}()
 	h.sent = func() {
 		h.timer = time.AfterFunc(after, func() {
 			if !p.spawn(beside) {
@@ -77,11 +87,14 @@ func (p *Pipeline) tries(ctx context.Context, ex toolkeep.Executor, x *toolkeep.
 		})
 	}
 	out, fault, refused := p.attempt(first, ex, x, w, held, h)
+	over = true
 	if h.timer == nil || h.timer.Stop() {
 		return out, fault, refused
 	}
 	if fault == nil {
 		endSecond(causeAnswered)
+	} else {
+		held.free() // the second may wait for the memory
 	}
 	o := <-other
 	if o.refused {
@@ -91,7 +104,6 @@ func (p *Pipeline) tries(ctx context.Context, ex toolkeep.Executor, x *toolkeep.
 	lost, which := o.out, "first"
 	if fault != nil && o.fault == nil {
 		out, fault, lost, which = o.out, nil, out, "second"
-		held.free()
 	}
 	if lost != nil {
 		res.BytesSent, res.BytesRecv, res.CostUSD = res.BytesSent+lost.BytesSent, res.BytesRecv+lost.BytesRecv, res.CostUSD+lost.CostUSD

@@ -37,7 +37,8 @@ func TestHedge(t *testing.T) {
 		attempts int
 		answer   string // the warning's; "" for none
 		code     toolkeep.Code
-		counted  int // by the breaker
+		counted  int  // by the breaker
+		left     bool // a retry is left
 	}{
 		{name: "the second answers first", replies: []reply{{10 * s, ""}, {1 * s, ""}}, want: 3 * s, attempts: 2, answer: "second", counted: 1},
 		{name: "the first answers first", replies: []reply{{3 * s, ""}, {10 * s, ""}}, want: 3 * s, attempts: 2, answer: "first", counted: 1},
@@ -55,7 +56,10 @@ func TestHedge(t *testing.T) {
 		{name: "no retry is left", config: func(c *invoke.Config) {
 			c.Breakers = breaker.New(breaker.Config{Retries: &breaker.Retries{}})
 		}, replies: []reply{{10 * s, ""}}, want: 10 * s, attempts: 1, counted: 1},
-		{name: "no place is free", config: func(c *invoke.Config) { c.Bulkheads = bulkhead.New(bulkhead.Config{HTTP: 1}) }, replies: []reply{{10 * s, ""}}, want: 10 * s, attempts: 1, counted: 1},
+		{name: "no place is free", config: func(c *invoke.Config) {
+			c.Bulkheads, c.Breakers = bulkhead.New(bulkhead.Config{HTTP: 1}), breaker.New(breaker.Config{Retries: &breaker.Retries{Floor: 1}})
+		}, replies: []reply{{10 * s, ""}}, want: 10 * s, attempts: 1, counted: 1, left: true},
+		{name: "it may run once", tool: []func(*toolkeep.Manifest){alone}, replies: []reply{{10 * s, ""}}, want: 10 * s, attempts: 1, counted: 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -128,6 +132,9 @@ func TestHedge(t *testing.T) {
 						t.Errorf("at the end: %+v", b)
 					}
 				}
+				if tt.left && !h.config.Breakers.Of(h.catalog.tools["std.read"], "").Retry() {
+					t.Error("what was not sent has used up a retry")
+				}
 				x, err := p.Explain(t.Context(), alice, &toolkeep.Call{Tool: "std.read", Caller: tt.caller})
 				if err != nil {
 					t.Fatal(err)
@@ -144,3 +151,70 @@ func TestHedge(t *testing.T) {
 type quiet struct{}
 
 func (quiet) Progress(toolkeep.Progress) {}
+
+// TestHedgesShareMemory: an attempt that has failed keeps no memory for results from the one that goes on.
+func TestHedgesShareMemory(t *testing.T) {
+	t.Parallel()
+	for _, failing := range []int{1, 2} {
+		h := newHarness(t)
+		h.tool("read", func(m *toolkeep.Manifest) { m.Execution.Kind, m.Retry.MaxAttempts = "http", 1 })
+		h.config.Executors["http"], h.config.HedgeAfter, h.config.ResultMemory = h.executor, time.Second, 8<<20
+		h.executor.do = func(ctx context.Context, x *toolkeep.Execution) (*toolkeep.Output, error) {
+			if x.Attempt == failing {
+				if err := x.Grow(2 << 20); err != nil {
+					return nil, err
+				}
+				time.Sleep(3 * time.Second)
+				return nil, toolkeep.NewError(toolkeep.UpstreamServerError, "by the test")
+			}
+			if !toolkeep.Sleep(ctx, 2*time.Second) {
+				return nil, ctx.Err()
+			}
+			return &toolkeep.Output{HasValue: true}, x.Grow(2 << 20)
+		}
+		synctest.Test(t, func(t *testing.T) {
+			p := h.over(t, discard{}, "", nil)
+			defer p.Stop()
+			began := time.Now()
+			res, err := p.Invoke(t.Context(), alice, &toolkeep.Call{Tool: "std.read"})
+			if err != nil || res.Error != nil || time.Since(began) > 5*time.Second {
+				t.Errorf("where attempt %d fails: %+v, %v, after %s", failing, res, err, time.Since(began))
+			}
+			if used, _ := p.HeldByResults(); used != 0 {
+				t.Errorf("%d bytes are held at the end", used)
+			}
+		})
+	}
+}
+
+// TestPanicOfAHedgedAttempt: after a panic in the first attempt no second one is sent, and one that was sent has ended.
+func TestPanicOfAHedgedAttempt(t *testing.T) {
+	t.Parallel()
+	for _, after := range []time.Duration{time.Second, 3 * time.Second} {
+		h := newHarness(t)
+		h.tool("read", func(m *toolkeep.Manifest) { m.Execution.Kind = "http" })
+		h.config.Executors["http"], h.config.HedgeAfter = h.executor, 2*time.Second
+		var running atomic.Int64
+		h.executor.do = func(ctx context.Context, x *toolkeep.Execution) (*toolkeep.Output, error) {
+			running.Add(1)
+			defer running.Add(-1)
+			if x.Attempt == 1 {
+				time.Sleep(after)
+				panic("by the test")
+			}
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		synctest.Test(t, func(t *testing.T) {
+			p := h.over(t, discard{}, "", nil)
+			defer p.Stop()
+			if _, err := p.Invoke(t.Context(), alice, &toolkeep.Call{Tool: "std.read"}); toolkeep.AsError(err) == nil || running.Load() != 0 {
+				t.Errorf("%v, and %d attempts run", err, running.Load())
+			}
+			time.Sleep(time.Minute)
+			if n := h.executor.calls.Load(); n != 1+int64(after/(2*time.Second)) {
+				t.Errorf("after a panic at %s %d attempts were sent", after, n)
+			}
+		})
+	}
+}

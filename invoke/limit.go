@@ -124,6 +124,9 @@ func (p *Pipeline) peekLimits(ctx context.Context, a *activeCall) error {
 
 // peekPlace returns what the bulkheads would refuse. In that they would have the call wait it passes.
 func (p *Pipeline) peekPlace(ctx context.Context, a *activeCall) (err error) {
+	if a.explained.held || a.explained.broken { // it is not sent
+		return nil
+	}
 	ctx, cancel := p.bound(ctx, a)
 	defer cancel()
 	a.explained.hedge = p.hedgeAfter(a.tool, a.call, a.guard)

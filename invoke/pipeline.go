@@ -242,6 +242,7 @@ func (p *Pipeline) enter(a *activeCall, s Step) {
 // once is one run of equip, execute and inspect. It does not modify the active call,
 // because a shared run may outlive the call that began it.
 func (p *Pipeline) once(ctx context.Context, w *prepared, steps *Steps) (*toolkeep.Result, error) {
+	w.waited = 0
 	began := time.Now()
 	lap := func(s Step) {
 		now := time.Now()
@@ -262,7 +263,7 @@ func (p *Pipeline) once(ctx context.Context, w *prepared, steps *Steps) (*toolke
 	out, err := p.execute(ctx, w, k, res, held)
 	lap(StepExecute)
 	res.Secrets, res.Warnings = slices.Clone(k.uses), append(res.Warnings, k.warnings...)
-	res.ToolTime = steps.Durations[StepExecute]
+	res.ToolTime = max(0, steps.Durations[StepExecute]-w.waited)
 	if err != nil {
 		return failed(res, p.cleaned(toolkeep.AsError(err), w.cleaner))
 	}

@@ -88,10 +88,11 @@ type Breaker struct {
 
 // Pass is a call that went through; Done must be told of its end.
 type Pass struct {
-	b     *Breaker
-	epoch int64
-	test  bool
-	began int64
+	b         *Breaker
+	epoch     int64
+	test      bool
+	began     int64
+	outlasted bool // see Attempt.Outlasted
 }
 
 // Outcome is how an attempt ended for a breaker.

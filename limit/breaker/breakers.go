@@ -293,6 +293,10 @@ func (a *Attempt) Without(d time.Duration) {
 	a.host.began += int64(d)
 }
 
+// Outlasted says that the attempt was ended because another one of its call answered first: its tool would have taken longer
+// still. It is called before Done.
+func (a *Attempt) Outlasted() { a.tool.outlasted = true }
+
 // Done tells of the attempt's end, for its tool and its upstream.
 func (a *Attempt) Done(tool, host Outcome) {
 	if a.s == nil {
@@ -339,7 +343,7 @@ func (s *Breakers) done(p *Pass, o Outcome, now int64) {
 		return
 	}
 	b.mu.Lock()
-	if o == Succeeded {
+	if o == Succeeded || p.outlasted {
 		b.usual.add(now - p.began)
 	}
 	tell := b.done(p, o, now, s.c.Clock)

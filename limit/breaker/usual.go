@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// usual is how long the attempts of a tool that succeed take on this node, in nanoseconds: half of them at most mid, and
+// usual is how long the attempts of a tool that succeed, or are outlasted, take on this node, in nanoseconds: half of them at most mid, and
 // 95 in 100 at most high. Each attempt moves both by a small part, up where it took longer and else down, so that they
 // settle where these shares lie on either side. They are 0 before the first. One at a time adds.
 type usual struct{ mid, high atomic.Int64 }
@@ -33,7 +33,7 @@ func moved(at, d int64, share float64) int64 {
 }
 
 // Usual returns how long an attempt of the tool takes as a rule, and what 95 in 100 do not exceed; 0 if that is not
-// known. Only attempts that succeeded on this node count.
+// known. Only attempts that succeeded on this node count, and those that another one of their call outran, by the time until then.
 func (g Guard) Usual() (mid, high time.Duration) {
 	if g.tool == nil {
 		return 0, 0
