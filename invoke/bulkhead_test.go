@@ -35,6 +35,7 @@ func TestBulkhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := onePlace(t, h)
 		defer p.Stop()
+		b := p.Bulkheads
 		var tools time.Duration // of the last call that ended
 		call := func(timeout time.Duration) (took time.Duration, err *toolkeep.Error) {
 			began := time.Now()
@@ -66,12 +67,17 @@ func TestBulkhead(t *testing.T) {
 		if took, err := call(4 * time.Second); took != 4*time.Second || err == nil || err.Code != toolkeep.ConcurrencyLimitExceeded || !err.NothingSent {
 			t.Errorf("after %s: %v", took, err)
 		}
+		at := time.Now()
+		if err := b.Take(t.Context(), new(bulkhead.Hold), nil, bulkhead.Call{Tool: &toolkeep.Tool{Manifest: &toolkeep.Manifest{}}, Most: time.Second}); toolkeep.AsError(err) == nil ||
+			toolkeep.AsError(err).Code != toolkeep.ConcurrencyLimitExceeded || time.Since(at) != time.Second {
+			t.Errorf("a call that may wait for a second: %v after %s", err, time.Since(at))
+		}
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, cancel)
 		if _, err := p.Invoke(ctx, alice, &toolkeep.Call{Tool: "std.slow"}); toolkeep.AsError(err) == nil || toolkeep.AsError(err).Code != toolkeep.Cancelled {
 			t.Errorf("cancelled: %v", err)
 		}
-		if took, err := call(20 * time.Second); took != 15*time.Second || err != nil || tools != 10*time.Second { // 5 s until the place is free
+		if took, err := call(20 * time.Second); took != 14*time.Second || err != nil || tools != 10*time.Second { // 4 s until the place is free
 			t.Errorf("after %s, %s of it the tool's: %v", took, tools, err)
 		}
 		if err := <-first; err != nil {
@@ -88,6 +94,10 @@ func TestBulkhead(t *testing.T) {
 		synctest.Wait()
 		if v := explained(); v.Verdict != "refuse" || v.Code != toolkeep.DeadlineUnreachable {
 			t.Errorf("of a tool that is known: %+v", v)
+		}
+		if err := b.Take(t.Context(), new(bulkhead.Hold), nil, bulkhead.Call{Tool: &toolkeep.Tool{Manifest: &toolkeep.Manifest{}}, Most: time.Second}); toolkeep.AsError(err) == nil ||
+			toolkeep.AsError(err).Details["reason"] != bulkhead.TooLate || toolkeep.AsError(err).RetryAfter != 10*time.Second {
+			t.Errorf("a call that may wait for a second: %v", err)
 		}
 		if took, err := call(15 * time.Second); took != 0 || err == nil || err.Details["reason"] != bulkhead.TooLate {
 			t.Errorf("after %s: %v", took, err)
@@ -277,6 +287,45 @@ func TestOpenBreakerAndFullBulkhead(t *testing.T) {
 	call()
 }
 
+// TestPlaceOfASharedRun: who shares the run of a call that got no place runs again.
+func TestPlaceOfASharedRun(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.tool("other")
+	h.tool("cached", func(m *toolkeep.Manifest) {
+		m.Cache, m.Result = &toolkeep.CacheSpec{Policy: "ttl", TTLSeconds: 60}, &toolkeep.ResultSpec{Public: true}
+	})
+	h.executor.do = func(_ context.Context, x *toolkeep.Execution) (*toolkeep.Output, error) {
+		if x.Tool.ID == "std.other" {
+			time.Sleep(3 * time.Second)
+		}
+		return &toolkeep.Output{HasValue: true}, nil
+	}
+	synctest.Test(t, func(t *testing.T) {
+		h.config.Bulkheads, h.config.Breakers = bulkhead.New(bulkhead.Config{Total: 1, Wait: 2 * time.Second}), breaker.New(breaker.Config{})
+		p := h.over(t, discard{}, "", nil)
+		defer p.Stop()
+		began, ended := time.Now(), make(chan error, 3)
+		call := func(who, tool string) {
+			_, err := p.Invoke(t.Context(), &toolkeep.Principal{Subject: who, Tenant: "acme"}, &toolkeep.Call{Tool: tool})
+			ended <- err
+		}
+		go call("ann", "std.other")
+		synctest.Wait()
+		go call("ann", "std.cached")
+		time.Sleep(time.Second)
+		go call("bob", "std.cached")
+		if err := toolkeep.AsError(<-ended); err == nil || err.Details["reason"] != bulkhead.NoPlace || time.Since(began) != 2*time.Second {
+			t.Errorf("who began the run: %v after %s", err, time.Since(began))
+		}
+		for range 2 {
+			if err := <-ended; err != nil || time.Since(began) != 3*time.Second {
+				t.Errorf("%v after %s", err, time.Since(began))
+			}
+		}
+	})
+}
+
 // TestBulkheadOfWorkers: an asynchronous call that gets no place goes back to the queue, also one that writes; a synchronous one
 // is recorded as refused, and its key is free.
 func TestBulkheadOfWorkers(t *testing.T) {
@@ -299,11 +348,15 @@ func TestBulkheadOfWorkers(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := res.InvocationID
+	h.limits.called.Store(0)
 	if err := h.pipeline.Run(t.Context(), toolkeep.CallRef{Tenant: "acme", ID: id}); err != nil {
 		t.Fatal(err)
 	}
 	if row := h.row(id); row.State != toolkeep.CallQueued || row.Sent {
 		t.Errorf("the asynchronous call is %s, sent %t", row.State, row.Sent)
+	}
+	if n := h.limits.called.Load(); n != 0 {
+		t.Errorf("without a place it has taken %d times from the limits", n)
 	}
 	busy.Release()
 	h.work()

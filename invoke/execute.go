@@ -101,7 +101,7 @@ func (p *Pipeline) attempt(ctx context.Context, ex toolkeep.Executor, x *toolkee
 	case second && !(p.Bulkheads.Try(&below.hold, w.within, w.tool) && w.guard.Retry()):
 		return nil, nil, true
 	case !second:
-		if fault = p.takePlace(ctx, w, &below.hold); fault != nil {
+		if fault = p.takePlace(ctx, w, &below.hold, x.Attempt); fault != nil {
 			return nil, fault, true
 		}
 	}
@@ -129,14 +129,22 @@ func (p *Pipeline) attempt(ctx context.Context, ex toolkeep.Executor, x *toolkee
 	return out, fault, false
 }
 
-// takePlace waits until the attempt has a place in its bulkheads.
-func (p *Pipeline) takePlace(ctx context.Context, w *prepared, h *bulkhead.Hold) *toolkeep.Error {
+// workerWait is how long the first attempt of an asynchronous call waits for a place; then the call goes back to the queue, so that
+// its worker does others.
+const workerWait = time.Second
+
+// takePlace waits until the attempt of that number has a place in its bulkheads.
+func (p *Pipeline) takePlace(ctx context.Context, w *prepared, h *bulkhead.Hold, attempt int) *toolkeep.Error {
 	if p.Bulkheads.Try(h, w.within, w.tool) {
 		return nil
 	}
 	began := time.Now()
 	defer func() { w.waited += time.Since(began) }()
-	err := p.Bulkheads.Take(ctx, h, w.within, placeOf(w.principal, w.tool, w.call, w.guard))
+	place := placeOf(w.principal, w.tool, w.call, w.guard)
+	if w.call.Async && attempt == 1 {
+		place.Most = workerWait
+	}
+	err := p.Bulkheads.Take(ctx, h, w.within, place)
 	var full *toolkeep.Error
 	if err == nil || errors.As(err, &full) {
 		return full

@@ -278,6 +278,7 @@ type fakeLimits struct {
 	*limit.Limits
 	refuse atomic.Pointer[toolkeep.Error]
 	taken  atomic.Int64
+	called atomic.Int64 // Take
 }
 
 // agentSlots is how many calls an agent may have at once in the tests.
@@ -293,6 +294,7 @@ func (l *fakeLimits) TakeRequest(context.Context, *toolkeep.Principal) error {
 }
 
 func (l *fakeLimits) Take(ctx context.Context, p *toolkeep.Principal, t *toolkeep.Tool, above *limit.Slots) (*limit.Slots, error) {
+	l.called.Add(1)
 	if e := l.refuse.Load(); e != nil {
 		own := *e
 		return nil, &own

@@ -13,7 +13,7 @@ import (
 
 // limit reads the agent's overlay for the tool, on which rate, cache key, deadline,
 // attempts and secrets depend. Then it asks the breakers of the tool and its upstream, and
-// takes the tool's bucket and a slot; for a waiting call the worker does. A refusal by a
+// takes the tool's bucket and a slot; for a waiting call the worker does, once it is expected to get a place in its bulkheads. A refusal by a
 // breaker costs nothing of the limits; where a cached result stands in for it, that is returned here, and a call whose tool
 // has a fallback goes on. Test calls of a breaker are counted when they are sent.
 func (p *Pipeline) limit(ctx context.Context, a *activeCall) (_ *toolkeep.Result, err error) {
@@ -36,7 +36,15 @@ func (p *Pipeline) limit(ctx context.Context, a *activeCall) (_ *toolkeep.Result
 	case a.mode == modeDryRun:
 		return nil, cmp.Or(p.peekBreakers(ctx, a), p.peekLimits(ctx, a), p.peekPlace(ctx, a))
 	}
-	if refusal := a.guard.Peek(); refusal != nil && !p.mayFallBack(a) { // else execute counts the refusal
+	refusal := a.guard.Peek()
+	if refusal == nil && a.mode == modeWorker { // it comes again, and is to take its tokens once
+		place := placeOf(a.principal, a.tool, a.call, a.guard)
+		place.Most = workerWait
+		if _, err := p.Bulkheads.Peek(ctx, a.within, place); err != nil {
+			return nil, err
+		}
+	}
+	if refusal != nil && !p.mayFallBack(a) { // else execute counts the refusal
 		if res := p.heldBack(ctx, a, refusal); res != nil {
 			if err := p.takeLimits(ctx, a); err != nil {
 				return nil, err

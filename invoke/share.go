@@ -65,12 +65,12 @@ func (p *Pipeline) performOnce(ctx context.Context, a *activeCall) (*toolkeep.Re
 	var shared bool
 	var err error
 	for range sharedRounds {
-		if res, shared, err = p.Results.Do(ctx, a.cache.key, run); !shared || !errors.Is(err, errPersonal) {
+		if res, shared, err = p.Results.Do(ctx, a.cache.key, run); !shared || !errors.Is(err, errPersonal) && !placeless(err) {
 			break
 		}
 	}
 	switch {
-	case errors.Is(err, errPersonal) && shared:
+	case shared && (errors.Is(err, errPersonal) || placeless(err)):
 		return p.unshared(ctx, a, w)
 	case errors.Is(err, errPersonal):
 		res, err = personal.res, personal.err
@@ -95,6 +95,13 @@ func (p *Pipeline) performOnce(ctx context.Context, a *activeCall) (*toolkeep.Re
 	return res, err
 }
 
+// placeless reports whether a run got no place in a bulkhead. That is by the agent and the deadline of the call that began it, so
+// those that shared it run again.
+func placeless(err error) bool {
+	e := toolkeep.AsError(err)
+	return e != nil && e.NothingSent && e.Details["bulkhead"] != nil
+}
+
 type outcome struct {
 	res *toolkeep.Result
 	err error
@@ -106,13 +113,13 @@ var errPersonal = errors.New("the result is for its caller alone")
 const (
 	// sharedRounds is how often callers of a public result share another run because
 	// the last result was personal: the run of a caller with nothing to redact serves
-	// the others.
+	// the others. So does that of one that gets a place.
 	sharedRounds = 2
 	// maxUnshared is how many of them then run at once, each alone.
 	maxUnshared = 4
 )
 
-// unshared runs separately for one of several callers whose results are personal.
+// unshared runs separately for one of several callers whose results are personal, or whose shared runs got no place.
 func (p *Pipeline) unshared(ctx context.Context, a *activeCall, w *prepared) (*toolkeep.Result, error) {
 	release, err := p.unsharedRuns.acquire(ctx, a.cache.key)
 	if err != nil {

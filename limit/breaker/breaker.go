@@ -67,7 +67,7 @@ type Breaker struct {
 	retries budget       // of a tool
 	others  atomic.Int32 // calls in a row whose rule has a window of another form
 
-	io sync.Mutex // one of those that read and write the document
+	io chan struct{} // holds one of those that read and write the document
 
 	mu       sync.Mutex // guards all below
 	claiming bool       // a call asks the store whether this node may test

@@ -192,7 +192,7 @@ func (s *Breakers) add(k key, most int) *Breaker {
 	if len(sh.of) >= most {
 		return nil
 	}
-	b := &Breaker{key: k, state: Closed, last: s.now()}
+	b := &Breaker{key: k, io: make(chan struct{}, 1), state: Closed, last: s.now()}
 	b.rule.Store(&s.settings)
 	b.passing.Store(true)
 	sh.of[k] = b

@@ -152,15 +152,25 @@ func (s *Breakers) keep(ctx context.Context) {
 			if b == nil {
 				break
 			}
-			b.io.Lock()
-			err := s.reconcile(ctx, b, false)
-			b.io.Unlock()
+			err := b.alone(ctx, func() error { return s.reconcile(ctx, b, false) })
 			if err != nil && ctx.Err() == nil {
 				s.c.Log.Warn("the state of a breaker cannot be read or written; this is tried again", "breaker", b.key.ID(), "error", err)
 				s.mark(b)
 				toolkeep.Sleep(ctx, storeAgain)
 			}
 		}
+	}
+}
+
+// alone runs what reads and writes the document of the breaker while nothing else of this node does; the error is ctx's if it ends
+// before.
+func (b *Breaker) alone(ctx context.Context, do func() error) error {
+	select {
+	case b.io <- struct{}{}:
+		defer func() { <-b.io }()
+		return do()
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }
 
@@ -194,13 +204,13 @@ func (s *Breakers) claim(ctx context.Context, b *Breaker) (refusal string, wait 
 	}
 	b.claiming = true
 	b.mu.Unlock()
-	b.io.Lock() // keep may be reading
 	defer func() {
-		b.io.Unlock()
 		b.mu.Lock()
 		b.claiming = false
 	}()
-	if err := s.reconcile(ctx, b, true); err != nil {
+	within, cancel := context.WithTimeout(ctx, storeWait)
+	defer cancel()
+	if err := b.alone(within, func() error { return s.reconcile(within, b, true) }); err != nil {
 		if ctx.Err() == nil {
 			s.c.Log.Warn("a breaker's state cannot be read or written, so its tool is not tried again", "breaker", b.key.ID(), "error", err)
 		}
@@ -410,17 +420,17 @@ func (s *Breakers) Reset(ctx context.Context, tenant, id, by, reason string) err
 // to delete, the event alone is written.
 func (s *Breakers) operate(ctx context.Context, k key, document, event toolkeep.Change) error {
 	b := s.kept(k)
-	b.io.Lock()
-	defer b.io.Unlock()
-	err := s.c.Store.Apply(ctx, document, event)
-	if errors.Is(err, toolkeep.ErrNotFound) {
-		err = s.c.Store.Apply(ctx, event)
-	}
-	if err == nil {
-		b.mu.Lock()
-		b.intent = none // what this node decided before is over
-		b.mu.Unlock()
-		err = s.reconcile(ctx, b, false)
-	}
-	return err
+	return b.alone(ctx, func() error {
+		err := s.c.Store.Apply(ctx, document, event)
+		if errors.Is(err, toolkeep.ErrNotFound) {
+			err = s.c.Store.Apply(ctx, event)
+		}
+		if err == nil {
+			b.mu.Lock()
+			b.intent = none // what this node decided before is over
+			b.mu.Unlock()
+			err = s.reconcile(ctx, b, false)
+		}
+		return err
+	})
 }

@@ -402,6 +402,46 @@ func TestSlowStoreIsNoSlowTool(t *testing.T) {
 	o.await(t, 0, "closed", in(Closed))
 }
 
+// TestClaimWaitsNoLongerThanItsCall: a call that is to be a test call, while the store hangs for another reader of the document, ends
+// with its context; an operator's decision too.
+func TestClaimWaitsNoLongerThanItsCall(t *testing.T) {
+	t.Parallel()
+	o := start(t, 1, quick())
+	for range 2 {
+		o.try(0, Failed)
+	}
+	o.await(t, 0, "written as open", func(i Info) bool { return i.Record.Node != "" })
+	o.later(31 * time.Second)
+	reads, goOn := make(chan struct{}, 100), make(chan struct{})
+	hangs := func() {
+		reads <- struct{}{}
+		<-goOn
+	}
+	o.read.Store(&hangs)
+	defer close(goOn)
+	s := o.all[0]
+	s.mark(s.known(key{"acme", "shop.find", true}))
+	<-reads
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	ended := make(chan error, 2)
+	go func() {
+		_, err := s.Of(tool, "").Take(ctx)
+		ended <- err
+		ended <- s.Reset(ctx, "acme", "tool:shop.find", "eve", "done")
+	}()
+	for range 2 {
+		select {
+		case err := <-ended:
+			if err == nil {
+				t.Error("it succeeded")
+			}
+		case <-time.After(30 * time.Second):
+			t.Fatal("it waits for the store")
+		}
+	}
+}
+
 // TestResetBeforeItIsWritten resets a breaker that is open here and not in the store yet, and one that is closed: both are closed
 // then, and an event says who did it.
 func TestResetBeforeItIsWritten(t *testing.T) {

@@ -138,6 +138,7 @@ type Call struct {
 	Tenant, Subject string // the agent
 	Priority        toolkeep.Priority
 	Usual           time.Duration // how long its tool takes as a rule, 0 if that is not known
+	Most            time.Duration // longest wait for a place, if it is shorter than Config.Wait; 0 is that one
 }
 
 func (c *Call) rank() int {
@@ -242,6 +243,12 @@ func (b *Bulkheads) Peek(ctx context.Context, above *Hold, c Call) (waits string
 
 func (g *gate) full() bool { return g.used.Load() >= g.limit }
 
+// wait is how long one waits for a place who has so many others before it: one of the places becomes free in each part of the time
+// that one is held for.
+func (g *gate) wait(ahead int) time.Duration {
+	return time.Duration(float64(g.held.Load()) / float64(g.limit) * float64(ahead+1))
+}
+
 // take takes a place, if there is one.
 func (g *gate) take() bool {
 	for {
@@ -318,11 +325,19 @@ type latest struct {
 }
 
 func (b *Bulkheads) until(ctx context.Context, c *Call) latest {
-	l := latest{at: time.Now().Add(b.wait)}
+	l := latest{at: time.Now().Add(c.most(b.wait))}
 	if end, ok := toolkeep.Deadline(ctx); ok && end.Add(-c.Usual).Before(l.at) {
 		return latest{end.Add(-c.Usual), true}
 	}
 	return l
+}
+
+// most is how long it may wait where others may wait so long.
+func (c *Call) most(others time.Duration) time.Duration {
+	if c.Most > 0 {
+		return min(c.Most, others)
+	}
+	return others
 }
 
 // place returns where in the queue a call belongs that waits for gate i, or why it must not wait. mu is held.
@@ -335,14 +350,12 @@ func (b *Bulkheads) place(i int, c *Call, l latest) (int, *toolkeep.Error) {
 		}
 		at++
 	}
-	// One of its places becomes free in each part of the time that one is held for.
-	pace := float64(g.held.Load()) / float64(g.limit)
-	wait := time.Duration(pace * float64(ahead+1))
+	wait := g.wait(ahead)
 	waiting := int(g.waiting.Load())
 	left := max(time.Until(l.at), 0)
 	switch {
 	case waiting >= b.most:
-		return 0, b.refuse(i, QueueFull, time.Duration(pace*float64(waiting+1)), fmt.Sprintf("%d more wait for them (limits.queue)", waiting))
+		return 0, b.refuse(i, QueueFull, g.wait(waiting), fmt.Sprintf("%d more wait for them (limits.queue)", waiting))
 	case b.agents[share{i, c.Tenant, c.Subject}] >= b.share:
 		return 0, b.refuse(i, AgentShare, wait, fmt.Sprintf("%d more of this agent wait for them, its part of the queue (limits.queue)", b.share))
 	case wait > left && l.deadline:
@@ -351,7 +364,7 @@ func (b *Bulkheads) place(i int, c *Call, l latest) (int, *toolkeep.Error) {
 		e.Code = toolkeep.DeadlineUnreachable
 		return 0, e
 	case wait > left:
-		return 0, b.refuse(i, TooLate, wait, fmt.Sprintf("this one would wait for about %s, longer than %s (limits.queue_wait)", wait.Round(time.Millisecond), b.wait))
+		return 0, b.refuse(i, TooLate, wait, fmt.Sprintf("this one would wait for about %s, longer than the %s that it may (limits.queue_wait, 1 s for an asynchronous call)", wait.Round(time.Millisecond), c.most(b.wait)))
 	}
 	return at, nil
 }
@@ -398,7 +411,7 @@ func (b *Bulkheads) await(ctx context.Context, s set, c *Call) error {
 		return err
 	}
 	b.gates[i].refused.Add(1)
-	return b.refuse(i, NoPlace, 0, "no place was free for this one until its deadline, less the time of the tool, or within limits.queue_wait")
+	return b.refuse(i, NoPlace, b.gates[i].wait(int(b.gates[i].waiting.Load())), "no place was free for this one until its deadline, less the time of the tool, or within limits.queue_wait (1 s for an asynchronous call)")
 }
 
 // enter returns the waiter that a call has become, which waits for gate i; nil if it got its places, or may not wait.
