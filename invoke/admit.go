@@ -224,16 +224,10 @@ func (p *Pipeline) lookUpID(ctx context.Context, a *activeCall) error {
 	return get(ctx)
 }
 
-// takeRequest counts the call against the agent's and the global bucket.
+// takeRequest counts the call, or the dry run, against the agent's and the global bucket.
 func (p *Pipeline) takeRequest(ctx context.Context, a *activeCall) error {
-	switch a.mode {
-	case modeDryRun:
-		if a.instead {
-			return nil
-		}
-		return p.Limits.PeekRequest(ctx, a.principal)
-	case modeChild:
-		return nil // the root call took it
+	if a.mode == modeChild || a.instead { // the root call took it
+		return nil
 	}
 	return p.Limits.TakeRequest(ctx, a.principal)
 }

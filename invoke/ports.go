@@ -56,11 +56,10 @@ type Access interface {
 	Policy() access.Policy
 }
 
-// Limits refuses calls over their limits. The Peek methods check without taking.
+// Limits refuses calls over their limits. Peek checks without taking.
 type Limits interface {
 	// TakeRequest takes from the agent's and the global bucket. E3801.
 	TakeRequest(ctx context.Context, p *toolkeep.Principal) error
-	PeekRequest(ctx context.Context, p *toolkeep.Principal) error
 	// Take takes from the agent-and-tool bucket, the tool's own bucket, and a
 	// concurrency slot of the agent and of the tool. E3801, E3802. A child call names its
 	// parent's slots in above and leaves out the agent's, which its root call holds.

@@ -120,7 +120,7 @@ func (l *Limits) agentKey(p *toolkeep.Principal) key {
 // With a Counter it asks that once, within ctx and 50 ms.
 func (l *Limits) TakeRequest(ctx context.Context, p *toolkeep.Principal) error {
 	if c := l.counter(); c != nil {
-		if ok, err := c.takeRequest(ctx, l, p, false); ok {
+		if ok, err := c.takeRequest(ctx, l, p); ok {
 			return err
 		}
 	}
@@ -156,31 +156,6 @@ func (l *Limits) takeGlobal(sh *shares, now int64) error {
 			return nil
 		}
 	}
-}
-
-// PeekRequest returns what TakeRequest would, without taking anything.
-func (l *Limits) PeekRequest(ctx context.Context, p *toolkeep.Principal) error {
-	if c := l.counter(); c != nil {
-		if ok, err := c.takeRequest(ctx, l, p, true); ok {
-			return err
-		}
-	}
-	now, sh := l.now(), l.shares.Load()
-	if !sh.agentRate.unlimited() {
-		s, a, _ := open(l.agents, l.agentKey(p), false, now)
-		defer s.mu.Unlock()
-		if a != nil {
-			if w := sh.agentRate.wait(a.tat, now); w > 0 {
-				return sh.rateError(TypeAgent, l.agentRPM, w)
-			}
-		}
-	}
-	if !sh.globalRate.unlimited() {
-		if w := sh.globalRate.wait(l.global.Load(), now); w > 0 {
-			return sh.rateError(TypeGlobal, l.globalRPM, w)
-		}
-	}
-	return nil
 }
 
 // Take takes one call from the agent-and-tool bucket and the tool's bucket, and a

@@ -398,8 +398,8 @@ func (s *shared) renew(ctx context.Context) error {
 }
 
 // takeRequest asks the counter for a request; ok is false where it was not answered.
-func (s *shared) takeRequest(ctx context.Context, l *Limits, p *toolkeep.Principal, dry bool) (ok bool, err error) {
-	q := &Question{Dry: dry}
+func (s *shared) takeRequest(ctx context.Context, l *Limits, p *toolkeep.Principal) (ok bool, err error) {
+	q := &Question{}
 	var kinds [2]string
 	var limits [2]int
 	add := func(kind, name string, perMinute int, r rate) {
@@ -419,9 +419,6 @@ func (s *shared) takeRequest(ctx context.Context, l *Limits, p *toolkeep.Princip
 	}
 	if a.Refused >= 0 {
 		err = l.whole.rateError(kinds[a.Refused], limits[a.Refused], a.Wait)
-	}
-	if dry {
-		return true, err
 	}
 	now := l.now()
 	for i := range q.Rates {

@@ -29,10 +29,13 @@ func TestEveryRequestIsCounted(t *testing.T) {
 	key := k.Key("default", "ann", "agent")
 	ann := as(t, k, key)
 	ann.call("std.echo", "{}").success(t)
+	many, _, _ := limited(t, map[string]string{"limits.agent_per_minute": "3"})
 
 	t.Run("REST", func(t *testing.T) {
 		free := map[string]string{
 			"getInvocation": "it follows a call that was counted", "watchInvocation": "it follows a call that was counted", "cancelInvocation": "it ends a call that was counted",
+			"approveCall": "it decides about a call that was counted", "denyCall": "it decides about a call that was counted",
+			"getBlob":      "it follows a call that was counted",
 			"openapi-json": "it has no caller", "openapi-yaml": "it has no caller", "showDecisionLink": "it has no caller", "decideByLink": "it has no caller",
 			"health": "it has no caller", "ready": "it has no caller", "health-startup": "it has no caller", "health-live": "it has no caller", "health-ready": "it has no caller",
 		}
@@ -42,6 +45,8 @@ func TestEveryRequestIsCounted(t *testing.T) {
 		if err := json.Unmarshal([]byte(ann.do("GET", "/openapi.json", "").want(t, 200).body), &doc); err != nil {
 			t.Fatal(err)
 		}
+		type request struct{ method, path, body string }
+		var once []request // each is counted once
 		counted := 0
 		for path, methods := range doc.Paths {
 			path = regexp.MustCompile(`\{[a-zA-Z_]+\}`).ReplaceAllString(path, "some.thing")
@@ -55,6 +60,7 @@ func TestEveryRequestIsCounted(t *testing.T) {
 				switch {
 				case limited:
 					counted++
+					once = append(once, request{strings.ToUpper(method), path, body})
 				case free[op.OperationID] == "" && !strings.Contains(a.body, `"E3201"`):
 					t.Errorf("%s %s (%s) is not counted: %d %s", method, path, op.OperationID, a.status, a.body)
 				}
@@ -67,6 +73,31 @@ func TestEveryRequestIsCounted(t *testing.T) {
 		if counted < 20 || len(free) > 0 {
 			t.Errorf("%d operations are counted, and there is none of %v", counted, free)
 		}
+		for i, r := range append(once, request{"POST", "/api/v1/tools/invoke", `{"tool_id":"std.echo","dry_run":true}`}) {
+			fresh := as(t, many, many.Key("default", fmt.Sprint("agent", i), "agent"))
+			if a := fresh.do(r.method, r.path, r.body); strings.Contains(a.body, `"E3801"`) {
+				t.Errorf("%s %s is counted more than once: %s", r.method, r.path, a.body)
+			}
+			left := fresh.call("std.echo", "{}").success(t).header.Get("RateLimit")
+			if !strings.Contains(left, "r=1;") {
+				t.Errorf("after %s %s %s and a call the header is %q", r.method, r.path, r.body, left)
+			}
+		}
+	})
+
+	t.Run("operators", func(t *testing.T) {
+		op := admin(t, k)
+		op.call("std.echo", "{}").success(t)
+		for _, r := range [][3]string{
+			{"PUT", "/secrets/some", `{"value":"x","scope":"organisation"}`}, {"DELETE", "/secrets/some", ""}, {"POST", "/secrets/test", `{"reference":"secret://some"}`}, {"GET", "/secrets", ""},
+			{"POST", "/approvals/some/approve", `{}`}, {"POST", "/approvals/some/deny", `{}`}, {"GET", "/approvals", ""}, {"GET", "/approvals/some", ""}, {"POST", "/approvals/some/links", ""},
+			{"GET", "/approvals/grants", ""}, {"DELETE", "/approvals/grants/some", ""}, {"GET", "/invocations?agent_id=ann", ""}, {"POST", "/tokens", `{}`},
+		} {
+			if a := op.do(r[0], "/api/v1"+r[1], r[2]); strings.Contains(a.body, `"E3801"`) {
+				t.Errorf("%s %s: an operator who has used up its requests gets %s", r[0], r[1], a.body)
+			}
+		}
+		op.do("GET", "/api/v1/tools", "").overLimit(t, toolkeep.RateLimitExceeded, "agent")
 	})
 
 	t.Run("gRPC", func(t *testing.T) {

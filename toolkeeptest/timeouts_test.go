@@ -43,7 +43,7 @@ func TestTimeouts(t *testing.T) {
 	t.Parallel()
 	u := newSilence(t)
 	k := toolkeeptest.New(t)
-	k.Publish(u.tool("quiet.slow", `,"timeout_ms":60000`), u.tool("quiet.tool", `,"timeout_ms":100`), u.tool("quiet.attempt", `,"timeout_ms":60000,"attempt_timeout_ms":100`))
+	k.Publish(u.tool("quiet.slow", `,"timeout_ms":60000`), u.tool("quiet.tool", `,"timeout_ms":2000`), u.tool("quiet.attempt", `,"timeout_ms":60000,"attempt_timeout_ms":2000`))
 	c := admin(t, k)
 	ends := func(name string) {
 		t.Helper()
@@ -55,12 +55,12 @@ func TestTimeouts(t *testing.T) {
 			}
 		}
 	}
-	for _, tt := range []struct {
+	for _, tt := range []struct { // the limits are long enough for the call to reach its tool on a busy machine
 		name, tool, more string
 		code             toolkeep.Code
 		whose            toolkeep.TimeLimit
 	}{
-		{"of the call", "quiet.slow", `"timeout_seconds":0.1`, toolkeep.Timeout, toolkeep.LimitCall},
+		{"of the call", "quiet.slow", `"timeout_seconds":2`, toolkeep.Timeout, toolkeep.LimitCall},
 		{"of the tool", "quiet.tool", `"timeout_seconds":30`, toolkeep.Timeout, toolkeep.LimitTool},
 		{"of the attempt", "quiet.attempt", `"timeout_seconds":30`, toolkeep.UpstreamTimeout, ""},
 	} {

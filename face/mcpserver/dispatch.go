@@ -8,9 +8,10 @@ import (
 )
 
 // dispatch runs one request and appends its result to dst. The error is an *mcp.Error or is
-// converted by rpcError. What is no call counts against the agent's limits; a ping does not, because those keep a session alive.
+// converted by rpcError. What is no call counts against the agent's limits; a ping does not, because those keep a session alive, nor do the
+// answers to questions of a request that was counted.
 func (x *exchange) dispatch(ctx context.Context, m *mcp.Message, dst []byte) ([]byte, error) {
-	if m.Method != mcp.MethodCallTool && m.Method != mcp.MethodPing {
+	if m.Method != mcp.MethodCallTool && m.Method != mcp.MethodPing && !x.resumes(m) {
 		if err := x.s.gate.Count(ctx, x.p); err != nil {
 			return nil, err
 		}
@@ -68,4 +69,13 @@ func (x *exchange) dispatch(ctx context.Context, m *mcp.Message, dst []byte) ([]
 		return append(dst, "{}"...), nil // these views send no log messages
 	}
 	return nil, mcp.NewError(mcp.CodeMethodNotFound, "there is no method "+toolkeep.ClipBytes(m.Method, 100)+" here")
+}
+
+// resumes reports whether a request that is no call brings a requestState of this server, with which nothing new begins; see askable.
+func (x *exchange) resumes(m *mcp.Message) bool {
+	if !x.modern || m.Method != mcp.MethodGetPrompt && m.Method != mcp.MethodReadResource {
+		return false
+	}
+	state := mcp.Get(m.Params, "requestState")
+	return state != nil && x.s.stateNode(state) != ""
 }

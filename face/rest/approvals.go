@@ -139,12 +139,15 @@ func (a *API) approvalRoutes() {
 		return
 	}
 	op := func(method, path, id, summary string) route {
-		return route{method: method, path: "/api/v1/approvals" + path, id: id, tag: tagCalls, summary: summary}
+		return route{method: method, path: "/api/v1/approvals" + path, id: id, tag: tagCalls, summary: summary, spares: toolkeep.PermApprove}
 	}
 	register(a, op("GET", "", "listApprovals", "List calls that wait for a person, or did within the last day"), "", a.listApprovals)
 	register(a, op("GET", "/{invocation_id}", "getApproval", "Show one, with the arguments that would run"), "", a.getApproval)
-	register(a, op("POST", "/{invocation_id}/approve", "approveCall", "Approve a call; it runs once enough have"), "", a.approveCall)
-	register(a, op("POST", "/{invocation_id}/deny", "denyCall", "Deny a call; it ends with E3212"), "", a.denyCall)
+	approve := op("POST", "/{invocation_id}/approve", "approveCall", "Approve a call; it runs once enough have")
+	deny := op("POST", "/{invocation_id}/deny", "denyCall", "Deny a call; it ends with E3212")
+	approve.free, deny.free = true, true
+	register(a, approve, "", a.approveCall)
+	register(a, deny, "", a.denyCall)
 	register(a, op("GET", "/grants", "listStandingApprovals", "List standing approvals"), "", a.listGrants)
 	register(a, op("DELETE", "/grants/{invocation_id}", "revokeStandingApproval", "Take a standing approval back"), "", a.revokeGrant)
 	a.linkRoutes()

@@ -182,7 +182,7 @@ func (a *API) showDecision(w http.ResponseWriter, r *http.Request, v any, page d
 // linkRoutes are those of decision links. Who has a link's token needs no other credential.
 func (a *API) linkRoutes() {
 	link := op("POST", "/api/v1/approvals/{invocation_id}/links", "makeDecisionLink", tagCalls, "Make a link by which an approver decides once")
-	link.status = http.StatusCreated
+	link.status, link.spares = http.StatusCreated, toolkeep.PermApprove
 	register(a, link, "", a.makeLink)
 
 	token := paramDoc("query", "token", "of the link", false, text())

@@ -31,6 +31,7 @@ type route struct {
 	limits  canon.Limits // of the body; default those of one call
 	streams bool         // it tells how far it is to clients that accept a stream
 	free    bool         // it is not counted against the agent's limits, because it follows a call that was
+	spares  string       // the permission whose holders it is not counted for: they may do more here than others
 	reads   string       // what of the tools it reads, as package audit names it; "" for nothing
 }
 
@@ -57,7 +58,7 @@ func register[I, O any](a *API, r route, permission string, fn func(context.Cont
 		if err != nil {
 			return nil, err
 		}
-		if permission == "" && !r.free {
+		if permission == "" && !r.free && (r.spares == "" || !p.May(r.spares)) {
 			if err := a.gate.Count(req.Context(), p); err != nil {
 				return nil, err
 			}

@@ -95,7 +95,9 @@ func (a *API) publicRoutes() {
 func (a *API) operations() {
 	const tools, tool, calls = "/api/v1/tools", "/api/v1/tools/{tool_id}", "/api/v1/invocations"
 
-	register(a, op("GET", calls, "listInvocations", tagCalls, "List calls, newest first"), "", a.listInvocations)
+	list := op("GET", calls, "listInvocations", tagCalls, "List calls, newest first")
+	list.spares = toolkeep.PermInvocations
+	register(a, list, "", a.listInvocations)
 	cancel := op("POST", calls+"/{invocation_id}/cancel", "cancelInvocation", tagCalls, "Ask a call to stop; repeating the request is harmless")
 	cancel.free = true
 	register(a, cancel, "", a.cancel)

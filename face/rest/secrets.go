@@ -154,7 +154,9 @@ func (a *API) secretRoutes() {
 		return
 	}
 	op := func(method, path, id, summary string) route {
-		return op(method, "/api/v1/secrets"+path, id, tagAdmin, summary)
+		r := op(method, "/api/v1/secrets"+path, id, tagAdmin, summary)
+		r.spares = toolkeep.PermSecretsAdmin
+		return r
 	}
 	register(a, op("GET", "", "listSecrets", "List secrets by name, never their values"), "", a.listSecrets)
 	register(a, op("PUT", "/{name}", "putSecret", "Set a secret; the next call uses it"), "", a.putSecret)

@@ -167,7 +167,7 @@ func (a *API) tokenRoutes() {
 		return op(method, "/api/v1/tokens"+path, id, tagAdmin, summary)
 	}
 	mint := op("POST", "", "mintToken", "Make a capability token, or a narrower one from your own")
-	mint.status = http.StatusCreated
+	mint.status, mint.spares = http.StatusCreated, toolkeep.PermTokens
 	register(a, mint, "", a.mintToken)
 	register(a, op("GET", "/keys", "tokenKeys", "Read the public keys that verify this server's capability tokens"), "", a.tokenKeys)
 	register(a, op("POST", "/keys", "rotateTokenKey", "Make a new key for capability tokens"), toolkeep.PermTokens, a.rotateTokenKey)
