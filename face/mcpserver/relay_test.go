@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -371,5 +372,42 @@ func TestRelayChecksWhatTheServerReads(t *testing.T) {
 		if e == nil || e.Code != mcp.CodeInvalidParams && e.Code != mcp.CodeResourceNotFound {
 			t.Errorf("%s %s %s: %+v", x.path, x.method, x.params, e)
 		}
+	}
+}
+
+// counted counts requests.
+type counted struct{ n atomic.Int64 }
+
+func (c *counted) TakeRequest(context.Context, *toolkeep.Principal) error {
+	c.n.Add(1)
+	return nil
+}
+
+// TestAnswersAreNotCounted: the request that brings an answer to a question of a prompt follows the one that was counted. One
+// whose requestState this server did not send is counted.
+func TestAnswersAreNotCounted(t *testing.T) {
+	_, url := library(t, false)
+	s := newSystem(t)
+	var n counted
+	s.front.Requests = &n
+	s.behind(upstream.Spec{Name: "library", Transport: upstream.HTTP, URL: url, Capabilities: []string{upstream.CapElicitation}})
+	s.publish(mcpManifest("library", "read.book", ""))
+	s.start()
+	send := func(more string, counted int64) answer {
+		t.Helper()
+		before := n.n.Load()
+		a := s.modern("/mcp/servers/library", "prompts/get", `{"name":"ask"`+more+`}`, `{"elicitation":{}}`)
+		if got := n.n.Load() - before; got != counted {
+			t.Errorf("%d requests are counted, want %d: %s", got, counted, a.body)
+		}
+		return a
+	}
+	answered := func(state string) string {
+		return `,"requestState":` + state + `,"inputResponses":{"q1":{"action":"accept","content":{"city":"Paris"}}}`
+	}
+	a := send("", 1)
+	send(answered(`"AAAA"`), 1)
+	if a = send(answered(a.result(t, "requestState")), 0); !strings.Contains(a.body, "In Paris") {
+		t.Error(a.body)
 	}
 }
