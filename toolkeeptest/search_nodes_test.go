@@ -201,12 +201,17 @@ func TestWithdrawnIsHidden(t *testing.T) {
 	t.Parallel()
 	withAndWithoutRedis(t, func(t *testing.T, f *finders) {
 		a, b := f.nodes[0], f.nodes[1]
-		roles := filepath.Join(t.TempDir(), "roles.yaml")
-		write := func(allow string) {
+		dir := t.TempDir()
+		write := func(name, allow string) map[string]string {
 			t.Helper()
-			if err := os.WriteFile(roles, []byte("roles:\n  clerk:\n    allow:\n      - tools: ["+allow+"]\n"), 0o600); err != nil {
+			file := filepath.Join(dir, name)
+			if err := os.WriteFile(file+".new", []byte("roles:\n  clerk:\n    allow:\n      - tools: ["+allow+"]\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
+			if err := os.Rename(file+".new", file); err != nil {
+				t.Fatal(err)
+			}
+			return map[string]string{"access.roles_file": file}
 		}
 		_, admin := f.key(t, "default", "boss", "admin")
 		key, ann := f.key(t, "default", "ann", "agent")
@@ -246,17 +251,15 @@ func TestWithdrawnIsHidden(t *testing.T) {
 		withdraw("the role", func(k *toolkeep.APIKey) { k.Roles = []string{"nothing"} }, "mail.send", "mail.express")
 		withdraw("a part of the scope", func(k *toolkeep.APIKey) { k.Scope = []string{"mail.express"} }, "mail.send")
 
-		// A policy is read at start: a node with a narrower one shares the cache but
-		// shows nothing of what the others have cached for the same key.
-		write(`"mail.*"`)
-		wide := f.node(t, map[string]string{"access.roles_file": roles})
+		// A node whose file of roles is narrower shares the cache but shows nothing of what the others have cached for
+		// the same key.
+		wide := f.node(t, write("wide.yaml", `"mail.*"`))
 		_, clerk := f.key(t, "default", "clara", "clerk")
 		within(t, 5*time.Second, "the clerk finds both", func() bool {
 			got := find(t, wide, clerk, letters)
 			return got.has("mail.send") && got.has("mail.express") && got.hit
 		})
-		write(`"mail.express"`)
-		narrow := f.node(t, map[string]string{"access.roles_file": roles})
+		narrow := f.node(t, write("narrow.yaml", `"mail.express"`))
 		for range 3 {
 			if got := find(t, narrow, clerk, letters); got.has("mail.send") || !got.has("mail.express") {
 				t.Errorf("with a narrower policy: %+v", got)
@@ -265,6 +268,9 @@ func TestWithdrawnIsHidden(t *testing.T) {
 		if got := find(t, wide, clerk, letters); !got.has("mail.send") {
 			t.Errorf("the node with the wider one: %+v", got)
 		}
+		// A changed file hides what is cached within a second.
+		write("wide.yaml", `"mail.express"`)
+		within(t, time.Second, "a changed file of roles hides", func() bool { return !find(t, wide, clerk, letters).has("mail.send") })
 
 		// A revoked key gets no results at all.
 		if err := a.Access().RevokeKey(t.Context(), own("default"), key.ID); err != nil {
