@@ -307,7 +307,7 @@ func TestHammer(t *testing.T) {
 	o.later(time.Hour)
 	for i := range o.all { // whatever happened, it can be used again
 		for range 1000 {
-			if o.try(i, Succeeded) == nil && o.try(i, Succeeded) == nil {
+			if first := o.try(i, Succeeded); first == nil && o.try(i, Succeeded) == nil {
 				break
 			}
 			o.later(time.Second)
