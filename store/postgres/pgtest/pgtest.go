@@ -199,7 +199,8 @@ var template = struct {
 	archive map[string][]byte // tar, by the binaries' directory
 }{archive: map[string][]byte{}}
 
-var initdbArgs = []string{"-U", "postgres", "--auth=trust", "--no-sync", "--locale=C.UTF-8", "--encoding=UTF8"}
+// Segments of 1 MB, not 16, nearly halve what is copied for each server.
+var initdbArgs = []string{"--wal-segsize=1", "-U", "postgres", "--auth=trust", "--no-sync", "--locale=C.UTF-8", "--encoding=UTF8"}
 
 // initdb creates the data directory, from the template if there is one.
 func (s *Server) initdb() error {
@@ -299,6 +300,7 @@ func (s *Server) run(in *bytes.Reader, out *bytes.Buffer, name string, args ...s
 func (s *Server) Up() error {
 	cmd := exec.Command(filepath.Join(s.bin, "postgres"), "-D", s.data, "-k", s.Dir, "-p", strconv.Itoa(s.Port),
 		"-c", "listen_addresses=127.0.0.1", "-c", "fsync=off", "-c", "full_page_writes=off",
+		"-c", "wal_level=minimal", "-c", "max_wal_senders=0", "-c", "max_wal_size=1GB", "-c", "jit=off",
 		"-c", "shared_buffers=32MB", "-c", "max_connections=200", "-c", "log_min_messages=warning",
 		"-c", "unix_socket_permissions=0777", "-c", "timezone=UTC")
 	cmd.Dir = s.Dir
