@@ -326,6 +326,65 @@ func TestPlaceOfASharedRun(t *testing.T) {
 	})
 }
 
+// TestDeadlineOfACachedCall: a call whose result would be cached, and whose own time is shorter than its tool's, is refused at once
+// where that passes before it has a place, also if a fallback is there; not where another call has the tool run.
+func TestDeadlineOfACachedCall(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.tool("other")
+	h.tool("cached", func(m *toolkeep.Manifest) {
+		m.Cache, m.Fallback = &toolkeep.CacheSpec{Policy: "ttl", TTLSeconds: 60}, "std.other"
+		m.Result = &toolkeep.ResultSpec{Public: true}
+	})
+	h.executor.do = func(ctx context.Context, x *toolkeep.Execution) (*toolkeep.Output, error) {
+		if x.Tool.ID == "std.other" && !toolkeep.Sleep(ctx, 10*time.Second) {
+			return nil, ctx.Err()
+		}
+		return &toolkeep.Output{HasValue: true}, nil
+	}
+	synctest.Test(t, func(t *testing.T) {
+		p := onePlace(t, h)
+		defer p.Stop()
+		ended := make(chan error, 2)
+		call := func(who, tool string, timeout time.Duration) (*toolkeep.Result, *toolkeep.Error) {
+			res, err := p.Invoke(t.Context(), &toolkeep.Principal{Subject: who, Tenant: "acme"}, &toolkeep.Call{Tool: tool, Timeout: timeout})
+			return res, toolkeep.AsError(err)
+		}
+		begin := func(who, tool string) {
+			go func() {
+				res, err := p.Invoke(t.Context(), &toolkeep.Principal{Subject: who, Tenant: "acme"}, &toolkeep.Call{Tool: tool})
+				if err == nil && res.Error != nil {
+					err = res.Error
+				}
+				ended <- err
+			}()
+			synctest.Wait()
+		}
+		if _, err := call("ann", "std.other", 0); err != nil { // from now on a place is known to be held for 10 s
+			t.Fatal(err)
+		}
+		began := time.Now()
+		begin("ann", "std.other")
+		_, err := call("bob", "std.cached", 5*time.Second)
+		if err == nil || err.Code != toolkeep.DeadlineUnreachable || !err.NothingSent || time.Since(began) != 0 {
+			t.Errorf("a call that has 5 s: %v after %s", err, time.Since(began))
+		}
+		if n := p.Bulkheads.Stats()[0].Refused; n != 1 {
+			t.Errorf("%d are counted as refused", n)
+		}
+		begin("cid", "std.cached") // has the time of its tool
+		time.Sleep(8 * time.Second)
+		if res, err := call("bob", "std.cached", 5*time.Second); err != nil || !res.Cached || time.Since(began) != 10*time.Second {
+			t.Errorf("a call that shares a run: %v after %s", err, time.Since(began))
+		}
+		for range 2 {
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
 // TestBulkheadOfWorkers: an asynchronous call that gets no place goes back to the queue, also one that writes; a synchronous one
 // is recorded as refused, and its key is free.
 func TestBulkheadOfWorkers(t *testing.T) {

@@ -83,6 +83,8 @@ type Results interface {
 	Fetch(ctx context.Context, k resultcache.Key, tenant, toolID string) (*toolkeep.Result, bool)
 	// FetchOnce is Fetch for a call that is refused, so without a run: it asks the other nodes for a key once a second at most.
 	FetchOnce(ctx context.Context, k resultcache.Key, tenant, toolID string) (*toolkeep.Result, bool)
+	// Running reports whether a run of Do for k is under way that a call could share.
+	Running(k resultcache.Key) bool
 	// Do runs fn once for all concurrent calls with k; shared says that another call's
 	// run was used. A caller whose ctx ends leaves, without stopping the run while
 	// others wait for it.

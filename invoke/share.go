@@ -25,6 +25,14 @@ func (p *Pipeline) performOnce(ctx context.Context, a *activeCall) (*toolkeep.Re
 	if !a.cache.on() {
 		return p.once(ctx, w, &a.steps)
 	}
+	if !p.Results.Running(a.cache.key) { // else its result may come in time
+		if err := p.Bulkheads.Look(ctx, a.within, placeOf(a.principal, a.tool, a.call, a.guard)); err != nil {
+			if res := p.heldBack(ctx, a, err); res != nil {
+				return res, nil
+			}
+			return nil, err
+		}
+	}
 	// Callers that share the run may have more time than its first caller.
 	limit := p.sharedTimeLimit(a)
 	steps, began, hit, shares := new(Steps), time.Now(), false, p.shares(a)

@@ -61,6 +61,14 @@ func (c *Cache) Do(ctx context.Context, k Key, fn func(context.Context) (*toolke
 	return copyResult(f.result), shared, copyError(f.err)
 }
 
+// Running reports whether a run of k is under way that Do would join.
+func (c *Cache) Running(k Key) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f := c.runs[k]
+	return f != nil && f.waiters > 0
+}
+
 // join joins the run of k or starts it; nil after Stop.
 func (c *Cache) join(ctx context.Context, k Key, fn func(context.Context) (*toolkeep.Result, error)) (*sharedRun, bool) {
 	c.mu.Lock()

@@ -223,22 +223,42 @@ func (b *Bulkheads) tryNow(s set) bool {
 // Peek returns what Take would meet at this moment: the name of a bulkhead for whose place the call would wait, "" for none, or
 // E3802 or E3910.
 func (b *Bulkheads) Peek(ctx context.Context, above *Hold, c Call) (waits string, err error) {
+	i, e := b.peek(ctx, above, &c)
+	switch {
+	case e != nil:
+		return "", e
+	case i >= 0:
+		waits = Names[i]
+	}
+	return waits, nil
+}
+
+// Look refuses what Take would because the deadline comes too soon (E3910), and nothing else: for a call whose attempt another
+// one may make, with a later deadline.
+func (b *Bulkheads) Look(ctx context.Context, above *Hold, c Call) error {
+	if i, e := b.peek(ctx, above, &c); e != nil && e.Code == toolkeep.DeadlineUnreachable {
+		b.gates[i].refused.Add(1)
+		return e
+	}
+	return nil
+}
+
+// peek returns the first bulkhead that is full, -1 for none, and why the call must not wait for it.
+func (b *Bulkheads) peek(ctx context.Context, above *Hold, c *Call) (int, *toolkeep.Error) {
 	if b == nil {
-		return "", nil
+		return -1, nil
 	}
 	s := b.needs(above, c.Tool)
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	for i := range b.gates {
 		if s&(1<<i) == 0 || !b.gates[i].full() {
 			continue
 		}
-		if _, e := b.place(i, &c, b.until(ctx, &c)); e != nil {
-			return "", e
-		}
-		return Names[i], nil
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		_, e := b.place(i, c, b.until(ctx, c))
+		return i, e
 	}
-	return "", nil
+	return -1, nil
 }
 
 func (g *gate) full() bool { return g.used.Load() >= g.limit }
