@@ -2,7 +2,6 @@ package inspect
 
 import (
 	"bytes"
-	"encoding/xml"
 	"io"
 	"net/url"
 	"slices"
@@ -76,53 +75,6 @@ func (r *result) html() string {
 func unsafeMarkup(kind string, what []string) error {
 	return toolkeep.NewError(toolkeep.UnsafeHTML, "the tool sent %s with %s, and its manifest refuses that (result.html: reject)", kind, strings.Join(what, ", ")).
 		With("found", what)
-}
-
-// judgeSVG reads a drawing, which is given as it was sent: it is text to a model, and a program to a browser. A DTD is
-// E3713. What runs or loads something, or cannot be read to its end, is a warning, E3712, and with html: reject the error.
-func (r *result) judgeSVG(text []byte) error {
-	d := xml.NewDecoder(bytes.NewReader(text))
-	d.Strict, d.AutoClose, d.Entity = false, xml.HTMLAutoClose, xml.HTMLEntity
-	d.CharsetReader = func(_ string, in io.Reader) (io.Reader, error) { return in, nil }
-	var c cleaner
-	for {
-		tok, err := d.Token()
-		if err == io.EOF {
-			break
-		}
-		if err != nil { // XML 1.1, say, which a browser may read
-			c.took(&c.unsafe, "markup that cannot be judged")
-			break
-		}
-		switch tok := tok.(type) {
-		case xml.Directive:
-			if bytes.Contains(tok, []byte("ENTITY")) || bytes.Contains(tok, []byte("[")) {
-				return errDTD()
-			}
-		case xml.StartElement:
-			if name := strings.ToLower(tok.Name.Local); name == "script" || name == "foreignobject" || name == "iframe" || name == "handler" {
-				c.took(&c.unsafe, name)
-			}
-			for _, a := range tok.Attr {
-				switch name := strings.ToLower(a.Name.Local); {
-				case strings.HasPrefix(name, "on"):
-					c.took(&c.unsafe, name)
-				case name == "href" && !plainURL(a.Value) && !strings.HasPrefix(a.Value, "data:image/"):
-					c.took(&c.unsafe, "address in "+name)
-				}
-			}
-		}
-	}
-	switch {
-	case len(c.unsafe) == 0:
-	case r.html() == "reject":
-		return unsafeMarkup("a drawing (SVG)", c.unsafe)
-	default:
-		r.out.Warnings = append(r.out.Warnings, toolkeep.Warning{Code: toolkeep.UnsafeHTML,
-			Message: "the drawing (SVG) has " + strings.Join(c.unsafe, ", ") + ", which a browser may run; it is given as it was sent",
-			Details: map[string]any{"found": c.unsafe}})
-	}
-	return nil
 }
 
 // cleaner writes the allowed parts.

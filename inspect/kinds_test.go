@@ -3,6 +3,7 @@ package inspect_test
 import (
 	"encoding/xml"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -190,6 +191,29 @@ func FuzzHTML(f *testing.F) {
 		}
 		if second, _ := again.Value.(string); second != s && len(strings.Join(strings.Fields(second), "")) != len(strings.Join(strings.Fields(s), "")) {
 			t.Fatalf("%q gives %q, and that %q", in, s, second)
+		}
+	})
+}
+
+// FuzzSVG looks for drawings that are given without a word although a plain search finds what runs in them.
+func FuzzSVG(f *testing.F) {
+	for _, s := range []string{`<svg/>`, `<!DOCTYPE svg SYSTEM "http://x/y.dtd"><svg/>`, `<svg><SCRIPT>x</svg>`, `<svg><a:script xmlns:a="b"/>`, `<svg onload=x>`,
+		`<?xml version="1.1"?><svg onload="x"/>`, `<svg><set attributeName='href' to='javascript:x'/></svg>`, `<svg><![CDATA[<script>]]><!-- <script> --></svg>`} {
+		f.Add(s)
+	}
+	i := inspect.New(inspect.Config{HardBytes: 1 << 20})
+	runs := regexp.MustCompile(`(?i)<([\w-]+:)?(script|iframe|foreignobject)[\s/>]|<[^<>]*=\s*["']\s*javascript:|<!(entity|doctype[^>]+(file:|[[]))`)
+	f.Fuzz(func(t *testing.T, in string) {
+		got, err := i.Inspect(tool(&toolkeep.ResultSpec{HTML: "reject"}, ""), body("image/svg+xml; charset=utf-8", in), nil)
+		if err != nil {
+			if !toolkeep.IsCode(err, toolkeep.UnsafeHTML) && !toolkeep.IsCode(err, toolkeep.UnsafeXML) {
+				t.Fatal(err)
+			}
+			return
+		}
+		// Behind these, markup is text.
+		if !strings.Contains(in, "<!--") && !strings.Contains(in, "<![") && !strings.Contains(in, "<?") && runs.MatchString(in) {
+			t.Fatalf("%q is given: %+v", in, got)
 		}
 	})
 }
