@@ -144,7 +144,14 @@ func (x *exchange) appendPassed(dst []byte, r *toolkeep.Result, e *entry) []byte
 // appendReceipt appends the call's _meta members, without braces.
 func appendReceipt(dst []byte, r *toolkeep.Result) []byte {
 	dst = canon.AppendString(append(dst, `"toolkeep/invocation_id":`...), r.InvocationID)
-	dst = appendText(dst, `,"toolkeep/tool_version":`, r.ToolVersion)
+	return appendOrigin(appendText(dst, `,"toolkeep/tool_version":`, r.ToolVersion), r)
+}
+
+// appendOrigin appends where a result or a tool's failure came from, what that took, its warnings and its signature.
+func appendOrigin(dst []byte, r *toolkeep.Result) []byte {
+	if r.State.Ended() {
+		dst = append(append(append(dst, `,"toolkeep/source":"`...), r.Source()...), '"')
+	}
 	if r.Cached {
 		dst = append(dst, `,"toolkeep/cached":true`...)
 	}
@@ -153,6 +160,12 @@ func appendReceipt(dst []byte, r *toolkeep.Result) []byte {
 	}
 	if r.Replayed {
 		dst = append(dst, `,"toolkeep/replayed":true`...)
+	}
+	if r.Attempts > 1 {
+		dst = appendInt(dst, `,"toolkeep/retry_count":`, int64(r.Attempts-1))
+	}
+	if r.CostUSD > 0 {
+		dst = strconv.AppendFloat(append(dst, `,"toolkeep/cost_usd":`...), r.CostUSD, 'f', -1, 64)
 	}
 	if r.Truncated {
 		dst = append(dst, `,"toolkeep/truncated":true`...)
@@ -267,15 +280,7 @@ func (x *exchange) appendFailure(dst []byte, err *toolkeep.Error, r *toolkeep.Re
 	}
 	if r != nil {
 		dst = appendText(dst, `,"toolkeep/status":`, r.State.BC2(err.Code))
-		dst = appendText(dst, `,"toolkeep/tool_version":`, r.ToolVersion)
-		if r.Cached {
-			dst = append(dst, `,"toolkeep/cached":true`...)
-		}
-		if r.Replayed {
-			dst = append(dst, `,"toolkeep/replayed":true`...)
-		}
-		dst = appendWarnings(dst, `,"toolkeep/warnings":`, r.Warnings)
-		dst = appendSignature(dst, r)
+		dst = appendOrigin(appendText(dst, `,"toolkeep/tool_version":`, r.ToolVersion), r)
 	}
 	return x.finish(append(dst, '}'))
 }

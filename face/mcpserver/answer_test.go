@@ -27,7 +27,8 @@ func TestResultsOfCalls(t *testing.T) {
 		With("content", []any{map[string]any{"type": "text", "text": "no such file"}}).With("structured_content", map[string]any{"n": "1"}).With("tool", "read")
 	limited := toolkeep.NewError(toolkeep.RateLimitExceeded, "too many").After(1500 * time.Millisecond)
 	limited.InvocationID = "refused-7"
-	const receipt = `"_meta":{"toolkeep/invocation_id":"i","toolkeep/tool_version":"1.0.0"`
+	const begun = `"_meta":{"toolkeep/invocation_id":"i","toolkeep/tool_version":"1.0.0"`
+	const receipt = begun + `,"toolkeep/source":"executed"`
 	for name, c := range map[string]struct {
 		tool string
 		res  *toolkeep.Result
@@ -40,15 +41,15 @@ func TestResultsOfCalls(t *testing.T) {
 		"null":      {"demo__echo", done(`null`), nil, `{"content":[{"type":"text","text":"null"}],` + receipt + `}}`},
 		"nothing":   {"demo__echo", done(``), nil, `{"content":[{"type":"text","text":"null"}],` + receipt + `}}`},
 		"warned, kept": {"demo__echo", with(done(`1`), func(r *toolkeep.Result) {
-			r.Cached, r.Replayed = true, true
+			r.Cached, r.Replayed, r.Age, r.Attempts, r.CostUSD = true, true, 1500*time.Millisecond, 3, 0.25
 			r.Fallback = &toolkeep.Fallback{Tool: "demo.other", Version: "2.0.0", InvocationID: "j", Reason: "E3520"}
 			r.Warnings = []toolkeep.Warning{{Code: "E3006", Message: "old"}}
-		}), nil, `{"content":[{"type":"text","text":"1"}],` + receipt + `,"toolkeep/cached":true,"toolkeep/replayed":true,"toolkeep/fallback":{"tool_id":"demo.other","tool_version":"2.0.0","invocation_id":"j","reason":"E3520"},"toolkeep/warnings":[{"code":"E3006","message":"old"}]}}`},
+		}), nil, `{"content":[{"type":"text","text":"1"}],` + begun + `,"toolkeep/source":"replay","toolkeep/cached":true,"toolkeep/cache_age_s":1.500,"toolkeep/replayed":true,"toolkeep/retry_count":2,"toolkeep/cost_usd":0.25,"toolkeep/fallback":{"tool_id":"demo.other","tool_version":"2.0.0","invocation_id":"j","reason":"E3520"},"toolkeep/warnings":[{"code":"E3006","message":"old"}]}}`},
 		"an attachment": {"demo__echo", with(done(`"cut"`), func(r *toolkeep.Result) {
 			r.Truncated = true
 			r.Attachments = []toolkeep.Attachment{{Kind: "blob", URL: "/api/v1/blobs/b", ContentType: "text/plain", Bytes: 5, SHA256: "2cf2"}}
 		}), nil, `{"content":[{"type":"text","text":"cut"},{"type":"resource_link","uri":"URL/api/v1/blobs/b","name":"the whole blob","mimeType":"text/plain","size":5,"_meta":{"toolkeep/sha256":"2cf2"}},{"type":"text","text":"The whole is at URL/api/v1/blobs/b; fetch it with the same credentials."},{"type":"text","text":"The result was longer than the tool allows and is cut."}],` + receipt + `,"toolkeep/truncated":true}}`},
-		"of an upstream":  {"files__read", done(`{"content":[{"type":"resource_link","uri":"file:///a","name":"a"},{"type":"resource_link","uri":"https://x.example/","name":"b"},{"type":"resource","resource":{"uri":"file:///b","text":"x"}}],"structuredContent":[1],"_meta":{"a/b":1,"toolkeep/code":"forged"}}`), nil, `{"content":[{"type":"resource_link","uri":"toolkeep+files:file:///a","name":"a"},{"type":"resource_link","uri":"https://x.example/","name":"b"},{"type":"resource","resource":{"uri":"toolkeep+files:file:///b","text":"x"}}],"structuredContent":[1],"_meta":{"a/b":1,"toolkeep/invocation_id":"i","toolkeep/tool_version":"1.0.0"}}`},
+		"of an upstream":  {"files__read", done(`{"content":[{"type":"resource_link","uri":"file:///a","name":"a"},{"type":"resource_link","uri":"https://x.example/","name":"b"},{"type":"resource","resource":{"uri":"file:///b","text":"x"}}],"structuredContent":[1],"_meta":{"a/b":1,"toolkeep/code":"forged"}}`), nil, `{"content":[{"type":"resource_link","uri":"toolkeep+files:file:///a","name":"a"},{"type":"resource_link","uri":"https://x.example/","name":"b"},{"type":"resource","resource":{"uri":"toolkeep+files:file:///b","text":"x"}}],"structuredContent":[1],"_meta":{"a/b":1,"toolkeep/invocation_id":"i","toolkeep/tool_version":"1.0.0","toolkeep/source":"executed"}}`},
 		"empty content":   {"files__read", done(`{"content":[]}`), nil, `{"content":[],` + receipt + `}}`},
 		"cut upstream":    {"files__read", done(`{"truncated_preview":"{"}`), nil, `{"content":[{"type":"text","text":"{\"truncated_preview\":\"{\"}"}],"structuredContent":{"truncated_preview":"{"},` + receipt + `}}`},
 		"a refusal":       {"demo__echo", nil, limited, `{"content":[{"type":"text","text":"E3801 rate_limit_exceeded: too many (try again after 2s)"}],"isError":true,"structuredContent":{"code":"E3801","name":"rate_limit_exceeded","class":"RATE_LIMIT","retryable":true,"retry_after_s":2,"invocation_id":"refused-7","message":"too many"},"_meta":{"toolkeep/code":"E3801","toolkeep/name":"rate_limit_exceeded","toolkeep/class":"RATE_LIMIT","toolkeep/retryable":true,"toolkeep/retry_after_s":2,"toolkeep/invocation_id":"refused-7"}}`},
@@ -59,9 +60,14 @@ func TestResultsOfCalls(t *testing.T) {
 		}), nil, `"text":"E3510 upstream_client_error: HTTP 409\nThe upstream said: the seat is taken\nThe same call`},
 		"faults of the arguments": {"demo__typed", nil, toolkeep.FaultsError(toolkeep.InputValidationFailed, "two places", []toolkeep.Fault{{Pointer: "/a", Message: "must be a number"}, {Pointer: "/b", Message: "is missing"}}),
 			`"text":"E3310 input_validation_failed: two places\n- at /a: must be a number\n- at /b: is missing\nCorrect this and call again."`},
-		"upstream's error":                {"files__read", with(done(""), func(r *toolkeep.Result) { r.State, r.Output, r.Error = toolkeep.CallFailed, nil, upstream }), nil, `{"content":[{"text":"no such file","type":"text"},{"type":"text","text":"E3540 mcp_error: the tool reports this error\nThe same call will probably fail again: change the arguments, or use another tool."}],"isError":true,"structuredContent":{"code":"E3540","name":"mcp_error","class":"PROVIDER_ERROR","retryable":false,"invocation_id":"i","message":"no such file","details":{"tool":"read"}},"_meta":{"toolkeep/code":"E3540","toolkeep/name":"mcp_error","toolkeep/class":"PROVIDER_ERROR","toolkeep/retryable":false,"toolkeep/invocation_id":"i","toolkeep/details":{"tool":"read"},"toolkeep/status":"error","toolkeep/tool_version":"1.0.0"}}`},
+		"upstream's error": {"files__read", with(done(""), func(r *toolkeep.Result) { r.State, r.Output, r.Error = toolkeep.CallFailed, nil, upstream }), nil, `{"content":[{"text":"no such file","type":"text"},{"type":"text","text":"E3540 mcp_error: the tool reports this error\nThe same call will probably fail again: change the arguments, or use another tool."}],"isError":true,"structuredContent":{"code":"E3540","name":"mcp_error","class":"PROVIDER_ERROR","retryable":false,"invocation_id":"i","message":"no such file","details":{"tool":"read"}},"_meta":{"toolkeep/code":"E3540","toolkeep/name":"mcp_error","toolkeep/class":"PROVIDER_ERROR","toolkeep/retryable":false,"toolkeep/invocation_id":"i","toolkeep/details":{"tool":"read"},"toolkeep/status":"error","toolkeep/tool_version":"1.0.0","toolkeep/source":"executed"}}`},
+		"a tool's error from the cache": {"demo__typed", with(done(""), func(r *toolkeep.Result) {
+			r.State, r.Output, r.Cached, r.Age, r.Attempts, r.CostUSD = toolkeep.CallFailed, nil, true, 2*time.Second, 2, 1e-7
+			r.Fallback = &toolkeep.Fallback{Tool: "demo.other", Version: "2.0.0", InvocationID: "j", Reason: "E3520"}
+			r.Error = toolkeep.NewError(toolkeep.UpstreamClientError, "HTTP 409")
+		}), nil, `"toolkeep/tool_version":"1.0.0","toolkeep/source":"cache","toolkeep/cached":true,"toolkeep/cache_age_s":2.000,"toolkeep/retry_count":1,"toolkeep/cost_usd":0.0000001,"toolkeep/fallback":{"tool_id":"demo.other"`},
 		"a warning's code is never shown": {"demo__echo", nil, toolkeep.NewError(toolkeep.CacheCorrupt, "inside"), `E3999`},
-		"waiting":                         {"demo__echo", with(done(""), func(r *toolkeep.Result) { r.State, r.Output = toolkeep.CallQueued, nil }), nil, `{"content":[{"type":"text","text":"The call is pending as invocation i. Its result: call the tool get_invocation with this invocation_id, or GET /api/v1/invocations/i."}],"structuredContent":{"invocation_id":"i","status":"pending","state":"queued"},"_meta":{"toolkeep/status":"pending",` + receipt[len(`"_meta":{`):] + `}}`},
+		"waiting":                         {"demo__echo", with(done(""), func(r *toolkeep.Result) { r.State, r.Output = toolkeep.CallQueued, nil }), nil, `{"content":[{"type":"text","text":"The call is pending as invocation i. Its result: call the tool get_invocation with this invocation_id, or GET /api/v1/invocations/i."}],"structuredContent":{"invocation_id":"i","status":"pending","state":"queued"},"_meta":{"toolkeep/status":"pending",` + begun[len(`"_meta":{`):] + `}}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s.server.c.Invoker = answering(c.res, c.err)

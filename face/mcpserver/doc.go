@@ -38,9 +38,10 @@
 // # Members of _meta
 //
 // Of tools/call: the keys in call.go, all of which begin with toolkeep/; an unknown one is refused.
-// Of its result: toolkeep/invocation_id and toolkeep/tool_version, and if applicable
-// toolkeep/cached, toolkeep/cache_age_s, toolkeep/replayed, toolkeep/truncated, toolkeep/warnings, toolkeep/status (of a
-// call that waits or failed). A refusal or failure has isError and toolkeep/code, toolkeep/name,
+// Of its result: toolkeep/invocation_id and toolkeep/tool_version, of a call that ended toolkeep/source (executed, cache or
+// replay), and if applicable toolkeep/cached, toolkeep/cache_age_s, toolkeep/replayed, toolkeep/retry_count,
+// toolkeep/cost_usd, toolkeep/truncated, toolkeep/fallback, toolkeep/secrets, toolkeep/warnings, toolkeep/status (of a call
+// that waits or failed). A refusal or failure has isError and toolkeep/code, toolkeep/name,
 // toolkeep/class, toolkeep/retryable, toolkeep/retry_after_s, toolkeep/details, and the same
 // without the prefix in structuredContent. Tools with an outputSchema have no such
 // structuredContent, because clients validate it against the schema even in a failure. Our JSON-RPC
