@@ -403,7 +403,7 @@ func (n *Node) buildLimits(context.Context) error {
 	rates.Clock = n.options.Clock
 	n.limits = limit.New(rates)
 	n.limits.SetNodes(n.members.Rank())
-	n.breakers = breaker.New(breaker.Config{Rule: n.config.Breaker.Rule(), Retries: n.config.Calls.Retries(), Store: n.store, Node: n.name, Home: access.HomeTenant, Clock: n.options.Clock, Log: n.logger("breakers")})
+	n.breakers = breaker.New(breaker.Config{Rule: n.config.Breaker.Rule(), Retries: n.config.Calls.Retries(), Store: n.store, Node: n.name, Home: access.HomeTenant, Clock: n.options.Clock, Log: n.logger("breakers"), Tell: func(ctx context.Context, to, text string) error { return n.redis.Publish(ctx, to, text) }})
 	return nil
 }
 

@@ -24,6 +24,9 @@ type Config struct {
 	Most    int              // breakers that are known at once; default 50,000
 	Clock   func() time.Time // default time.Now
 	Log     *slog.Logger     // default none
+	// Tell is given each change of state that this node has written, for those who follow Channel of the tenant; optional. It may
+	// take its time: no call waits for it.
+	Tell func(ctx context.Context, channel, message string) error
 }
 
 // Breakers has the breakers of all tools and upstreams. It is safe for concurrent use.
@@ -42,6 +45,7 @@ type Breakers struct {
 	ended   bool
 	keeping sync.WaitGroup
 	renewal time.Duration
+	news    chan news // what Tell is to be given
 }
 
 const shardCount = 64
@@ -91,7 +95,7 @@ func New(c Config) *Breakers {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Breakers{c: c, settings: Defaults(), retries: Retries{Share: 20, Floor: 10}, start: c.Clock(), seed: maphash.MakeSeed(), dirty: map[*Breaker]struct{}{}, wake: make(chan struct{}, 1), renewal: testRenewal}
+	s := &Breakers{c: c, settings: Defaults(), retries: Retries{Share: 20, Floor: 10}, start: c.Clock(), seed: maphash.MakeSeed(), dirty: map[*Breaker]struct{}{}, wake: make(chan struct{}, 1), renewal: testRenewal, news: make(chan news, maxNews)}
 	if c.Rule != nil {
 		s.settings = *c.Rule
 	}

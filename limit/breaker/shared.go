@@ -90,6 +90,7 @@ func (s *Breakers) Start(ctx context.Context) (after int64, err error) {
 		run, end := context.WithCancel(context.Background())
 		s.end = end
 		s.keeping.Go(func() { s.keep(run) })
+		s.keeping.Go(func() { s.tell(run) })
 	}
 	return after, nil
 }
@@ -328,6 +329,7 @@ func (s *Breakers) write(ctx context.Context, b *Breaker, d toolkeep.Document, w
 			r = &Record{State: Closed, Node: s.c.Node, Passed: w.passed}
 		}
 		changes = append(changes, s.event(w.event, b.key, r))
+		return s.applied(b.key, r, s.c.Store.Apply(ctx, changes...))
 	}
 	return s.c.Store.Apply(ctx, changes...)
 }
@@ -398,14 +400,14 @@ func (s *Breakers) Force(ctx context.Context, tenant, id string, state State, by
 		kind = eventClosed
 	}
 	k := keyOf(tenant, id)
-	return s.operate(ctx, k, toolkeep.PutDocument{Document: toolkeep.Document{Kind: Kind, Tenant: tenant, ID: id, Body: body, UpdatedBy: by}, Expect: toolkeep.AnyRevision}, s.event(kind, k, r))
+	return s.operate(ctx, k, toolkeep.PutDocument{Document: toolkeep.Document{Kind: Kind, Tenant: tenant, ID: id, Body: body, UpdatedBy: by}, Expect: toolkeep.AnyRevision}, kind, r)
 }
 
 // Reset closes a breaker, with nothing counted on this node, and on others if it was not closed. An error is that of the store.
 func (s *Breakers) Reset(ctx context.Context, tenant, id, by, reason string) error {
 	k := keyOf(tenant, id)
 	err := s.operate(ctx, k, toolkeep.DeleteDocument{Kind: Kind, Tenant: tenant, ID: id, Expect: toolkeep.AnyRevision, By: by},
-		s.event(eventClosed, k, &Record{State: Closed, By: by, Reason: reason, Node: s.c.Node}))
+		eventClosed, &Record{State: Closed, By: by, Reason: reason, Node: s.c.Node})
 	if b := s.known(k); b != nil && err == nil {
 		b.mu.Lock()
 		if b.state == Closed {
@@ -418,14 +420,14 @@ func (s *Breakers) Reset(ctx context.Context, tenant, id, by, reason string) err
 
 // operate writes what an operator decided, a document's change and its event, and takes it here at once. Where there is no document
 // to delete, the event alone is written.
-func (s *Breakers) operate(ctx context.Context, k key, document, event toolkeep.Change) error {
-	b := s.kept(k)
+func (s *Breakers) operate(ctx context.Context, k key, document toolkeep.Change, kind string, r *Record) error {
+	b, event := s.kept(k), s.event(kind, k, r)
 	return b.alone(ctx, func() error {
 		err := s.c.Store.Apply(ctx, document, event)
 		if errors.Is(err, toolkeep.ErrNotFound) {
 			err = s.c.Store.Apply(ctx, event)
 		}
-		if err == nil {
+		if s.applied(k, r, err) == nil {
 			b.mu.Lock()
 			b.intent = none // what this node decided before is over
 			b.mu.Unlock()

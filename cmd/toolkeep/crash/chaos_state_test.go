@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/limit/breaker"
 )
 
 // cascadingFailure: the server of a tool answers every request with status 500.
@@ -34,6 +35,11 @@ func (x *chaos) cascadingFailure(t *testing.T, p *process) {
 	// "error rate > 5% for 60 seconds", "circuit breaker transitions CLOSED -> OPEN": at the tenth of ten failures
 	// (minimum_calls), and not only after a minute of them.
 	broken := func(tool string) outcome { return p.ends(ask{tool: tool, args: named("broken", 0)}) }
+	news := x.redis.Subscribe(t.Context(), "toolkeep:default:"+breaker.Channel)
+	defer news.Close()
+	if _, err := news.Receive(t.Context()); err != nil { // it has subscribed
+		t.Fatal(err)
+	}
 	for range 10 {
 		broken("chaos.broken").is(t, "the tool's server fails", toolkeep.UpstreamServerError)
 	}
@@ -45,6 +51,18 @@ func (x *chaos) cascadingFailure(t *testing.T, p *process) {
 	if n := p.metric(`tool_circuit_breaker_transitions_total{from_state="closed",to_state="open",tool_id="chaos.broken"}`); n != 1 {
 		t.Errorf("%v transitions from closed to open", n)
 	}
+	// G-008: "published on open, half-open, closed transitions", each with its tool.
+	told := func(tool, state string) {
+		t.Helper()
+		until(t, "it is told that "+tool+" is "+state, func() bool {
+			m, err := news.ReceiveMessage(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return strings.Contains(m.Payload, `"circuit_name":"tool:`+tool+`"`) && strings.Contains(m.Payload, `"state":"`+state+`"`)
+		})
+	}
+	told("chaos.broken", "open")
 	// "fallback tool invoked (if configured)": while the tool fails, and while its breaker is open.
 	for i := range 15 {
 		got := p.ends(ask{tool: "chaos.covered", args: named(fmt.Sprintf("covered %d", i), 0)}).is(t, "the tool has a fallback", "")
@@ -65,6 +83,8 @@ func (x *chaos) cascadingFailure(t *testing.T, p *process) {
 	wires.fail(nil)
 	until(t, "a test call succeeds", func() bool { return broken("chaos.mended").Status == "success" })
 	until(t, "the breaker is closed", func() bool { return p.breaker("tool:chaos.mended").State == "closed" })
+	told("chaos.mended", "half_open")
+	told("chaos.mended", "closed")
 }
 
 // cacheCorruption: a cached result changes in the node's memory, as by a fault of the machine.

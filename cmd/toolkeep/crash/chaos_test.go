@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
+	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/secret/vault/vaulttest"
@@ -32,12 +33,15 @@ const (
 type chaos struct {
 	*cluster
 	store, vault *proxy
+	redis        *goredis.Client
 }
 
 func chaosScenarios(t *testing.T, c *cluster) {
 	redis, kv := redistest.Start(t), vaulttest.StartKV(t, "secret=2")
 	vaulttest.PutKV(t, kv, "secret/data/default/shop", `{"data":{"key":"`+chaosSecret+`"}}`)
 	x := &chaos{cluster: c, store: newProxy(t, "127.77.0.3", c.server.Addr()), vault: newProxy(t, "127.77.0.4", strings.TrimPrefix(kv, "http://"))}
+	x.redis = goredis.NewClient(&goredis.Options{Network: "unix", Addr: strings.TrimPrefix(redis.URL(), "unix://")})
+	t.Cleanup(func() { _ = x.redis.Close() })
 	c.settings = append(c.settings, "redis.url="+redis.TCP("redis"), "vault.address=http://"+x.vault.addr, "vault.token="+vaultToken,
 		"vault.paths=secret/data/{tenant}/", "vault.mounts=secret=2", "vault.timeout=30s", "breaker.failure_rate=50", "calls.lease=3s", "calls.record_wait=50ms",
 		"store.max_staleness=12s", "egress.idle_timeout=1s", "cache.shared=false")
