@@ -227,7 +227,7 @@ func TestPostgres(t *testing.T) {
 
 // TestPostgresShared: several nodes share one queue and run each call once.
 func TestPostgresShared(t *testing.T) {
-	ctx, dsn := testContext(t), pgtest.Start(t).NewDatabase(t)
+	ctx, dsn := testContext(t), pgtest.NewDatabase(t)
 	const nodes, calls = 3, 300
 	var mu sync.Mutex
 	ran, by := map[string]int{}, map[int]int{}
@@ -318,7 +318,7 @@ func postgresChild(dsn string) {
 // TestPostgresKilledNode: a killed node's jobs do not block a new Enqueue, and are run
 // again without one.
 func TestPostgresKilledNode(t *testing.T) {
-	ctx, dsn := testContext(t), pgtest.Start(t).NewDatabase(t)
+	ctx, dsn := testContext(t), pgtest.NewDatabase(t)
 	r := newRecorder()
 	q := newPostgresQueue(t, dsn, Config{Runner: r})
 	mustPut(t, q, "nudged", toolkeep.Normal, time.Time{})
@@ -361,7 +361,7 @@ func TestPostgresKilledNode(t *testing.T) {
 // TestPostgresLostFetch: a job assigned to a node that never received the response is
 // reclaimed, although that node is alive and runs others.
 func TestPostgresLostFetch(t *testing.T) {
-	ctx, dsn := testContext(t), pgtest.Start(t).NewDatabase(t)
+	ctx, dsn := testContext(t), pgtest.NewDatabase(t)
 	r := newRecorder()
 	busy := make(chan struct{})
 	defer close(busy)
@@ -393,7 +393,7 @@ func TestPostgresLostFetch(t *testing.T) {
 // TestPostgresEarlierRun: a node takes up at once the jobs of its own earlier run, whose last
 // heartbeat may be new, and no other's.
 func TestPostgresEarlierRun(t *testing.T) {
-	ctx, dsn := testContext(t), pgtest.Start(t).NewDatabase(t)
+	ctx, dsn := testContext(t), pgtest.NewDatabase(t)
 	r := newRecorder()
 	q := newPostgresQueue(t, dsn, Config{NodeID: "a/2", Earlier: func() string { return "a/1" }, Runner: r})
 	for id, by := range map[string]string{"own": "a/1", "other": "b/1"} {
@@ -411,7 +411,7 @@ func TestPostgresEarlierRun(t *testing.T) {
 
 // TestPostgresMigrateTogether: nodes that start at once do not block each other.
 func TestPostgresMigrateTogether(t *testing.T) {
-	ctx, dsn := testContext(t), pgtest.Start(t).NewDatabase(t)
+	ctx, dsn := testContext(t), pgtest.NewDatabase(t)
 	var wg sync.WaitGroup
 	for range 6 {
 		q, err := NewPostgres(Config{Pool: newPool(t, dsn), Runner: newRecorder()})

@@ -18,7 +18,7 @@ import (
 // would break calls makes a node not ready.
 func TestNodesSayWhatDiffers(t *testing.T) {
 	t.Parallel()
-	dsn := pgtest.Start(t).NewDatabase(t)
+	dsn := pgtest.NewDatabase(t)
 	keys := filepath.Join(t.TempDir(), "seal.key")
 	sealer, err := secret.OpenSealer(keys)
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 func TestNodeWithAClockAhead(t *testing.T) {
 	t.Parallel()
 	const ahead, lease = 30 * time.Second, 5 * time.Second
-	dsn, dir := pgtest.Start(t).NewDatabase(t), t.TempDir()
+	dsn, dir := pgtest.NewDatabase(t), t.TempDir()
 	start := func(name string, off time.Duration) *toolkeeptest.Toolkeep {
 		return toolkeeptest.New(t, toolkeeptest.Option{Options: node.Options{Clock: func() time.Time { return time.Now().Add(off) }},
 			Settings: map[string]string{"store.dsn": dsn, "node.name": name, "calls.lease": lease.String(),

@@ -20,7 +20,7 @@ import (
 // cluster starts n nodes on one database. change may change the options of each.
 func cluster(t *testing.T, n int, change ...func(*toolkeeptest.Option)) []*toolkeeptest.Toolkeep {
 	t.Helper()
-	dsn := pgtest.Start(t).NewDatabase(t)
+	dsn := pgtest.NewDatabase(t)
 	seal := filepath.Join(t.TempDir(), "seal.key")
 	blobs := filepath.Join(t.TempDir(), "blobs")
 	nodes := make([]*toolkeeptest.Toolkeep, n)

@@ -40,7 +40,7 @@ func withAndWithoutRedis(t *testing.T, run func(t *testing.T, f *finders)) {
 
 func newFinders(t *testing.T, redis bool) *finders {
 	t.Helper()
-	f := &finders{shared: map[string]string{"store.dsn": pgtest.Start(t).NewDatabase(t), "search.model": "none",
+	f := &finders{shared: map[string]string{"store.dsn": pgtest.NewDatabase(t), "search.model": "none",
 		"secrets.seal_key": filepath.Join(t.TempDir(), "seal.key"), "store.blobs": filepath.Join(t.TempDir(), "blobs")}}
 	if redis {
 		f.redis = redistest.Start(t)

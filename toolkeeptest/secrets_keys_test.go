@@ -227,7 +227,7 @@ func TestSecretCachedResults(t *testing.T) {
 // another one.
 func TestSecretKeysOfNodes(t *testing.T) {
 	t.Parallel()
-	dsn, dir := pgtest.Start(t).NewDatabase(t), t.TempDir()
+	dsn, dir := pgtest.NewDatabase(t), t.TempDir()
 	settings := func(seal string) map[string]string {
 		return map[string]string{"store.dsn": dsn, "secrets.seal_key": filepath.Join(dir, seal), "store.blobs": filepath.Join(dir, "blobs")}
 	}

@@ -28,7 +28,7 @@ func TestToolsOfAServerThatRests(t *testing.T) {
 // own, and the list of nodes names no server, since those of all tenants are told.
 func TestServersOnEachNode(t *testing.T) {
 	t.Parallel()
-	dsn, dir := pgtest.Start(t).NewDatabase(t), t.TempDir()
+	dsn, dir := pgtest.NewDatabase(t), t.TempDir()
 	nodes := make([]*toolkeeptest.Toolkeep, 2)
 	for i := range nodes {
 		nodes[i] = withServers(t, map[string]string{"store.dsn": dsn, "secrets.seal_key": filepath.Join(dir, "seal.key"), "store.blobs": filepath.Join(dir, "blobs")})

@@ -396,7 +396,7 @@ func TestLoginOnTwoNodes(t *testing.T) {
 		nodes[int(turn.Add(1))%len(nodes)].Handler().ServeHTTP(w, r)
 	}))
 	t.Cleanup(front.Close)
-	settings := map[string]string{"store.dsn": pgtest.Start(t).NewDatabase(t), "http.public_url": front.URL,
+	settings := map[string]string{"store.dsn": pgtest.NewDatabase(t), "http.public_url": front.URL,
 		"secrets.seal_key": filepath.Join(t.TempDir(), "seal.key"), "store.blobs": filepath.Join(t.TempDir(), "blobs")}
 	for range 2 {
 		nodes = append(nodes, toolkeeptest.New(t, toolkeeptest.Option{Settings: settings, Options: node.Options{Clock: clock.now}}))

@@ -568,7 +568,7 @@ func TestBrokenListsStopNewSessions(t *testing.T) {
 // TestHoldReachesEveryNode within a second.
 func TestHoldReachesEveryNode(t *testing.T) {
 	t.Parallel()
-	dsn := pgtest.Start(t).NewDatabase(t)
+	dsn := pgtest.NewDatabase(t)
 	dir := t.TempDir()
 	nodes := make([]*toolkeeptest.Toolkeep, 2)
 	for i := range nodes {

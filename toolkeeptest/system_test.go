@@ -20,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/store/postgres/pgtest"
 	"github.com/toolkeep/toolkeep/toolkeeptest"
 )
 
@@ -29,7 +30,7 @@ func TestMain(m *testing.M) {
 	if code, ran := otherProgram(); ran {
 		os.Exit(code)
 	}
-	code := m.Run()
+	code := pgtest.Main{M: m}.Run()
 	http.DefaultClient.CloseIdleConnections()
 	if err := goleak.Find(); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, "after all tests:", err)

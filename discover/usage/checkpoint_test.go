@@ -36,7 +36,7 @@ func onEveryStore(t *testing.T, run func(t *testing.T, l *life, one, two Store))
 		run(t, l, s, s)
 	})
 	t.Run("postgres", func(t *testing.T) {
-		dsn, l := pgtest.Start(t).NewDatabase(t), lived(t)
+		dsn, l := pgtest.NewDatabase(t), lived(t)
 		open := func(node string) Store {
 			s, err := postgres.Open(t.Context(), postgres.Config{DSN: dsn, Node: node, Clock: l.clock})
 			if err != nil {

@@ -162,7 +162,7 @@ func TestLeadMoves(t *testing.T) {
 		})
 	}
 	t.Run("postgres", func(t *testing.T) {
-		dsn, life := pgtest.Start(t).NewDatabase(t), &life{t: t, r: rand.New(rand.NewPCG(8, 31)), now: begin}
+		dsn, life := pgtest.NewDatabase(t), &life{t: t, r: rand.New(rand.NewPCG(8, 31)), now: begin}
 		leadMoves(t, life, 400, func() Store {
 			s, err := postgres.Open(t.Context(), postgres.Config{DSN: dsn, Clock: life.clock})
 			if err != nil {

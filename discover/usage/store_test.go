@@ -17,9 +17,10 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/store/postgres/pgtest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Main{M: m}) }
 
 // memory is a store in memory with a feed, a journal, items and a fault.
 type memory struct {

@@ -265,7 +265,7 @@ func TestStores(t *testing.T) {
 		agree(t, l, s, s)
 	})
 	t.Run("postgres", func(t *testing.T) {
-		dsn := pgtest.Start(t).NewDatabase(t)
+		dsn := pgtest.NewDatabase(t)
 		l := &life{t: t, r: rand.New(rand.NewPCG(9, 10)), now: begin}
 		open := func(node string) Store {
 			s, err := postgres.Open(t.Context(), postgres.Config{DSN: dsn, Node: node, Clock: l.clock})

@@ -28,7 +28,7 @@ import (
 	"github.com/toolkeep/toolkeep/store/storetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Main{M: m}) }
 
 // raw is a store beneath.
 type raw interface {
@@ -110,7 +110,7 @@ func eachStore(t *testing.T, run func(p *place)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		dsn := pgtest.Start(t).NewDatabase(t)
+		dsn := pgtest.NewDatabase(t)
 		run(&place{t, func() raw {
 			s, err := postgres.Open(context.Background(), postgres.Config{DSN: dsn, Log: quiet()})
 			if err != nil {
@@ -579,7 +579,7 @@ func TestTwoNodes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dsn := pgtest.Start(t).NewDatabase(t)
+	dsn := pgtest.NewDatabase(t)
 	p := &place{T: t, sealer: sealer, open: func() raw {
 		s, err := postgres.Open(context.Background(), postgres.Config{DSN: dsn, Log: quiet()})
 		if err != nil {

@@ -16,7 +16,7 @@ import (
 // commit of its own calls, everything that happens in calls is committed here, and nothing of
 // it is read by the other.
 func TestCallsWaitForNoOther(t *testing.T) {
-	ctx, dsn := testContext(t), pgtest.Start(t).NewDatabase(t)
+	ctx, dsn := testContext(t), pgtest.NewDatabase(t)
 	s, other := mustOpen(t, Config{DSN: dsn, Enqueue: func(context.Context, pgx.Tx, toolkeep.Enqueue) error { return nil }}), mustOpen(t, Config{DSN: dsn})
 	mustApply(t, s, recorded("first"), key("a"))
 	mustApply(t, other, recorded("other"))

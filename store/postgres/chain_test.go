@@ -13,7 +13,7 @@ import (
 // TestMigrateChain: entries from before the chain stay as they are, forward and back.
 func TestMigrateChain(t *testing.T) {
 	const before = 11
-	dsn := pgtest.Start(t).NewDatabase(t)
+	dsn := pgtest.NewDatabase(t)
 	mustMigrate(t, dsn, before)
 	event, err := record.Encode(toolkeep.AppendEvent{Event: toolkeep.Event{ID: "old", Tenant: "t", Type: "x"}}, nil)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 // TestListCountsToMaxTotal: a filter that more calls fit than MaxTotal counts that many, one that
 // fewer fit counts all.
 func TestListCountsToMaxTotal(t *testing.T) {
-	ctx, dsn := testContext(t), pgtest.Start(t).NewDatabase(t)
+	ctx, dsn := testContext(t), pgtest.NewDatabase(t)
 	s := mustOpen(t, Config{DSN: dsn})
 	mustApply(t, s, recorded("first"))
 	if _, err := s.pool.Exec(ctx, `INSERT INTO invocations (tenant, id, subject, tool, session, parent, state, created, data)

@@ -76,7 +76,7 @@ func childChanges(n int64) []toolkeep.Change {
 // everything acknowledged is stored, each Apply completely or not at all, and the journal
 // has it in the order of each.
 func TestKill(t *testing.T) {
-	ctx, dsn := testContext(t), pgtest.Start(t).NewDatabase(t)
+	ctx, dsn := testContext(t), pgtest.NewDatabase(t)
 	s := mustOpen(t, Config{DSN: dsn})
 	stop := make(chan struct{})
 	var others sync.WaitGroup

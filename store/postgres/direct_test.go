@@ -24,7 +24,7 @@ func TestOneCallIn(t *testing.T) {
 // TestDirect: calls of around now are changed in their partition, others through the table, also when
 // another node has dropped the partition meanwhile.
 func TestDirect(t *testing.T) {
-	ctx, dsn := testContext(t), pgtest.Start(t).NewDatabase(t)
+	ctx, dsn := testContext(t), pgtest.NewDatabase(t)
 	var clock later
 	s := mustOpen(t, Config{DSN: dsn, Clock: clock.now, InvocationKeep: 10 * day, tendEvery: time.Hour})
 	on := func(what, id, want string) {
@@ -103,7 +103,7 @@ func TestDirect(t *testing.T) {
 // high ids. Their calls go to the default one.
 func TestDirectWithoutPartition(t *testing.T) {
 	for table, id := range map[string]string{"invocations_first": "0000", "invocations_high": "f47ac10b-58cc-4372-a567-0e02b2c3d479"} {
-		dsn := pgtest.Start(t).NewDatabase(t)
+		dsn := pgtest.NewDatabase(t)
 		mustMigrate(t, dsn, -1)
 		execute(t, dsn, "DROP TABLE "+table)
 		s := mustOpen(t, Config{DSN: dsn})
@@ -130,7 +130,7 @@ func TestDirectWithoutPartition(t *testing.T) {
 
 // TestKeyOfNoCall: a key whose call's row is gone is free.
 func TestKeyOfNoCall(t *testing.T) {
-	ctx, dsn := testContext(t), pgtest.Start(t).NewDatabase(t)
+	ctx, dsn := testContext(t), pgtest.NewDatabase(t)
 	s := mustOpen(t, Config{DSN: dsn})
 	keyed := func(id string) *toolkeep.Invocation {
 		v := call(id, toolkeep.CallRunning)

@@ -18,7 +18,7 @@ func putDocument(id, body string, expect int64) toolkeep.PutDocument {
 // TestItemsAcrossNodes: two nodes count in one item by compare and set, and each sees
 // every step.
 func TestItemsAcrossNodes(t *testing.T) {
-	dsn, ctx := pgtest.Start(t).NewDatabase(t), testContext(t)
+	dsn, ctx := pgtest.NewDatabase(t), testContext(t)
 	nodes := []*Store{mustOpen(t, Config{DSN: dsn}), mustOpen(t, Config{DSN: dsn})}
 	mustApply(t, nodes[0], putDocument("n", "0", toolkeep.NoRevision))
 	const workers, each = 6, 15
@@ -89,7 +89,7 @@ func TestItemsAcrossNodes(t *testing.T) {
 // TestKeepItems: items stay whatever their age; the remains of dropped items do not,
 // nor do item changes in the feed.
 func TestKeepItems(t *testing.T) {
-	dsn := pgtest.Start(t).NewDatabase(t)
+	dsn := pgtest.NewDatabase(t)
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	var mu sync.Mutex
 	s := mustOpen(t, Config{DSN: dsn, feedKeepRows: 1, tendEvery: time.Hour, Clock: func() time.Time { mu.Lock(); defer mu.Unlock(); return now }})

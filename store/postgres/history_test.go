@@ -19,7 +19,7 @@ func BenchmarkHistory(b *testing.B) {
 	rows, began := storetest.HistoryRows(b), time.Now().UTC().Truncate(day).Add(2*day) // the first partition ends before
 	var passed atomic.Int64
 	clock := func() time.Time { return began.Add(time.Duration(passed.Load())) }
-	s := mustOpen(b, Config{DSN: pgtest.Start(b).NewDatabase(b), InvocationKeep: kept, Clock: clock, Tends: func() bool { return false }})
+	s := mustOpen(b, Config{DSN: pgtest.NewDatabase(b), InvocationKeep: kept, Clock: clock, Tends: func() bool { return false }})
 	for range historyWeeks {
 		if err := s.makeAhead(b.Context()); err != nil {
 			b.Fatal(err)

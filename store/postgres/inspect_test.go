@@ -9,7 +9,7 @@ import (
 )
 
 func TestInspect(t *testing.T) {
-	dsn := pgtest.Start(t).NewDatabase(t)
+	dsn := pgtest.NewDatabase(t)
 	info, err := Inspect(t.Context(), dsn)
 	if err != nil || info.Schema != 0 || info.Server == "" {
 		t.Fatalf("an empty database: %+v, %v", info, err)

@@ -10,6 +10,6 @@ import (
 
 func TestKeyKeep(t *testing.T) {
 	storetest.KeyKeep(t, func(keep time.Duration, clock func() time.Time) storetest.Store {
-		return mustOpen(t, Config{DSN: pgtest.Start(t).NewDatabase(t), KeyKeep: keep, Clock: clock})
+		return mustOpen(t, Config{DSN: pgtest.NewDatabase(t), KeyKeep: keep, Clock: clock})
 	})
 }

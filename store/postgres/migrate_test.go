@@ -55,7 +55,7 @@ func mustMigrate(t *testing.T, dsn string, target int64) (from, to int64) {
 // TestMigrations migrates up, down and up again at every step, with data, and checks
 // that the tables of other steps keep theirs.
 func TestMigrations(t *testing.T) {
-	dsn := pgtest.Start(t).NewDatabase(t)
+	dsn := pgtest.NewDatabase(t)
 	_, newest := mustMigrate(t, dsn, -1)
 	var up []string
 	for v := newest; v > 0; v-- {
@@ -94,7 +94,7 @@ func TestMigrations(t *testing.T) {
 
 // TestOpenTogether: several nodes start on an empty database at once.
 func TestOpenTogether(t *testing.T) {
-	dsn := pgtest.Start(t).NewDatabase(t)
+	dsn := pgtest.NewDatabase(t)
 	nodes := make([]*Store, 5)
 	parallel(len(nodes), func(i int) {
 		s, err := Open(context.Background(), Config{DSN: dsn, Log: quiet()})
@@ -122,7 +122,7 @@ func TestOpenTogether(t *testing.T) {
 // TestNewerSchema: after a newer node has migrated, this one keeps working unless the
 // newer one has forbidden it, and never migrates.
 func TestNewerSchema(t *testing.T) {
-	dsn := pgtest.Start(t).NewDatabase(t)
+	dsn := pgtest.NewDatabase(t)
 	_, newest := mustMigrate(t, dsn, -1)
 	if _, _, err := Migrate(t.Context(), dsn, newest+1); err == nil {
 		t.Error("there is a step that does not exist")
@@ -168,7 +168,7 @@ const (
 // TestOldNode: a node of before schema 11 that runs on after the migration commits nothing and removes
 // nothing, and works again after the way back.
 func TestOldNode(t *testing.T) {
-	ctx, dsn := testContext(t), pgtest.Start(t).NewDatabase(t)
+	ctx, dsn := testContext(t), pgtest.NewDatabase(t)
 	mustMigrate(t, dsn, 10)
 	conn, err := pgx.Connect(ctx, dsn) // of the node: its statements are prepared, as pgx does
 	if err != nil {
@@ -247,7 +247,7 @@ func TestOldNode(t *testing.T) {
 
 // TestMigrateBesideRetention: the tables are not partitioned in the middle of a retention pass.
 func TestMigrateBesideRetention(t *testing.T) {
-	ctx, dsn := testContext(t), pgtest.Start(t).NewDatabase(t)
+	ctx, dsn := testContext(t), pgtest.NewDatabase(t)
 	mustMigrate(t, dsn, 10)
 	conn, err := pgx.Connect(ctx, dsn)
 	if err != nil {
@@ -283,7 +283,7 @@ func TestMigrateBesideRetention(t *testing.T) {
 
 // TestMigrateOwnIndexes: indexes of an operator keep their names, also where they begin like the others.
 func TestMigrateOwnIndexes(t *testing.T) {
-	dsn := pgtest.Start(t).NewDatabase(t)
+	dsn := pgtest.NewDatabase(t)
 	mustMigrate(t, dsn, 10)
 	execute(t, dsn, "CREATE INDEX my_calls ON invocations (tool)", "CREATE INDEX invocationsx ON invocations (tool)",
 		"CREATE INDEX my_invocations_tool ON invocations (tool)", "CREATE INDEX my_events ON events (tenant)",

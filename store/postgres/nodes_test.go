@@ -71,7 +71,7 @@ func until(ctx context.Context, s *Store, after, last int64) (list []toolkeep.Co
 // after their numbers were assigned. No watcher of any node sees a number out of order,
 // and each sees all.
 func TestOrderAcrossNodes(t *testing.T) {
-	dsn := pgtest.Start(t).NewDatabase(t)
+	dsn := pgtest.NewDatabase(t)
 	nodes := []*Store{mustOpen(t, Config{DSN: dsn, Node: "a", groupMax: 5}), mustOpen(t, Config{DSN: dsn, Node: "b", groupMax: 5})}
 	// Runs as part of COMMIT, when the rows are written but not yet visible.
 	execute(t, dsn, `CREATE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql AS
@@ -196,7 +196,7 @@ func TestNodesHear(t *testing.T) {
 // TestOpposite: two nodes change the same calls in opposite order, which deadlocks now
 // and then; every Apply still succeeds.
 func TestOpposite(t *testing.T) {
-	dsn := pgtest.Start(t).NewDatabase(t)
+	dsn := pgtest.NewDatabase(t)
 	nodes := []*Store{mustOpen(t, Config{DSN: dsn, timeout: 30 * time.Second}), mustOpen(t, Config{DSN: dsn, timeout: 30 * time.Second})}
 	mustApply(t, nodes[0], toolkeep.ClaimCall{Invocation: call("x", toolkeep.CallRunning)}, toolkeep.ClaimCall{Invocation: call("y", toolkeep.CallRunning)})
 	const rounds = 40
@@ -225,7 +225,7 @@ func TestOpposite(t *testing.T) {
 
 // TestClaimAcrossNodes: one key, two nodes, one winner.
 func TestClaimAcrossNodes(t *testing.T) {
-	dsn := pgtest.Start(t).NewDatabase(t)
+	dsn := pgtest.NewDatabase(t)
 	nodes := []*Store{mustOpen(t, Config{DSN: dsn}), mustOpen(t, Config{DSN: dsn})}
 	for round := range 20 {
 		won := make(chan string, 10)

@@ -12,7 +12,7 @@ import (
 
 // TestMigratePacked: manifests of the schema before come back to the byte after the migration, and after the way back.
 func TestMigratePacked(t *testing.T) {
-	dsn := pgtest.Start(t).NewDatabase(t)
+	dsn := pgtest.NewDatabase(t)
 	mustMigrate(t, dsn, packVersion-1)
 	large := `{"description":"` + strings.Repeat("said at length; ", 64) + `"}`
 	raw := func(id string) string {

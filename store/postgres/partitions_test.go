@@ -166,7 +166,7 @@ func TestPeriod(t *testing.T) {
 
 // TestWrongClock: partitions are made for PostgreSQL's time, and a gap that an earlier version left is filled.
 func TestWrongClock(t *testing.T) {
-	dsn := pgtest.Start(t).NewDatabase(t)
+	dsn := pgtest.NewDatabase(t)
 	wrong := func() time.Time { return time.Now().Add(100 * day) }
 	s := mustOpen(t, Config{DSN: dsn, Clock: wrong, machine: wrong, InvocationKeep: 10 * day, EventKeep: 10 * day})
 	for _, p := range []*parted{&partedCalls, &partedEvents} {
@@ -199,7 +199,7 @@ func aged(t *testing.T, dsn string, clock *later) (old []string) {
 
 // TestPartitionsFail: a partition that cannot be made or dropped stops neither a start nor the others.
 func TestPartitionsFail(t *testing.T) {
-	dsn := pgtest.Start(t).NewDatabase(t)
+	dsn := pgtest.NewDatabase(t)
 	var clock later
 	old := aged(t, dsn, &clock)
 	part := named("invocations", clock.now())
@@ -222,7 +222,7 @@ func TestPartitionsFail(t *testing.T) {
 // TestFullOther: what is in the default partition stops neither a start nor retention, if it is too much to
 // make a partition; the log says so once.
 func TestFullOther(t *testing.T) {
-	dsn := pgtest.Start(t).NewDatabase(t)
+	dsn := pgtest.NewDatabase(t)
 	var clock later
 	old := aged(t, dsn, &clock)
 	var log strings.Builder
@@ -279,7 +279,7 @@ func TestFullOther(t *testing.T) {
 
 // TestSlowOther: a partition that cannot be made in time stops neither a start nor retention.
 func TestSlowOther(t *testing.T) {
-	dsn := pgtest.Start(t).NewDatabase(t)
+	dsn := pgtest.NewDatabase(t)
 	var clock later
 	old := aged(t, dsn, &clock)
 	s := mustOpen(t, Config{DSN: dsn, InvocationKeep: 10 * day, EventKeep: 10 * day, tendEvery: time.Hour})
@@ -304,7 +304,7 @@ func TestSlowOther(t *testing.T) {
 // TestPartitions: rows are in the partition of their time, those of no time in the others, and a row
 // that came before its partition moves there while calls are written.
 func TestPartitions(t *testing.T) {
-	ctx, dsn := testContext(t), pgtest.Start(t).NewDatabase(t)
+	ctx, dsn := testContext(t), pgtest.NewDatabase(t)
 	var clock later
 	s := mustOpen(t, Config{DSN: dsn, Clock: clock.now, InvocationKeep: 10 * day, EventKeep: 10 * day, tendEvery: time.Hour})
 	base := noon.Truncate(day)
@@ -374,7 +374,7 @@ func TestPartitions(t *testing.T) {
 
 // TestDropPartitions: retention drops what is over and deletes rows only where a call is in the way.
 func TestDropPartitions(t *testing.T) {
-	dsn := pgtest.Start(t).NewDatabase(t)
+	dsn := pgtest.NewDatabase(t)
 	var clock later
 	var log strings.Builder
 	s := mustOpen(t, Config{DSN: dsn, Clock: clock.now, InvocationKeep: 3 * day, EventKeep: 3 * day, tendEvery: time.Hour,
@@ -466,7 +466,7 @@ func TestDropPartitions(t *testing.T) {
 // TestKeysAcrossPartitions: a key is held once, whatever partitions the ids are in, and a claim that
 // fails leaves none behind.
 func TestKeysAcrossPartitions(t *testing.T) {
-	ctx, dsn := testContext(t), pgtest.Start(t).NewDatabase(t)
+	ctx, dsn := testContext(t), pgtest.NewDatabase(t)
 	var clock later
 	s := mustOpen(t, Config{DSN: dsn, Clock: clock.now, InvocationKeep: 10 * day, tendEvery: time.Hour})
 	keyed := func(at time.Time, n int, key string) *toolkeep.Invocation {
@@ -569,7 +569,7 @@ func TestKeysAcrossPartitions(t *testing.T) {
 // go back.
 func TestMigratePartitions(t *testing.T) {
 	const before = 10
-	ctx, dsn := testContext(t), pgtest.Start(t).NewDatabase(t)
+	ctx, dsn := testContext(t), pgtest.NewDatabase(t)
 	mustMigrate(t, dsn, before)
 	now := time.Now().UTC()
 	conn, err := pgx.Connect(ctx, dsn)
@@ -670,7 +670,7 @@ func TestMigratePartitions(t *testing.T) {
 
 // TestIsBusy: a partition is busy while it has a call in any state that is no end, or a young one.
 func TestIsBusy(t *testing.T) {
-	s := mustOpen(t, Config{DSN: pgtest.Start(t).NewDatabase(t), tendEvery: time.Hour})
+	s := mustOpen(t, Config{DSN: pgtest.NewDatabase(t), tendEvery: time.Hour})
 	old := time.Now().Add(-day)
 	busy := func(want bool, what string) {
 		t.Helper()

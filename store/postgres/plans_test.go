@@ -17,7 +17,7 @@ import (
 // TestPlans: a query that runs often uses its index in each partition. Only the choice of a scan, which
 // is right for a table as small as that of a test, is ruled out.
 func TestPlans(t *testing.T) {
-	dsn := pgtest.Start(t).NewDatabase(t)
+	dsn := pgtest.NewDatabase(t)
 	mustMigrate(t, dsn, -1)
 	conn, err := pgx.Connect(t.Context(), dsn)
 	if err != nil {
@@ -71,7 +71,7 @@ func TestPlans(t *testing.T) {
 // TestCountsOfSucceeded: succeeded calls of one tool or one agent are counted in its index. A page counts up to
 // toolkeep.MaxTotal of them, which may each lie in a page of their own.
 func TestCountsOfSucceeded(t *testing.T) {
-	dsn := pgtest.Start(t).NewDatabase(t)
+	dsn := pgtest.NewDatabase(t)
 	s := mustOpen(t, Config{DSN: dsn})
 	first := callAt(time.Now(), 1, toolkeep.CallSucceeded)
 	mustApply(t, s, toolkeep.RecordCall{Invocation: first})
@@ -100,7 +100,7 @@ func TestCountsOfSucceeded(t *testing.T) {
 // TestTroubleOfOne: a page of what went wrong with one tool, or of one agent, reads nothing of the others. The query is
 // that of List.
 func TestTroubleOfOne(t *testing.T) {
-	dsn := pgtest.Start(t).NewDatabase(t)
+	dsn := pgtest.NewDatabase(t)
 	s := mustOpen(t, Config{DSN: dsn})
 	first := callAt(time.Now(), 1, toolkeep.CallFailed)
 	mustApply(t, s, toolkeep.RecordCall{Invocation: first})

@@ -16,9 +16,9 @@ import (
 // suite too.
 func TestConformanceThroughPooler(t *testing.T) {
 	server := pgtest.Start(t)
-	dsn := server.Pooler(t, "transaction")
+	dsn, empty := server.Pooler(t, "transaction"), migrated(t, server)
 	storetest.Run(t, func(t *testing.T, setup storetest.Setup) (storetest.Store, func() storetest.Store) {
-		database := server.NewName(t)
+		database := server.NewCopy(t, empty)
 		conf := Config{DSN: dsn(database), Clock: setup.Clock, Log: quiet(),
 			Enqueue: func(ctx context.Context, _ pgx.Tx, e toolkeep.Enqueue) error { return setup.Enqueue(ctx, e) }}
 		s := mustOpen(t, conf)

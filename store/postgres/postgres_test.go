@@ -52,7 +52,7 @@ func FuzzText(f *testing.F) {
 
 // TestAnyText: arbitrary bytes in text are stored.
 func TestAnyText(t *testing.T) {
-	s := mustOpen(t, Config{DSN: pgtest.Start(t).NewDatabase(t)})
+	s := mustOpen(t, Config{DSN: pgtest.NewDatabase(t)})
 	const odd = "a\x00b\xff\x01"
 	v := call(odd, toolkeep.CallRunning)
 	v.Tenant, v.Subject, v.Session, v.Key, v.LeaseOwner, v.CreatedAt = odd, odd, odd, odd, odd, time.Now()
@@ -77,7 +77,7 @@ func TestAnyText(t *testing.T) {
 
 // TestBadNeighbour: a change whose row PostgreSQL rejects fails alone, in any group.
 func TestBadNeighbour(t *testing.T) {
-	s := mustOpen(t, Config{DSN: pgtest.Start(t).NewDatabase(t), GroupDelay: 5 * time.Millisecond})
+	s := mustOpen(t, Config{DSN: pgtest.NewDatabase(t), GroupDelay: 5 * time.Millisecond})
 	noise := make([]byte, 30_000) // too long for an index, even compressed
 	if _, err := rand.Read(noise); err != nil {
 		t.Fatal(err)
@@ -113,7 +113,7 @@ func TestBadNeighbour(t *testing.T) {
 
 // TestWatchDamage: an unreadable row ends the feed, or the reading of the journal, with the reason.
 func TestWatchDamage(t *testing.T) {
-	dsn := pgtest.Start(t).NewDatabase(t)
+	dsn := pgtest.NewDatabase(t)
 	s := mustOpen(t, Config{DSN: dsn})
 	event := toolkeep.AppendEvent{Event: toolkeep.Event{ID: "e", Tenant: "t"}}
 	mustApply(t, s, key("a"), toolkeep.PutDocument{Document: toolkeep.Document{Kind: "kind", ID: "b"}}, key("c"), event, event)
@@ -135,7 +135,7 @@ func TestWatchDamage(t *testing.T) {
 // TestEnqueue: the queue works in the store's own transaction, and its panic is
 // returned as an error.
 func TestEnqueue(t *testing.T) {
-	dsn := pgtest.Start(t).NewDatabase(t)
+	dsn := pgtest.NewDatabase(t)
 	execute(t, dsn, `CREATE TABLE q (id TEXT PRIMARY KEY)`)
 	s := mustOpen(t, Config{DSN: dsn, Enqueue: func(ctx context.Context, tx pgx.Tx, e toolkeep.Enqueue) error {
 		if e.Call.ID == "panic" {
@@ -175,7 +175,7 @@ func TestEnqueue(t *testing.T) {
 
 // TestTend removes what is past its retention and nothing else.
 func TestTend(t *testing.T) {
-	dsn := pgtest.Start(t).NewDatabase(t)
+	dsn := pgtest.NewDatabase(t)
 	var mu sync.Mutex
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	clock := func() time.Time {
@@ -253,7 +253,7 @@ func TestTend(t *testing.T) {
 }
 
 func TestStats(t *testing.T) {
-	s := mustOpen(t, Config{DSN: pgtest.Start(t).NewDatabase(t)})
+	s := mustOpen(t, Config{DSN: pgtest.NewDatabase(t)})
 	parallel(20, func(i int) {
 		for j := range 20 {
 			mustApply(t, s, recorded(fmt.Sprint(i, "-", j)))
@@ -271,7 +271,7 @@ func TestStats(t *testing.T) {
 
 // TestNotFoundKeepsConnections: to find nothing is no reason to try again on new connections.
 func TestNotFoundKeepsConnections(t *testing.T) {
-	s := mustOpen(t, Config{DSN: pgtest.Start(t).NewDatabase(t), tendEvery: time.Hour, pollInterval: time.Hour})
+	s := mustOpen(t, Config{DSN: pgtest.NewDatabase(t), tendEvery: time.Hour, pollInterval: time.Hour})
 	for name, get := range map[string]func() error{
 		"Get": func() error {
 			_, err := s.Invocations().Get(t.Context(), toolkeep.CallRef{Tenant: "t", ID: "a"})

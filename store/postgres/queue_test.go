@@ -22,7 +22,7 @@ func (f runFunc) Run(ctx context.Context, ref toolkeep.CallRef) error { return f
 // TestQueueInside: the real queue inserts in the store's transactions, and two nodes
 // run the calls that either has claimed, each once.
 func TestQueueInside(t *testing.T) {
-	ctx, dsn := testContext(t), pgtest.Start(t).NewDatabase(t)
+	ctx, dsn := testContext(t), pgtest.NewDatabase(t)
 	const nodes, calls = 2, 60
 	var mu sync.Mutex
 	moved := map[string]int{}
@@ -89,7 +89,7 @@ func TestQueueInside(t *testing.T) {
 // TestApplyWithinQueue: a caller that waits only a while leaves a commit under way and gets its
 // outcome later; what was still queued is never committed.
 func TestApplyWithinQueue(t *testing.T) {
-	ctx, dsn := testContext(t), pgtest.Start(t).NewDatabase(t)
+	ctx, dsn := testContext(t), pgtest.NewDatabase(t)
 	s := mustOpen(t, Config{DSN: dsn, Node: "n"})
 	conn, err := pgx.Connect(ctx, dsn)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 
 // TestQueueWait: the wait grows while the database does not answer, and is 0 afterwards.
 func TestQueueWait(t *testing.T) {
-	ctx, dsn := testContext(t), pgtest.Start(t).NewDatabase(t)
+	ctx, dsn := testContext(t), pgtest.NewDatabase(t)
 	s := mustOpen(t, Config{DSN: dsn})
 	conn, err := pgx.Connect(ctx, dsn)
 	if err != nil {

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	if childMain() {
 		return
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(pgtest.Main{M: m})
 }
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
@@ -71,11 +71,20 @@ func parallel(n int, f func(i int)) {
 	wg.Wait()
 }
 
+// migrated creates a database of the newest schema, for copies of it: the suite needs some sixty.
+func migrated(t *testing.T, server *pgtest.Server) string {
+	t.Helper()
+	name := server.NewName(t)
+	mustMigrate(t, server.DSN(name), -1)
+	return name
+}
+
 func TestConformance(t *testing.T) {
 	server := pgtest.Start(t)
+	empty := migrated(t, server)
 	storetest.Run(t, func(t *testing.T, setup storetest.Setup) (storetest.Store, func() storetest.Store) {
 		c := Config{
-			DSN:   server.NewDatabase(t),
+			DSN:   server.DSN(server.NewCopy(t, empty)),
 			Clock: setup.Clock,
 			Enqueue: func(ctx context.Context, _ pgx.Tx, e toolkeep.Enqueue) error {
 				return setup.Enqueue(ctx, e)

@@ -16,7 +16,7 @@ import (
 // TestTogether: claims and moves sent to the server in one message have the same
 // outcomes as one after the other, and the feed has their order.
 func TestTogether(t *testing.T) {
-	ctx, dsn := testContext(t), pgtest.Start(t).NewDatabase(t)
+	ctx, dsn := testContext(t), pgtest.NewDatabase(t)
 	s := mustOpen(t, Config{DSN: dsn, timeout: 30 * time.Second})
 	now := time.Now()
 	keyed := func(id, key string, at time.Time) *toolkeep.Invocation {

@@ -54,6 +54,75 @@ func Start(t testing.TB) *Server {
 	return run(t, binaries)
 }
 
+// shared is the server of [NewDatabase], and whether [Main] will stop it.
+var shared struct {
+	sync.Mutex
+	server *Server
+	main   bool
+}
+
+// NewDatabase creates an empty database on a server that all tests of the process share, and returns its DSN. It is
+// dropped when the test ends. A test that stops its server, or sets up what all databases of it have, calls [Start].
+func NewDatabase(t testing.TB) string {
+	t.Helper()
+	servertest.Needs(t, "PostgreSQL")
+	s, err := sharedServer()
+	if errors.Is(err, errMissing) {
+		servertest.Missing(t, err.Error())
+	}
+	if err != nil {
+		t.Fatalf("PostgreSQL did not start: %v", err)
+	}
+	name := s.NewName(t)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), ready)
+		defer cancel()
+		if err := s.execute(ctx, "DROP DATABASE "+name+" WITH (FORCE)"); err != nil {
+			t.Errorf("the database was not dropped: %v", err)
+		}
+		if t.Failed() {
+			t.Logf("PostgreSQL said:\n%s", s.process.Tail())
+		}
+	})
+	return s.DSN(name)
+}
+
+func sharedServer() (*Server, error) {
+	shared.Lock()
+	defer shared.Unlock()
+	if !shared.main {
+		return nil, errors.New("no TestMain stops it: let pgtest.Main run the tests")
+	}
+	if shared.server == nil {
+		s, err := start(binaries)
+		if err != nil {
+			return nil, err
+		}
+		shared.server = s
+	}
+	return shared.server, nil
+}
+
+// Main is a [testing.M] that stops the server of [NewDatabase] after the tests.
+type Main struct{ *testing.M }
+
+// Run runs the tests.
+func (m Main) Run() int {
+	shared.Lock()
+	shared.main = true
+	shared.Unlock()
+	code := m.M.Run()
+	shared.Lock()
+	defer shared.Unlock()
+	if s := shared.server; s != nil {
+		if err := errors.Join(s.stop(), os.RemoveAll(s.Dir)); err != nil {
+			fmt.Fprintln(os.Stderr, "PostgreSQL did not stop:", err)
+			return max(code, 1)
+		}
+	}
+	return code
+}
+
 // StartVector starts a server with the extension pgvector, as installed by
 // scripts/pgvector.sh in .cache of the test's checkout.
 func StartVector(t testing.TB) *Server {
@@ -301,7 +370,7 @@ func (s *Server) Up() error {
 	cmd := exec.Command(filepath.Join(s.bin, "postgres"), "-D", s.data, "-k", s.Dir, "-p", strconv.Itoa(s.Port),
 		"-c", "listen_addresses=127.0.0.1", "-c", "fsync=off", "-c", "full_page_writes=off",
 		"-c", "wal_level=minimal", "-c", "max_wal_senders=0", "-c", "max_wal_size=1GB", "-c", "jit=off",
-		"-c", "shared_buffers=32MB", "-c", "max_connections=200", "-c", "log_min_messages=warning",
+		"-c", "shared_buffers=32MB", "-c", "max_connections=400", "-c", "log_min_messages=warning",
 		"-c", "unix_socket_permissions=0777", "-c", "timezone=UTC")
 	cmd.Dir = s.Dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.account}
@@ -355,16 +424,31 @@ func (s *Server) NewDatabase(t testing.TB) string {
 // NewName creates an empty database and returns its name, for DSN and TCP.
 func (s *Server) NewName(t testing.TB) string {
 	t.Helper()
+	return s.create(t, "")
+}
+
+// NewCopy creates a copy of a database of this server, to which nothing may be connected, and returns its name.
+func (s *Server) NewCopy(t testing.TB, of string) string {
+	t.Helper()
+	return s.create(t, " TEMPLATE "+of)
+}
+
+func (s *Server) create(t testing.TB, how string) string {
+	t.Helper()
 	name := fmt.Sprintf("t%d", s.names.Add(1))
 	ctx, cancel := context.WithTimeout(context.Background(), ready)
 	defer cancel()
-	conn, err := pgx.Connect(ctx, s.DSN("postgres"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close(ctx)
-	if _, err := conn.Exec(ctx, "CREATE DATABASE "+name); err != nil {
+	if err := s.execute(ctx, "CREATE DATABASE "+name+how); err != nil {
 		t.Fatal(err)
 	}
 	return name
+}
+
+func (s *Server) execute(ctx context.Context, statement string) error {
+	conn, err := pgx.Connect(ctx, s.DSN("postgres"))
+	if err != nil {
+		return err
+	}
+	_, err = conn.Exec(ctx, statement)
+	return errors.Join(err, conn.Close(ctx))
 }
