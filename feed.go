@@ -31,7 +31,7 @@ type Entry struct {
 	Writer int64 // who wrote it
 	Seq    int64 // its number among the writer's entries: they increase, with gaps
 	At     time.Time
-	Call   *Invocation // nil for an event; without output and sealed arguments
+	Call   *Invocation // nil for an event; without output and what is sealed
 	Event  *Event      // nil for a call
 }
 

@@ -91,21 +91,23 @@ type Invocation struct {
 	Actor string
 
 	// Only for waiting calls:
-	SealedArgs  []byte // sealed with the data directory's key, erased when the call ends
-	Roles       []string
-	Scope       []string
-	Workspace   string // of the principal
-	Method      string // of the principal, "" in rows of older programs
-	Timeout     time.Duration
-	SkipCache   bool
-	CacheTTL    time.Duration
-	Traceparent string
-	LeaseOwner  string // node that runs it, "" if none does
-	LeaseUntil  time.Time
-	Requeued    int // times its lease lapsed
-	CancelBy    string
-	CancelWhy   string
-	Progress    Progress
+	SealedArgs []byte // sealed with the data directory's key, erased when the call ends
+	// SealedCaller has the session and the claims of the principal, sealed as the arguments, and ends as they do; nil without any.
+	SealedCaller []byte
+	Roles        []string
+	Scope        []string
+	Workspace    string // of the principal
+	Method       string // of the principal, "" in rows of older programs
+	Timeout      time.Duration
+	SkipCache    bool
+	CacheTTL     time.Duration
+	Traceparent  string
+	LeaseOwner   string // node that runs it, "" if none does
+	LeaseUntil   time.Time
+	Requeued     int // times its lease lapsed
+	CancelBy     string
+	CancelWhy    string
+	Progress     Progress
 	// Grant is what the capability token that admitted the call allows, nil without one. It
 	// narrows the call whenever it goes on.
 	Grant *Grant

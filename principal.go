@@ -23,6 +23,13 @@ type Principal struct {
 	// Chain is on whose behalf the subject acts, from the first to the nearest, at most MaxChain, as a
 	// trusted proxy or the act claim of an access token says, and as As goes on; nil if none does.
 	Chain []string
+	// Session is the session that the credential belongs to: the claim sid of an access token, or what a trusted proxy
+	// signed as X-Session-ID; "" if it names none. The session of a call is in the Call, as its caller says it.
+	Session string
+	// Claims are those of the access token, for policies, also where its holder acts as another: at most 64
+	// and 8 levels of a token of 16 KiB, without those that identify it. They are nil for other credentials, and where they are
+	// not known: a token has more, or a call waited and an older program kept none. Only a call that waits is stored with them, sealed.
+	Claims *Claims `json:"-"`
 	// Narrowed is what the capability token of a request that is no call shows, nil without one: the
 	// principal sees no more, and decides nothing. The token of a call is in the Call.
 	Narrowed Narrowing `json:"-"`

@@ -9,7 +9,11 @@ import (
 	"github.com/toolkeep/toolkeep/access/jwt"
 )
 
-const maxSessions = 8192 // verified tokens that are cached
+// Limits of the verified tokens that are cached, and of their claims in bytes.
+const (
+	maxSessions     = 8192
+	maxSessionBytes = 16 << 20
+)
 
 // keyset holds the keys that the issuer published at one time, and the sessions
 // that they verified.
@@ -19,6 +23,7 @@ type keyset struct {
 
 	mu       sync.RWMutex
 	verified map[[32]byte]*session // by the token's SHA-256
+	bytes    int                   // of their claims
 }
 
 // parseKeys reads a JWK set. It skips keys that cannot verify a known algorithm; a set
@@ -64,8 +69,10 @@ func (s *keyset) session(sum [32]byte) *session {
 func (s *keyset) remember(sum [32]byte, v *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.verified) >= maxSessions {
+	if len(s.verified) >= maxSessions || s.bytes+v.size > maxSessionBytes {
 		clear(s.verified)
+		s.bytes = 0
 	}
 	s.verified[sum] = v
+	s.bytes += v.size
 }

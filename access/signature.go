@@ -438,7 +438,7 @@ func (a *Access) AuthenticateProxy(ctx context.Context, r *signing.Request, trus
 		return nil, err
 	}
 	p := &toolkeep.Principal{Subject: one(signing.HeaderSubject), Tenant: one(signing.HeaderTenant), Method: MethodProxy, Addr: addr,
-		OnBehalf: one("x-user-id"), Roles: list(one(signing.HeaderRoles)), Chain: list(one(signing.HeaderChain))}
+		OnBehalf: one("x-user-id"), Session: one("x-session-id"), Roles: list(one(signing.HeaderRoles)), Chain: list(one(signing.HeaderChain))}
 	if p.Tenant == "" {
 		p.Tenant = HomeTenant
 	}

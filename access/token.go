@@ -21,6 +21,9 @@ const (
 	freshlyExpired = time.Hour
 	maxClaim       = 256 // bytes, for subject and tenant each
 	maxTokenScopes = 1000
+	// Limits of the claims that policies read. Of a token with more they are not known.
+	maxClaims      = 64
+	maxClaimsDepth = 8
 )
 
 // looksLikeToken reports whether a bearer is a JSON Web Token; an API key has no dots.
@@ -34,6 +37,9 @@ type session struct {
 	onBehalf        string   // "" for none
 	chain           []string // nil for none
 	workspace       string   // "" for none
+	id              string   // of the session at the issuer, "" for none
+	claims          *toolkeep.Claims
+	size            int // of the claims in bytes
 	roles           []string
 	until           time.Time
 	rights          atomic.Pointer[rights]
@@ -74,7 +80,7 @@ func (a *Access) token(ctx context.Context, bearer, addr, net string) (*toolkeep
 	}
 	r := a.rightsOf(&s.rights, s.tenant, s.roles)
 	return &toolkeep.Principal{Subject: s.subject, Tenant: s.tenant, Roles: r.roles, Method: MethodOAuth,
-		OnBehalf: s.onBehalf, Chain: s.chain, Workspace: s.workspace,
+		OnBehalf: s.onBehalf, Chain: s.chain, Workspace: s.workspace, Session: s.id, Claims: s.claims,
 		Permissions: r.permissions, Addr: addr, Until: s.until,
 		Token: toolkeep.NewCallerToken(bearer, s.until.Add(-jwt.Skew))}, nil
 }
@@ -223,6 +229,10 @@ func (o *issuer) read(payload []byte) (*session, *refusal) {
 			return nil, no
 		}
 	}
+	if s.id, err = name(m, "sid"); err != nil && !errors.Is(err, jwt.ErrNoClaim) {
+		no.message = "the token's claim sid must name the session: " + err.Error()
+		return nil, no
+	}
 	if !o.forUs(m["aud"]) {
 		no.reason, no.message = "wrong_audience", "the token is for another server; ask the issuer for one whose audience (aud) is "+o.audience()[0]
 		return nil, no
@@ -248,7 +258,19 @@ func (o *issuer) read(payload []byte) (*session, *refusal) {
 		return nil, no
 	}
 	s.roles = o.grants(scopes)
+	s.readClaims(m)
 	return s, nil
+}
+
+// readClaims keeps the claims for policies, but for those that identify the token or the session, and what an ID token
+// was bound to: they say nothing of the caller, and could help to use either again. The chain has what act says.
+func (s *session) readClaims(m map[string]any) {
+	for _, name := range [...]string{"act", "jti", "sid", "nonce", "at_hash", "c_hash", "s_hash"} {
+		delete(m, name)
+	}
+	if len(m) <= maxClaims && canon.Check(m, maxClaimsDepth) == nil {
+		s.claims, s.size = toolkeep.NewClaims(m), len(canon.Append(nil, m))
+	}
 }
 
 func (o *issuer) expired(tenant, subject string, until time.Time) *refusal {

@@ -8,9 +8,11 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -19,6 +21,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access/jwt"
+	"github.com/toolkeep/toolkeep/canon"
 )
 
 func TestTokenAdmits(t *testing.T) {
@@ -519,4 +522,52 @@ func TestRefreshByMethod(t *testing.T) {
 	all.OAuth = nil
 	b := open(t, all)
 	is(t, second(b.Refresh(t.Context(), &toolkeep.Principal{Subject: "alice", Tenant: "acme", Method: MethodOAuth, Roles: []string{Operator}})), toolkeep.Unauthenticated)
+}
+
+// TestTokenClaims: a principal has the claims of its token within the limits, and none that identify the token; of a token with
+// more they are not known, and it is taken all the same.
+func TestTokenClaims(t *testing.T) {
+	s := listen(t)
+	a := open(t, Config{OAuth: s.config()})
+	many, deep := map[string]any{}, any("x")
+	for i := range maxClaims {
+		many[fmt.Sprint("c", i)] = i
+	}
+	for range maxClaimsDepth {
+		deep = []any{deep}
+	}
+	for name, c := range map[string]struct {
+		claims map[string]any
+		known  bool
+	}{
+		"some":          {map[string]any{"dept": "finance", "groups": []any{"a"}}, true},
+		"the tokens id": {map[string]any{"jti": "secret-1", "nonce": "secret-2", "at_hash": "secret-3", "c_hash": "secret-4", "s_hash": "secret-5"}, true},
+		"too many":      {many, false},
+		"too deep":      {map[string]any{"a": deep}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for range 2 {
+				p := must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), s.token(t, c.claims), addr))
+				tree := p.Claims.Tree()
+				if raw := string(canon.Append(nil, tree)); (tree != nil) != c.known || strings.Contains(raw, "secret-") || c.known && !strings.Contains(raw, `"sub":"alice"`) {
+					t.Errorf("%s", raw)
+				}
+				for name, v := range c.claims {
+					if kept, there := tree[name]; there && !reflect.DeepEqual(kept, v) {
+						t.Errorf("%s is %v, want %v", name, kept, v)
+					}
+				}
+				if acts, err := p.As("other", "ann"); err != nil || acts.Claims != p.Claims {
+					t.Errorf("who acts as another has %v, %v", acts.Claims, err)
+				}
+			}
+		})
+	}
+	p := must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), s.token(t, map[string]any{"sid": "s-1"}), addr))
+	if _, there := p.Claims.Tree()["sid"]; there || p.Session != "s-1" {
+		t.Errorf("the session is %q, and a claim: %v", p.Session, there)
+	}
+	if _, err := a.Authenticate(t.Context(), s.token(t, map[string]any{"sid": 5}), addr); err == nil || !strings.Contains(err.Error(), "sid must name the session") {
+		t.Error(err)
+	}
 }

@@ -82,7 +82,7 @@ func (p *Pipeline) prepareWaiting(a *activeCall, state toolkeep.CallState, wait 
 		return recordUnavailable(err)
 	}
 	a.row.SealedArgs = sealed
-	return nil
+	return p.sealCaller(a)
 }
 
 // sealContext binds sealed arguments to their call.

@@ -264,3 +264,40 @@ func TestPolicySeesTheMethodLater(t *testing.T) {
 		}
 	}
 }
+
+// TestClaimsWaitSealed: a call that waits is decided later by the claims and the session that admitted it, which are stored
+// with it as long as it waits, sealed, and only where there is a policy.
+func TestClaimsWaitSealed(t *testing.T) {
+	for name, policy := range map[string]*fakePolicy{"a policy": {}, "none": nil} {
+		t.Run(name, func(t *testing.T) {
+			h := newHarness(t)
+			h.tool("read")
+			var seen []string
+			if policy != nil {
+				policy.decide = func(q *access.Question) (access.Verdict, error) {
+					seen = append(seen, q.Principal.Session+string(canon.Append(nil, q.Principal.Claims.Tree())))
+					return access.Verdict{Allow: true}, nil
+				}
+				h.access.policy = policy
+			}
+			caller := *alice
+			caller.Method, caller.Session, caller.Claims = access.MethodOAuth, "o1", toolkeep.NewClaims(map[string]any{"dept": "private"})
+			res, err := h.pipeline.Invoke(t.Context(), &caller, &toolkeep.Call{Tool: "std.read", Async: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			row := h.row(res.InvocationID)
+			if (row.SealedCaller != nil) != (policy != nil) || bytes.Contains(row.SealedCaller, []byte("private")) {
+				t.Errorf("stored is %q", row.SealedCaller)
+			}
+			h.work()
+			const want = `o1{"dept":"private"}`
+			if policy != nil && (len(seen) != 2 || seen[0] != want || seen[1] != want) {
+				t.Errorf("the policy saw %v", seen)
+			}
+			if row := h.row(res.InvocationID); row.State != toolkeep.CallSucceeded || row.SealedCaller != nil {
+				t.Errorf("%s %s, stored is %q", row.State, row.Code, row.SealedCaller)
+			}
+		})
+	}
+}

@@ -135,7 +135,7 @@ func (s *spool) release(ref toolkeep.CallRef) {
 func (p *Pipeline) keepEnd(a *activeCall, m toolkeep.MoveCall, pending <-chan error, why error) {
 	p.Log.Warn("the end of a call waits in the spool for the store", "invocation_id", a.row.ID, "error", why)
 	end := *m.Invocation
-	end.SealedArgs = nil // the store erases them with this end
+	end.SealedArgs, end.SealedCaller = nil, nil // the store erases them with this end
 	p.kept(a, p.spool.addEnd(&ending{Call: &end, Owner: m.Owner, FreeKey: m.FreeKey}, pending))
 }
 

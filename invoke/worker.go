@@ -120,16 +120,27 @@ func (p *Pipeline) reopen(ctx context.Context, a *activeCall) error {
 	if err != nil {
 		return err
 	}
-	a.principal = now
-	raw, err := p.Sealer.Open(a.row.SealedArgs, sealContext(&a.row))
-	if e := toolkeep.AsError(err); e != nil && e.Code == toolkeep.SecretRetrievalFailed {
-		return e.Because(errors.Join(errSealerUnavailable, e.Cause))
+	if a.principal, err = p.openCaller(now, &a.row); err != nil {
+		return err
 	}
+	raw, err := p.unseal(a.row.SealedArgs, sealContext(&a.row))
 	if err != nil {
-		return toolkeep.NewError(toolkeep.ResumeFailed, "the call's stored arguments cannot be opened; the key file may have been replaced").Because(err)
+		return err
 	}
 	a.arguments, err = canon.ParseObject(raw, p.Arguments)
 	return err
+}
+
+// unseal opens what was stored with a call that waits.
+func (p *Pipeline) unseal(sealed, context []byte) ([]byte, error) {
+	raw, err := p.Sealer.Open(sealed, context)
+	if e := toolkeep.AsError(err); e != nil && e.Code == toolkeep.SecretRetrievalFailed {
+		return nil, e.Because(errors.Join(errSealerUnavailable, e.Cause))
+	}
+	if err != nil {
+		return nil, toolkeep.NewError(toolkeep.ResumeFailed, "what was stored with the call cannot be opened; the key file may have been replaced").Because(err)
+	}
+	return raw, nil
 }
 
 var errSealerUnavailable = errors.New("the key that opens the stored arguments cannot be reached") // such as Vault's transit

@@ -85,6 +85,7 @@ func keyOf(q *question, reads part) (key [32]byte, ok bool) {
 	}{
 		{partSubject, p.Subject}, {partTenant, p.Tenant}, {partOnBehalf, p.OnBehalf}, {partWorkspace, p.Workspace},
 		{partMethod, p.Method}, {partKeyID, p.KeyID}, {partAddress, p.Addr},
+		{partOwnSession, p.Session},
 	} {
 		if reads&f.part != 0 {
 			b = text(b, f.text)
@@ -98,6 +99,9 @@ func keyOf(q *question, reads part) (key [32]byte, ok bool) {
 	}
 	if reads&partPermissions != 0 {
 		b = list(b, p.Permissions)
+	}
+	if reads&partClaims != 0 {
+		b = q.appendClaims(b)
 	}
 	if c := q.Call; c != nil {
 		for _, f := range [...]struct {
@@ -116,6 +120,9 @@ func keyOf(q *question, reads part) (key [32]byte, ok bool) {
 				async = 1
 			}
 			b = append(b, async)
+		}
+		if reads&partToken != 0 {
+			b = canon.Append(b, q.grant())
 		}
 		if reads&partArguments != 0 {
 			b = canon.Append(b, q.Arguments)

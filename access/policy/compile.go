@@ -45,10 +45,11 @@ const (
 
 // compiled is a policy that can be asked. It is immutable.
 type compiled struct {
-	calls rego.PreparedEvalQuery // allow, deny and require_approval
-	sees  rego.PreparedEvalQuery // visible
-	has   [ruleCount]bool
-	reads [2]part // of calls and of visible
+	calls  rego.PreparedEvalQuery // allow, deny and require_approval
+	sees   rego.PreparedEvalQuery // visible
+	has    [ruleCount]bool
+	reads  [2]part // of calls and of visible
+	claims claimSet
 	// certain is the part that refuses by caller and tool alone, nil if there is none.
 	certain *compiled
 }
@@ -146,6 +147,7 @@ func (f Files) compile(ctx context.Context) (*compiled, error) {
 		return nil, err
 	}
 	p.reads = [2]part{readsOf(c, rulesOf(c, ruleAllow, ruleDeny, ruleApproval)...), readsOf(c, rulesOf(c, ruleVisible)...)}
+	p.claims = claimsOf(c)
 	store := inmem.NewFromObjectWithOpts(data, inmem.OptReturnASTValuesOnRead(true), inmem.OptRoundTripOnWrite(false))
 	if p.calls, err = p.prepare(ctx, c, store, ruleAllow, ruleDeny, ruleApproval); err != nil {
 		return nil, plain(err)
@@ -420,7 +422,7 @@ func values(ctx context.Context, pq *rego.PreparedEvalQuery, q *question, reads 
 		return nil, context.Cause(ctx)
 	}
 	if err != nil {
-		return nil, err
+		return nil, q.hideError(err)
 	}
 	if len(rs) != 1 {
 		return nil, errors.New("the policy gave no answer")
@@ -429,7 +431,7 @@ func values(ctx context.Context, pq *rego.PreparedEvalQuery, q *question, reads 
 	if !ok || len(all) != rules {
 		return nil, errors.New("the policy gave an answer of another form")
 	}
-	return all, nil
+	return q.hide(all).([]any), nil
 }
 
 // decide asks the policy about a call.

@@ -69,8 +69,9 @@ type evaluator interface {
 // generation is a policy with the answers that were made from it.
 type generation struct {
 	evaluator
-	reads [2]part
-	shows bool // has a rule that hides tools
+	reads  [2]part
+	claims claimSet
+	shows  bool // has a rule that hides tools
 	// certain is what refuses calls by the caller and the tool alone, nil if nothing does.
 	certain *compiled
 	digest  string
@@ -137,7 +138,7 @@ func New(ctx context.Context, c Config) (*Engine, error) {
 	}
 	e := &Engine{c: c, seldom: toolkeep.Seldom(c.Log, 1, nil), wake: make(chan struct{}, 1)}
 	if c.Remote != nil {
-		e.current.Store(&generation{evaluator: c.Remote, reads: [2]part{partAll &^ partTime, 0}})
+		e.current.Store(&generation{evaluator: c.Remote, reads: [2]part{partAll &^ partTime, 0}, claims: claimSet{all: true}})
 		e.state = State{Source: c.Remote.Address(), LoadedAt: c.Clock(), Keeps: c.KeepFor > 0}
 		return e, nil
 	}
@@ -227,7 +228,7 @@ func (e *Engine) load(ctx context.Context, files Files) (*generation, State, err
 }
 
 func (p *compiled) generation(digest string) *generation {
-	return &generation{evaluator: p, reads: p.reads, shows: p.has[ruleVisible], certain: p.certain, digest: digest}
+	return &generation{evaluator: p, reads: p.reads, claims: p.claims, shows: p.has[ruleVisible], certain: p.certain, digest: digest}
 }
 
 // State returns which policy decides.
@@ -260,7 +261,7 @@ func (e *Engine) ReadsArguments() bool { return e.current.Load().reads[0]&partAr
 // Decide answers whether a call may be made.
 func (e *Engine) Decide(ctx context.Context, asked *access.Question) (access.Verdict, error) {
 	g := e.current.Load()
-	q := &question{Question: *asked, action: "invoke", now: e.c.Clock()}
+	q := &question{Question: *asked, action: "invoke", reads: g.claims, now: e.c.Clock()}
 	v, err := e.answer(ctx, g, q, g.reads[0], g.decide)
 	if err != nil {
 		return access.Verdict{}, fmt.Errorf("policy: %w", err)
@@ -277,7 +278,7 @@ func (e *Engine) Sees(p *toolkeep.Principal, t *toolkeep.Tool) bool {
 	if !g.shows {
 		return true
 	}
-	q := &question{Question: access.Question{Principal: p, Tool: t}, action: "see", now: e.c.Clock()}
+	q := &question{Question: access.Question{Principal: p, Tool: t}, action: "see", reads: g.claims, now: e.c.Clock()}
 	v, err := e.answer(context.Background(), g, q, g.reads[1], g.visible)
 	if err != nil {
 		e.seldom.Warn("the policy could not decide whether a tool is visible, so it is hidden", "cause", access.CauseOf(err), "tool_id", t.ID, "error", err)
@@ -292,7 +293,7 @@ func (e *Engine) Refuses(p *toolkeep.Principal, t *toolkeep.Tool) bool {
 	if g.certain == nil {
 		return false
 	}
-	q := &question{Question: access.Question{Principal: p, Tool: t}, action: "invoke", certain: true, now: e.c.Clock()}
+	q := &question{Question: access.Question{Principal: p, Tool: t}, action: "invoke", reads: g.claims, certain: true, now: e.c.Clock()}
 	v, err := e.answer(context.Background(), g, q, g.certain.reads[0], g.certain.decide)
 	if err != nil {
 		e.seldom.Warn("the policy could not decide whether a caller may call a tool, so the tool is shown; its calls are refused", "cause", access.CauseOf(err), "tool_id", t.ID, "error", err)
@@ -311,13 +312,17 @@ func (e *Engine) Audience(p *toolkeep.Principal) (name string, ok bool) {
 	case !g.shows:
 		return "", true
 	}
-	q := &question{Question: access.Question{Principal: p, Tool: &toolkeep.Tool{Digest: g.digest}}, action: "see"}
+	q := &question{Question: access.Question{Principal: p, Tool: &toolkeep.Tool{Digest: g.digest}}, action: "see", reads: g.claims}
 	key, ok := keyOf(q, reads)
 	return string(key[:]), ok
 }
 
-// answer returns a kept answer, or asks and keeps it. Questions about calls are counted.
+// answer returns a kept answer, or asks and keeps it. Questions about calls are counted. What needs claims that are not
+// known is denied and hidden.
 func (e *Engine) answer(ctx context.Context, g *generation, q *question, reads part, ask func(context.Context, *question) (answer, error)) (answer, error) {
+	if reads&partClaims != 0 && q.claimsUnknown() {
+		return answer{verdict: access.Verdict{Reason: noClaims}}, nil
+	}
 	key, keep := [32]byte{}, false
 	of, times := &g.kept, 1
 	if q.action == "see" || q.certain {

@@ -58,11 +58,13 @@ func try(t testing.TB, files map[string]string, change ...func(*Config)) (*Engin
 func ask(change ...func(q *access.Question)) *access.Question {
 	q := &access.Question{
 		Principal: &toolkeep.Principal{Subject: "alice", Tenant: "acme", Roles: []string{"agent", "clerk"}, Method: "api_key", KeyID: "k1",
-			OnBehalf: "bob", Chain: []string{"bob", "planner"}, Workspace: "w1", Permissions: []string{"act-as"}, Addr: "192.0.2.7"},
+			OnBehalf: "bob", Chain: []string{"bob", "planner"}, Workspace: "w1", Permissions: []string{"act-as"}, Addr: "192.0.2.7",
+			Session: "o1", Claims: toolkeep.NewClaims(arguments(`{"dept":"finance","level":3,"groups":["a","b"],"sub":"alice"}`))},
 		Tool: &toolkeep.Tool{ID: "billing.eu.refund", Version: "1.2.3", Tenant: "acme", Digest: "sha256:aa", Manifest: &toolkeep.Manifest{
 			Category: "finance", Tags: []string{"production"}, Capabilities: []string{"refund"}, Risk: "medium", SideEffects: "writes",
 			Execution: toolkeep.ExecutionSpec{Kind: "http"}}},
-		Call:      &toolkeep.Call{Session: "s1", Plan: "p1", Task: "OPS-1", Parent: "i0", Face: "rest"},
+		Call: &toolkeep.Call{Session: "s1", Plan: "p1", Task: "OPS-1", Parent: "i0", Face: "rest",
+			Grant: &toolkeep.Grant{ID: "j1", Issuer: "toolkeep", Agent: "alice", Tenant: "acme", Tools: []string{"billing.*"}}},
 		Arguments: arguments(`{"amount":5,"to":{"iban":"X"},"list":[1,true,null]}`),
 	}
 	for _, f := range change {
@@ -109,9 +111,9 @@ func TestRules(t *testing.T) {
 		{name: "time", rules: `allow if { input.time.weekday == "Sunday"; input.time.hour == 19; input.time.minute == 30; input.time.of_day == "evening"; input.time.rfc3339 == "2026-11-29T19:30:00Z"; input.time.unix_ns == time.now_ns() }`, allow: true},
 		{name: "time in a zone", rules: `allow if { [20, 30, 0] == time.clock([time.now_ns(), "Europe/Berlin"]) }`, allow: true},
 		{name: "address", rules: `allow if net.cidr_contains("192.0.2.0/24", input.caller.address)`, allow: true},
-		{name: "everything of the caller", rules: `allow if input.caller == {"subject": "alice", "tenant": "acme", "roles": ["agent", "clerk"], "method": "api_key", "key_id": "k1", "on_behalf_of": "bob", "chain": ["bob", "planner"], "workspace": "w1", "permissions": ["act-as"], "address": "192.0.2.7"}`, allow: true},
+		{name: "everything of the caller", rules: `allow if input.caller == {"subject": "alice", "tenant": "acme", "roles": ["agent", "clerk"], "method": "api_key", "key_id": "k1", "on_behalf_of": "bob", "chain": ["bob", "planner"], "workspace": "w1", "permissions": ["act-as"], "address": "192.0.2.7", "session": "o1", "claims": {"dept": "finance", "level": 3, "groups": ["a", "b"], "sub": "alice"}}`, allow: true},
 		{name: "everything of the tool", rules: `allow if input.tool == {"id": "billing.eu.refund", "namespace": "billing.eu", "version": "1.2.3", "digest": "sha256:aa", "tenant": "acme", "category": "finance", "tags": ["production"], "capabilities": ["refund"], "risk": "medium", "side_effects": "writes", "idempotent": false, "kind": "http", "requires_approval": false}`, allow: true},
-		{name: "everything of the call", rules: `allow if { input.call == {"session": "s1", "plan": "p1", "task": "OPS-1", "parent": "i0", "face": "rest", "async": false, "priority": "normal"}; input.action == "invoke" }`, allow: true},
+		{name: "everything of the call", rules: `allow if { input.call == {"session": "s1", "plan": "p1", "task": "OPS-1", "parent": "i0", "face": "rest", "async": false, "priority": "normal", "token": {"iss": "toolkeep", "agent_did": "alice", "tenant_id": "acme", "tool_id": ["billing.*"]}}; input.action == "invoke" }`, allow: true},
 		{name: "the arguments", rules: `allow if input.arguments == {"amount": 5, "to": {"iban": "X"}, "list": [1, true, null]}`, allow: true},
 		{name: "the whole input", rules: `allow if object.keys(input) == {"action", "caller", "tool", "call", "arguments", "time"}`, allow: true},
 	} {
@@ -287,16 +289,21 @@ var changes = map[part]func(*access.Question){
 	partKeyID:       func(q *access.Question) { q.Principal.KeyID = "k2" },
 	partPermissions: func(q *access.Question) { q.Principal.Permissions = nil },
 	partAddress:     func(q *access.Question) { q.Principal.Addr = "198.51.100.1" },
+	partOwnSession:  func(q *access.Question) { q.Principal.Session = "o2" },
+	partClaims:      func(q *access.Question) { q.Principal.Claims = toolkeep.NewClaims(arguments(`{"dept":"sales"}`)) },
 	partTool: func(q *access.Question) {
 		q.Tool = &toolkeep.Tool{ID: "a.b", Version: "1.0.0", Digest: "sha256:bb", Manifest: &toolkeep.Manifest{}}
 	},
-	partSession:   func(q *access.Question) { q.Call.Session = "s2" },
-	partPlan:      func(q *access.Question) { q.Call.Plan = "p2" },
-	partTask:      func(q *access.Question) { q.Call.Task = "t2" },
-	partParent:    func(q *access.Question) { q.Call.Parent = "i1" },
-	partFace:      func(q *access.Question) { q.Call.Face = "mcp" },
-	partAsync:     func(q *access.Question) { q.Call.Async = true },
-	partPriority:  func(q *access.Question) { q.Call.Priority = toolkeep.High },
+	partSession:  func(q *access.Question) { q.Call.Session = "s2" },
+	partPlan:     func(q *access.Question) { q.Call.Plan = "p2" },
+	partTask:     func(q *access.Question) { q.Call.Task = "t2" },
+	partParent:   func(q *access.Question) { q.Call.Parent = "i1" },
+	partFace:     func(q *access.Question) { q.Call.Face = "mcp" },
+	partAsync:    func(q *access.Question) { q.Call.Async = true },
+	partPriority: func(q *access.Question) { q.Call.Priority = toolkeep.High },
+	partToken: func(q *access.Question) {
+		q.Call.Grant = &toolkeep.Grant{ID: "j1", Tools: []string{"billing.eu.refund"}}
+	},
 	partArguments: func(q *access.Question) { q.Arguments = arguments(`{"amount":6}`) },
 }
 
@@ -339,11 +346,11 @@ func TestAnswersDoNotLeak(t *testing.T) {
 				"an else of a rule":     "allow if ok\nok := false if { input.action == \"see\" } else if { is }\nis if " + static + " == data.want",
 				"an else of a function": "allow if ok(1)\nok(x) := false if { x == 2 } else if { is }\nis if " + static + " == data.want",
 			} {
-				if form != "named" && !slices.Contains([]string{"subject", "session", "tool", "arguments"}, name) {
+				if form != "named" && !slices.Contains([]string{"subject", "session", "claims", "tool", "arguments"}, name) {
 					continue // the forms do not depend on the member
 				}
 				t.Run(top+"."+name+"/"+form, func(t *testing.T) {
-					q := &question{Question: *before, action: "invoke"}
+					q := &question{Question: *before, action: "invoke", reads: claimSet{all: true}}
 					tree, err := input(q, partAll&^partTime)
 					if err != nil {
 						t.Fatal(err)
@@ -380,7 +387,7 @@ func TestAnswersDoNotLeak(t *testing.T) {
 func TestShownDoesNotLeak(t *testing.T) {
 	for _, sub := range callerMembers {
 		static := "input.caller." + word(sub.name)
-		tree, err := input(&question{Question: *ask(), action: "see"}, partAll&^partTime)
+		tree, err := input(&question{Question: *ask(), action: "see", reads: claimSet{all: true}}, partAll&^partTime)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 
 	"github.com/toolkeep/toolkeep/access"
+	"github.com/toolkeep/toolkeep/canon"
 )
 
 // part is a set of parts of the input.
@@ -28,6 +29,8 @@ const (
 	partKeyID
 	partPermissions
 	partAddress
+	partOwnSession
+	partClaims
 	partTool
 	partSession
 	partPlan
@@ -36,12 +39,13 @@ const (
 	partFace
 	partAsync
 	partPriority
+	partToken
 	partArguments
 	partTime
 
 	partAll    = partTime<<1 - 1
-	partCaller = partSubject | partTenant | partRoles | partOnBehalf | partChain | partWorkspace | partMethod | partKeyID | partPermissions | partAddress
-	partCall   = partSession | partPlan | partTask | partParent | partFace | partAsync | partPriority
+	partCaller = partSubject | partTenant | partRoles | partOnBehalf | partChain | partWorkspace | partMethod | partKeyID | partPermissions | partAddress | partOwnSession | partClaims
+	partCall   = partSession | partPlan | partTask | partParent | partFace | partAsync | partPriority | partToken
 	// partOpen is what is not known of a tool in a list.
 	partOpen = partCall | partArguments | partTime
 	// partAlways are in every key, whether the policy reads them or not.
@@ -59,6 +63,7 @@ type member struct {
 type question struct {
 	access.Question
 	action string // invoke or see
+	reads  claimSet
 	// certain asks what refuses without the call.
 	certain bool
 	now     time.Time
@@ -88,6 +93,8 @@ var callerMembers = []member{
 	{ast.StringTerm("key_id"), partKeyID, func(q *question) *ast.Term { return ast.StringTerm(q.Principal.KeyID) }},
 	{ast.StringTerm("permissions"), partPermissions, func(q *question) *ast.Term { return texts(q.Principal.Permissions) }},
 	{ast.StringTerm("address"), partAddress, func(q *question) *ast.Term { return ast.StringTerm(q.Principal.Addr) }},
+	{ast.StringTerm("session"), partOwnSession, func(q *question) *ast.Term { return ast.StringTerm(q.Principal.Session) }},
+	{ast.StringTerm("claims"), partClaims, (*question).claimsTerm},
 }
 
 var callMembers = []member{
@@ -98,6 +105,7 @@ var callMembers = []member{
 	{ast.StringTerm("face"), partFace, func(q *question) *ast.Term { return ast.StringTerm(q.Call.Face) }},
 	{ast.StringTerm("async"), partAsync, func(q *question) *ast.Term { return ast.BooleanTerm(q.Call.Async) }},
 	{ast.StringTerm("priority"), partPriority, func(q *question) *ast.Term { return ast.StringTerm(priority(q)) }},
+	{ast.StringTerm("token"), partToken, (*question).tokenTerm},
 }
 
 // inputMembers are the members of the input.
@@ -205,6 +213,32 @@ func timeTerm(now time.Time) *ast.Term {
 }
 
 func number(n int64) json.Number { return json.Number(strconv.FormatInt(n, 10)) }
+
+// grant returns what the capability token of the call says, without the ids of tokens; nil for none.
+func (q *question) grant() map[string]any {
+	if q.Call.Grant == nil {
+		return nil
+	}
+	g := *q.Call.Grant
+	g.ID, g.Parents = "", nil
+	raw, err := json.Marshal(g)
+	if err == nil {
+		var tree map[string]any
+		if tree, err = canon.ParseObject(raw, canon.Limits{}); err == nil {
+			delete(tree, "jti")
+			return tree
+		}
+	}
+	q.err = fmt.Errorf("the capability token has no form in JSON: %w", err)
+	return nil
+}
+
+func (q *question) tokenTerm() *ast.Term {
+	if g := q.grant(); g != nil {
+		return q.term(g)
+	}
+	return nil
+}
 
 func (q *question) argumentsTerm() *ast.Term {
 	if q.Arguments == nil {

@@ -100,7 +100,7 @@ func (r *Remote) decide(ctx context.Context, q *question) (answer, error) {
 		if err != nil {
 			return answer{}, err
 		}
-		result, defined := got["result"]
+		result, defined := q.hide(got).(map[string]any)["result"]
 		if !defined {
 			return answer{verdict: access.Verdict{Reason: "the policy does not define a decision for the call"}}, nil
 		}
@@ -111,6 +111,7 @@ func (r *Remote) decide(ctx context.Context, q *question) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
+	got = q.hide(got).(map[string]any)
 	allowed, ok := got["allowed"].(bool)
 	if !ok {
 		return answer{}, errors.New("the answer has no allowed, which is true or false")

@@ -352,7 +352,7 @@ func TestReplayOfErased(t *testing.T) {
 			`deny contains "n" if input.arguments.n > 1`:                              "arguments",
 			`deny contains "n" if input.caller.on_behalf_of == input.caller.chain[0]`: "caller.on_behalf_of caller.chain",
 			`deny contains "n" if input.caller.subject == "x"`:                        "",
-			`deny contains "n" if count(input) > 100`:                                 "caller.on_behalf_of caller.chain caller.address arguments",
+			`deny contains "n" if count(input) > 100`:                                 "caller.on_behalf_of caller.chain caller.address arguments call.token",
 		} {
 			r, err := s.Replay(t.Context(), admin, map[string]string{"p.rego": "package toolkeep\n\nallow := true\n" + rules}, 100)
 			if err != nil {
@@ -440,5 +440,27 @@ func TestRightsAreNoCalls(t *testing.T) {
 			t.Errorf("%s beside another: %v", name, err)
 		}
 		s.listing.Store(false)
+	}
+}
+
+// TestReplayOfClaims: no record has claims, so a policy that reads them decides again only calls by keys, which have none.
+func TestReplayOfClaims(t *testing.T) {
+	s := newSystem(t, "", recorded("token", func(v *toolkeep.Invocation) { v.KeyID, v.Method = "", access.MethodOAuth }), recorded("key", func(*toolkeep.Invocation) {}))
+	for rules, want := range map[string]string{
+		`deny contains "n" if input.caller.claims.dept == "x"`: "token caller.claims",
+		`deny contains "n" if input.caller.session == "x"`:     "token caller.session",
+		`deny contains "n" if input.caller.subject == "x"`:     "",
+	} {
+		r, err := s.Replay(t.Context(), admin, map[string]string{"p.rego": "package toolkeep\n\nallow := true\n" + rules}, 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for _, one := range r.Unknown {
+			got += one.InvocationID + " " + strings.Join(one.Missing, " ")
+		}
+		if got != want || r.Same != r.Calls-len(r.Unknown) {
+			t.Errorf("%s: lacks %q, want %q; %d of %d the same", rules, got, want, r.Same, r.Calls)
+		}
 	}
 }

@@ -235,7 +235,7 @@ func (r *replay) question(v *toolkeep.Invocation) (*access.Question, []string) {
 		p = r.s.c.Access.PrincipalOf(k)
 		p.Subject = v.Subject
 	} else {
-		reads("caller.roles", "caller.permissions", "caller.workspace")
+		reads("caller.roles", "caller.permissions", "caller.workspace", "caller.claims", "caller.session")
 		if v.Method == "" {
 			reads("caller.method")
 		}
@@ -257,6 +257,7 @@ func (r *replay) question(v *toolkeep.Invocation) (*access.Question, []string) {
 			reads("arguments")
 		}
 	}
+	reads("call.token") // no record has it
 	found, _, err := r.s.c.Catalog.Find(r.p, v.ToolID, v.Version, nil)
 	if err != nil || found.Tool.Digest != v.Digest {
 		return nil, append(missing, "tool")

@@ -181,7 +181,8 @@ func appendWaiting(b []byte, v *toolkeep.Invocation) ([]byte, error) {
 	}
 	b = appendBytes(b, grant)
 	b = appendString(b, v.Actor)
-	return appendString(b, v.Method), nil
+	b = appendString(b, v.Method)
+	return appendBytes(b, v.SealedCaller), nil
 }
 
 // AppendProgress encodes progress.
@@ -327,4 +328,5 @@ func decodeWaiting(d *decoder, v *toolkeep.Invocation) {
 	}
 	v.Actor = d.string()
 	v.Method = d.string()
+	v.SealedCaller = d.bytes()
 }

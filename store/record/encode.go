@@ -192,23 +192,23 @@ func encodeEvent(c toolkeep.AppendEvent) (Encoded, error) {
 	return Encoded{Change: c, Entry: toolkeep.Entry{Event: &c.Event}, Kind: KindEvent, Tenant: c.Event.Tenant, Ref: c.Event.ID, Data: b}, nil
 }
 
-// shown returns the call for readers of the journal. Output and sealed arguments
+// shown returns the call for readers of the journal. Output and what is sealed
 // are only in the row, where they can be erased.
 func shown(v *toolkeep.Invocation) *toolkeep.Invocation {
-	if v.Output == nil && v.SealedArgs == nil {
+	if v.Output == nil && v.SealedArgs == nil && v.SealedCaller == nil {
 		return v
 	}
 	w := *v
-	w.Output, w.SealedArgs = nil, nil
+	w.Output, w.SealedArgs, w.SealedCaller = nil, nil, nil
 	return &w
 }
 
-// settled returns the copy whose row is written: an ended call has neither sealed
-// arguments nor a lease.
+// settled returns the copy whose row is written: an ended call has nothing
+// sealed and no lease.
 func settled(v *toolkeep.Invocation) *toolkeep.Invocation {
 	w := *v
 	if w.State.Ended() {
-		w.SealedArgs = nil
+		w.SealedArgs, w.SealedCaller = nil, nil
 		w.LeaseOwner, w.LeaseUntil = "", time.Time{}
 	}
 	return &w
@@ -231,8 +231,8 @@ func checkCall(v *toolkeep.Invocation) error {
 	if !knownState(v.State) {
 		return fmt.Errorf("%q is not a state of a call", string(v.State))
 	}
-	if n := len(v.Output) + len(v.SealedArgs); n > MaxBytes {
-		return fmt.Errorf("output and sealed arguments take %d bytes, the limit is %d", n, MaxBytes)
+	if n := len(v.Output) + len(v.SealedArgs) + len(v.SealedCaller); n > MaxBytes {
+		return fmt.Errorf("output and what is sealed take %d bytes, the limit is %d", n, MaxBytes)
 	}
 	return nil
 }

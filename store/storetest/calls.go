@@ -306,7 +306,7 @@ func testEndErases(t *testing.T, f *fixture) {
 		end := FullCall("a", state, 1)
 		f.apply(toolkeep.MoveCall{Invocation: end, Owner: v.LeaseOwner,
 			From: []toolkeep.CallState{toolkeep.CallRunning, toolkeep.CallSucceeded}})
-		f.same(f.get("a"), without(end, "SealedArgs", "LeaseOwner", "LeaseUntil"))
+		f.same(f.get("a"), without(end, "SealedArgs", "SealedCaller", "LeaseOwner", "LeaseUntil"))
 	}
 }
 

@@ -36,7 +36,7 @@ func everyChange(now time.Time) (changes, feed []toolkeep.Change, journal []tool
 			Owner: claimed.LeaseOwner, FreeKey: v == ended}
 	}
 	event := toolkeep.Event{ID: "e", Type: "ai.agent.tool.registered", Tenant: "t", Time: now, Data: []byte(`{"a":1}`)}
-	expired := without(ended, "Output", "LeaseOwner", "LeaseUntil", "SealedArgs")
+	expired := without(ended, "Output", "LeaseOwner", "LeaseUntil", "SealedArgs", "SealedCaller")
 	expired.State = toolkeep.CallExpired
 	changes = []toolkeep.Change{
 		toolkeep.PublishVersion{Version: version},
@@ -64,7 +64,7 @@ func everyChange(now time.Time) (changes, feed []toolkeep.Change, journal []tool
 		toolkeep.PutDocument{Document: placed, Expect: toolkeep.NoRevision}, changes[15]}
 	journal = []toolkeep.Entry{
 		{Call: without(record, append(WaitingOnly(), "Output")...)},
-		{Call: without(ended, "Output", "SealedArgs", "LeaseOwner", "LeaseUntil")},
+		{Call: without(ended, "Output", "SealedArgs", "SealedCaller", "LeaseOwner", "LeaseUntil")},
 		{Event: &event},
 	}
 	return changes, feed, journal
@@ -192,8 +192,8 @@ func testJournal(t *testing.T, f *fixture) {
 					e.Call.State = state // its answer has expired since
 				}
 				f.same(without(e.Call, WaitingOnly()...), without(want[i].Call, WaitingOnly()...))
-				if e.Call.Output != nil || e.Call.SealedArgs != nil {
-					t.Errorf("%s: entry %d shows %q and %q", what, i, e.Call.Output, e.Call.SealedArgs)
+				if e.Call.Output != nil || e.Call.SealedArgs != nil || e.Call.SealedCaller != nil {
+					t.Errorf("%s: entry %d shows %q, %q and %q", what, i, e.Call.Output, e.Call.SealedArgs, e.Call.SealedCaller)
 				}
 			}
 			sameJSON(t, "event", e.Event, want[i].Event)

@@ -311,7 +311,7 @@ func fill(v reflect.Value, name string, n *int) {
 // WaitingOnly returns the names of the fields that RecordCall does not keep.
 func WaitingOnly() []string {
 	return []string{
-		"SealedArgs", "Roles", "Scope", "Timeout", "SkipCache", "CacheTTL", "Traceparent",
+		"SealedArgs", "SealedCaller", "Roles", "Scope", "Timeout", "SkipCache", "CacheTTL", "Traceparent",
 		"LeaseOwner", "LeaseUntil", "Requeued", "CancelBy", "CancelWhy", "Progress", "Workspace", "Method", "Approved", "Grant",
 	}
 }

@@ -1,0 +1,175 @@
+package policy
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+
+	"github.com/toolkeep/toolkeep/access"
+	"github.com/toolkeep/toolkeep/canon"
+)
+
+// claimSet is which claims of a caller's token a policy reads. It is given no others, and no others are part of what
+// its answers are kept by.
+type claimSet struct {
+	all   bool
+	names []string // sorted
+}
+
+// read adds the claims that a reference to the input reads, if it reads any.
+func (s *claimSet) read(ref ast.Ref) {
+	if readsBy(ref)&partClaims == 0 {
+		return
+	}
+	if len(ref) > 3 { // input.caller.claims.NAME
+		_, of := ref[1].Value.(ast.String)
+		_, claims := ref[2].Value.(ast.String)
+		if name, constant := ref[3].Value.(ast.String); constant && of && claims {
+			s.names = append(s.names, string(name))
+			return
+		}
+	}
+	s.all = true
+}
+
+// claimsOf finds the claims that the rules of a policy can read.
+func claimsOf(c *ast.Compiler) (s claimSet) {
+	input := ast.InputRootDocument.Value
+	for _, m := range c.Modules {
+		var visit *ast.GenericVisitor
+		visit = ast.NewGenericVisitor(func(x any) bool {
+			switch x := x.(type) {
+			case ast.Ref:
+				if head, ok := x[0].Value.(ast.Var); !ok || !head.Equal(input) {
+					return false
+				}
+				s.read(x)
+				for _, t := range x[1:] {
+					visit.Walk(t)
+				}
+				return true
+			case ast.Var:
+				s.all = s.all || x.Equal(input)
+			}
+			return false
+		})
+		visit.Walk(m)
+	}
+	slices.Sort(s.names)
+	s.names = slices.Compact(s.names)
+	return s
+}
+
+// claims returns what the policy reads of the claims of the caller's token.
+func (q *question) claims() map[string]any {
+	tree := q.Principal.Claims.Tree()
+	if q.reads.all || tree == nil {
+		return tree
+	}
+	some := make(map[string]any, len(q.reads.names))
+	for _, name := range q.reads.names {
+		if v, there := tree[name]; there {
+			some[name] = v
+		}
+	}
+	return some
+}
+
+func (q *question) claimsTerm() *ast.Term {
+	if tree := q.claims(); tree != nil {
+		return q.term(tree)
+	}
+	return ast.ObjectTerm()
+}
+
+// appendClaims appends what tells the claims that the policy reads from others.
+func (q *question) appendClaims(b []byte) []byte {
+	switch {
+	case q.claimsUnknown():
+		return append(b, 0)
+	case q.Principal.Claims == nil:
+		return append(b, 1)
+	}
+	return canon.Append(append(b, 2), q.claims())
+}
+
+// claimsUnknown reports whether the caller has a token whose claims are not known; see toolkeep.Principal.
+func (q *question) claimsUnknown() bool {
+	return q.Principal.Claims == nil && q.Principal.Method == access.MethodOAuth
+}
+
+// noClaims answers a question for which the claims would be needed and are not known.
+const noClaims = "the policy reads claims of the caller's token, which are not known: the token has more than 64 claims or 8 levels of them, or the call waited and they were not kept"
+
+// quoted is how short a claim is not looked for in what a policy says: such texts stand in any sentence.
+const quoted = 4
+
+// hide takes claims that the policy read, and the session of a token, out of what it says: its words are logged and recorded, and claims are not. What
+// the record has of the caller anyway stays.
+func (q *question) hide(v any) any {
+	claims, p := q.claims(), q.Principal
+	if len(claims) == 0 && p.Session == "" {
+		return v
+	}
+	var found []string
+	known := slices.Concat([]string{p.Subject, p.Tenant, p.OnBehalf, p.Workspace}, p.Chain, p.Roles)
+	var find func(v any)
+	find = func(v any) {
+		switch v := v.(type) {
+		case string:
+			if len(v) >= quoted && !slices.Contains(known, v) {
+				found = append(found, v)
+			}
+		case json.Number:
+			find(string(v))
+		case []any:
+			for _, e := range v {
+				find(e)
+			}
+		case map[string]any:
+			for _, e := range v {
+				find(e)
+			}
+		}
+	}
+	find(claims)
+	if p.Method == access.MethodOAuth { // else it is the call's, which is recorded
+		find(p.Session)
+	}
+	if found == nil {
+		return v
+	}
+	slices.SortFunc(found, func(a, b string) int { return len(b) - len(a) }) // one may be part of another
+	pairs := make([]string, 0, 2*len(found))
+	for _, s := range found {
+		pairs = append(pairs, s, "[claim]")
+	}
+	return replaceTexts(v, strings.NewReplacer(pairs...))
+}
+
+func (q *question) hideError(err error) error {
+	text := err.Error()
+	if hidden := q.hide(text); hidden != text {
+		return errors.New(hidden.(string))
+	}
+	return err
+}
+
+func replaceTexts(v any, r *strings.Replacer) any {
+	switch v := v.(type) {
+	case string:
+		return r.Replace(v)
+	case []any:
+		for i, e := range v {
+			v[i] = replaceTexts(e, r)
+		}
+	case map[string]any:
+		for k, e := range v {
+			v[k] = replaceTexts(e, r)
+		}
+	}
+	return v
+}
