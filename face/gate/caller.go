@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
-	"crypto/x509"
 	"net/http"
 	"slices"
 	"strings"
@@ -22,26 +21,6 @@ type Auth interface {
 	Authenticate(ctx context.Context, bearer, addr string) (*toolkeep.Principal, error)
 }
 
-// maxBearer is the longest credential in bytes; tokens of large organisations are
-// long.
-const maxBearer = 16 << 10
-
-// unreadable is no credential of any kind.
-const unreadable = "?"
-
-// bearer is the credential that was sent, "" for none. E3214.
-func (h Headers) bearer() (string, error) {
-	hs := h.values[h.names.authorization]
-	if len(hs) == 0 {
-		return "", nil
-	}
-	scheme, rest, ok := strings.Cut(hs[0], " ")
-	if len(hs) > 1 || !ok || !strings.EqualFold(scheme, "Bearer") || len(rest) > maxBearer {
-		return "", toolkeep.NewError(toolkeep.Unauthenticated, "send one header of the form Authorization: Bearer <key>")
-	}
-	return strings.TrimSpace(rest), nil
-}
-
 // Request is what a request shows of who sends it.
 type Request struct {
 	Headers Headers
@@ -56,20 +35,19 @@ type Request struct {
 	InCall func() bool
 }
 
-// certificate is the client's, which the handshake has verified; nil for none.
-func (r *Request) certificate() *x509.Certificate {
-	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
-		return nil
-	}
-	return r.TLS.PeerCertificates[0]
+// sender is a request whose sender is to be named.
+type sender struct {
+	*Request
+	bearer string // "" for none
+	addr   string // of the client
 }
 
-// Certificates is what an Auth can do beside: name the caller by its client certificate, nil without
-// one, or hold it against the caller that a bearer names, nil without one. The answer nil, nil means
-// that no certificate names a caller. E3214, E3810.
-type Certificates interface {
-	AuthenticateCertificate(cert *x509.Certificate, bearer *toolkeep.Principal, addr string) (*toolkeep.Principal, error)
-}
+// prover names the sender of a request by one kind of credential. p is the caller that those before it have named, nil for
+// none; it is returned as it is where the request has no credential of this kind.
+type prover func(g *Gate, ctx context.Context, s sender, p *toolkeep.Principal) (*toolkeep.Principal, error)
+
+// provers are asked in this order. A further kind of credential is a file with its prover, and its name here.
+var provers = []prover{(*Gate).proveProxy, (*Gate).proveBearer, (*Gate).proveCertificate}
 
 // Authenticate names the caller of a request. Its user and its proofs are not checked: those of a
 // call are the pipeline's, which records the refusal. A bearer decides before a client certificate.
@@ -84,17 +62,9 @@ func (g *Gate) Authenticate(ctx context.Context, r *Request) (*toolkeep.Principa
 		}
 		return nil, err
 	}
-	p, err := g.proxied(ctx, r, bearer, addr)
-	if err != nil {
-		return nil, err
-	}
-	if bearer != "" {
-		if p, err = g.auth.Authenticate(ctx, bearer, addr); err != nil {
-			return nil, err
-		}
-	}
-	if by, ok := g.auth.(Certificates); ok {
-		if p, err = by.AuthenticateCertificate(r.certificate(), p, addr); err != nil {
+	var p *toolkeep.Principal
+	for _, prove := range provers {
+		if p, err = prove(g, ctx, sender{r, bearer, addr}, p); err != nil {
 			return nil, err
 		}
 	}
@@ -124,15 +94,6 @@ func (g *Gate) named(p *toolkeep.Principal, h Headers, addr string) *toolkeep.Pr
 	own := *p // the Auth may keep p
 	own.UserAgent, own.Addr = agent, addr
 	return &own
-}
-
-// guessed counts and logs credentials that cannot be read, as a bearer that is no credential. E3810
-// during a block of the address.
-func (g *Gate) guessed(ctx context.Context, addr string) error {
-	if _, err := g.auth.Authenticate(ctx, unreadable, addr); toolkeep.IsCode(err, toolkeep.AuthFailuresLimited) {
-		return err
-	}
-	return nil
 }
 
 // AuthenticateHTTP is Authenticate for an HTTP request.

@@ -14,8 +14,10 @@
 //	headers or metadata            headers.go
 //	who asks                       caller.go
 //	the client's address           client.go
-//	client certificate             caller.go
-//	signature, trusted proxy       signature.go
+//	API key, access token          bearer.go
+//	client certificate             certificate.go
+//	trusted proxy                  proxy.go
+//	signature                      signature.go
 //	capability token               proofs.go
 //	request from another node      handover.go
 //	limits of requests             caller.go

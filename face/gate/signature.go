@@ -77,37 +77,6 @@ func (h Headers) lower(name string) []string {
 	return h.values[name]
 }
 
-// named reports whether headers name the caller, as a trusted proxy does.
-func (h Headers) named() bool {
-	for _, name := range &h.names.caller {
-		if h.values[name] != nil {
-			return true
-		}
-	}
-	return false
-}
-
-// proxied returns the principal that a trusted proxy names; nil if no header names one. E3214 for
-// one beside a bearer, which counts as a guess (E3810), and as Signatures.
-func (g *Gate) proxied(ctx context.Context, r *Request, bearer, addr string) (*toolkeep.Principal, error) {
-	if !r.Headers.named() {
-		return nil, nil
-	}
-	s, ok := g.auth.(Signatures)
-	switch {
-	case bearer != "":
-		if err := g.guessed(ctx, addr); err != nil {
-			return nil, err
-		}
-		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "%s and its like are for trusted proxies and stand alone; send them or Authorization, and not both", signing.HeaderSubject).
-			With("reason", "PROXY_AND_BEARER")
-	case !ok:
-		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "this server believes no proxies; leave %s out, and send a key", signing.HeaderSubject).
-			With("reason", "PROXY_UNKNOWN")
-	}
-	return s.AuthenticateProxy(ctx, r.signing(), len(g.proxies) == 0 || g.proxies.has(r.Peer), addr)
-}
-
 // digest returns the SHA-256 of a request's body, which it keeps for the face. E3330, E3312.
 func (g *Gate) digest(r *http.Request) func() ([sha256.Size]byte, error) {
 	return func() (sum [sha256.Size]byte, err error) {
