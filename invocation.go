@@ -87,6 +87,10 @@ type Invocation struct {
 	// Replayed means that the caller got a stored result; never stored.
 	Replayed bool
 
+	// AllowedRole and AllowedPolicy are the rules that permitted the call: the allow rule of a role, and the rule of the
+	// policy that allowed it or asked for its approval. Each is "" if there is none. See AllowedBy.
+	AllowedRole, AllowedPolicy string
+
 	// Actor is who sent the call as Subject, "" if that is the same.
 	Actor string
 
@@ -130,6 +134,18 @@ func (v *Invocation) Person() string {
 		return v.OnBehalf
 	}
 	return v.Subject
+}
+
+// AllowedBy lists what permitted the call, as it is shown: "role agent, allow rule 1", "policy data.toolkeep.allow". It
+// is nil for a call that was not permitted, or of an older program.
+func (v *Invocation) AllowedBy() (by []string) {
+	if v.AllowedRole != "" {
+		by = append(by, v.AllowedRole)
+	}
+	if v.AllowedPolicy != "" {
+		by = append(by, "policy "+v.AllowedPolicy)
+	}
+	return by
 }
 
 // Lapsed returns how a running call whose node is gone must end: a call that may have

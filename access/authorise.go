@@ -70,10 +70,10 @@ func (g *generation) shows(p *toolkeep.Principal, t *toolkeep.Tool) (to action) 
 	if !sameTenant(p, t) || !inScope(p, t) || p.Narrowed != nil && !p.Narrowed.Shows(t) {
 		return 0
 	}
-	if ok, _ := g.rules.evaluate(p.Roles, t, see); ok {
+	if ok, _, _ := g.rules.evaluate(p.Roles, t, see); ok {
 		to |= see
 	}
-	if ok, _ := g.rules.evaluate(p.Roles, t, invoke); ok && requiredCheck(p, t).Allowed && levelsCheck(g.whole(p), t).Allowed {
+	if ok, _, _ := g.rules.evaluate(p.Roles, t, invoke); ok && requiredCheck(p, t).Allowed && levelsCheck(g.whole(p), t).Allowed {
 		to |= invoke
 	}
 	return to
@@ -100,11 +100,11 @@ func inScope(p *toolkeep.Principal, t *toolkeep.Tool) bool {
 
 // authorise runs every check.
 func (g *generation) authorise(p *toolkeep.Principal, t *toolkeep.Tool) Decision {
-	roles, why := g.rules.evaluate(p.Roles, t, invoke)
+	roles, by, why := g.rules.evaluate(p.Roles, t, invoke)
 	return decide([]Check{
 		tenantCheck(p, t),
 		scopeCheck(p, t),
-		{Name: CheckRoles, Allowed: roles, Reason: why},
+		{Name: CheckRoles, Allowed: roles, Reason: why, Rule: by},
 		requiredCheck(p, t),
 		levelsCheck(p, t),
 		riskCheck(t),

@@ -1,6 +1,7 @@
 package access
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -459,6 +460,47 @@ func TestActingAs(t *testing.T) {
 	p, err := a.ActingAs(&chained, &toolkeep.Call{Subject: "alice", User: "dave"})
 	if err != nil || !slices.Equal(p.Chain, []string{"dave", "carol", "planner", "bot"}) {
 		t.Errorf("%+v %v", p, err)
+	}
+}
+
+// says is a policy that answers the same to all.
+type says struct {
+	Policy
+	verdict Verdict
+}
+
+func (s says) Decide(context.Context, *Question) (Verdict, error) { return s.verdict, nil }
+
+// TestAllowedBy: a decision names the rule of a role and that of a policy that permit the call, and none of a refused call;
+// a remembered decision has them at no cost.
+func TestAllowedBy(t *testing.T) {
+	a := open(t, Config{Roles: must[[]Role](t)(ParseRoles([]byte(weatherRoles)))})
+	for name, c := range map[string]struct {
+		p            *toolkeep.Principal
+		by           *Verdict
+		role, policy string
+	}{
+		"a role":       {principal("looker", Agent), nil, "role agent, allow rule 1", ""},
+		"none":         {principal("looker"), nil, "", ""},
+		"a policy":     {principal(Agent), &Verdict{Allow: true, Rule: "data.toolkeep.allow"}, "role agent, allow rule 1", "data.toolkeep.allow"},
+		"an approval":  {principal(Agent), &Verdict{Allow: true, Rule: "x", Obligations: []Obligation{{Kind: ObligeApproval, Rule: "night"}}}, "role agent, allow rule 1", "night"},
+		"nothing more": {principal(Agent), &Verdict{Allow: true}, "role agent, allow rule 1", ""},
+		"denied":       {principal(Agent), &Verdict{Rule: "data.toolkeep.deny"}, "", ""},
+	} {
+		tool := toolOf("a.b", nil)
+		for range 2 { // computed and remembered
+			d := a.Authorise(c.p, tool, &toolkeep.Call{})
+			if c.by != nil {
+				d = d.Consult(t.Context(), says{verdict: *c.by}, &Question{Principal: c.p, Tool: tool, Call: &toolkeep.Call{}}, func(s string) string { return s })
+			}
+			if role, policy := d.AllowedBy(); role != c.role || policy != c.policy {
+				t.Errorf("%s: %q, %q", name, role, policy)
+			}
+		}
+		d := a.Authorise(c.p, tool, &toolkeep.Call{})
+		if n := testing.AllocsPerRun(100, func() { d.AllowedBy() }); n != 0 {
+			t.Errorf("%s: %v allocations", name, n)
+		}
 	}
 }
 

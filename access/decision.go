@@ -19,7 +19,7 @@ type Check struct {
 	Name    string `json:"name"` // tenant, scope, token, roles, required_roles, permission_levels, risk, policy
 	Allowed bool   `json:"allowed"`
 	Reason  string `json:"reason"`
-	Rule    string `json:"rule,omitempty"` // of policy: the rule that made the decision
+	Rule    string `json:"rule,omitempty"` // of roles and policy: the rule that made the decision
 }
 
 // Decision says whether a principal may make a call. Every check is evaluated, even
@@ -35,6 +35,23 @@ type Decision struct {
 	Cause    error         `json:"-"` // of E3206 and E3209, for the log
 	// Grant is what the call's capability token allows, nil without one.
 	Grant *toolkeep.Grant `json:"-"`
+}
+
+// AllowedBy returns the rule of a role and that of the policy that permit the call; the policy has none where it only
+// denies. Both are "" for a call that is not permitted.
+func (d *Decision) AllowedBy() (role, policy string) {
+	if !d.Allowed {
+		return "", ""
+	}
+	for i := range d.Checks {
+		switch c := &d.Checks[i]; c.Name {
+		case CheckRoles:
+			role = c.Rule
+		case CheckPolicy: // the last one decides
+			policy = c.Rule
+		}
+	}
+	return role, policy
 }
 
 // decide combines checks into a decision.

@@ -307,13 +307,13 @@ func (rs ruleset) permissions(roles []string) []string {
 	return slices.Compact(out)
 }
 
-// evaluate applies every rule of the roles, deny rules first.
-func (rs ruleset) evaluate(roles []string, t *toolkeep.Tool, do action) (bool, string) {
+// evaluate applies every rule of the roles, deny rules first. by is the rule that decides, "" if none does.
+func (rs ruleset) evaluate(roles []string, t *toolkeep.Tool, do action) (allowed bool, by, why string) {
 	for _, name := range roles {
 		if c := rs[name]; c != nil {
 			for i := range c.deny {
 				if c.deny[i].fits(t, do) {
-					return false, fmt.Sprintf("%s: denies %s %s", c.deny[i].label, do, t.ID)
+					return false, c.deny[i].label, fmt.Sprintf("%s: denies %s %s", c.deny[i].label, do, t.ID)
 				}
 			}
 		}
@@ -327,7 +327,7 @@ func (rs ruleset) evaluate(roles []string, t *toolkeep.Tool, do action) (bool, s
 		}
 		for i := range c.allow {
 			if c.allow[i].fits(t, do) {
-				return true, fmt.Sprintf("%s: allows %s %s", c.allow[i].label, do, t.ID)
+				return true, c.allow[i].label, fmt.Sprintf("%s: allows %s %s", c.allow[i].label, do, t.ID)
 			}
 		}
 	}
@@ -340,7 +340,7 @@ func (rs ruleset) evaluate(roles []string, t *toolkeep.Tool, do action) (bool, s
 	if len(unknown) > 0 {
 		reason += fmt.Sprintf("; not defined here: [%s]", strings.Join(unknown, ", "))
 	}
-	return false, reason
+	return false, "", reason
 }
 
 // escape encodes a name as a JSON Pointer token.

@@ -60,6 +60,7 @@ type callData struct {
 	Digest       string             `json:"tool_digest,omitempty"`
 	State        string             `json:"state"`
 	Decision     string             `json:"decision"`
+	AllowedBy    []string           `json:"allowed_by,omitempty"`
 	Code         string             `json:"error_code,omitempty"`
 	Name         string             `json:"error_name,omitempty"`
 	Message      string             `json:"message,omitempty"`
@@ -123,7 +124,7 @@ func NewEntry(l *toolkeep.Link, e *toolkeep.Entry) (*Entry, error) {
 	}
 	v := e.Call
 	d := callData{InvocationID: v.ID, Agent: v.Subject, User: v.OnBehalf, Actor: v.Actor, Chain: v.Chain, Tenant: v.Tenant, Session: v.Session, Parent: v.Parent,
-		ToolID: v.ToolID, ToolVersion: v.Version, Digest: v.Digest, State: string(v.State), Decision: decision(v), Code: string(v.Code),
+		ToolID: v.ToolID, ToolVersion: v.Version, Digest: v.Digest, State: string(v.State), Decision: decision(v), AllowedBy: v.AllowedBy(), Code: string(v.Code),
 		Message: v.Message, Details: v.Details, Face: v.Face, KeyID: v.KeyID, Address: v.Addr, UserAgent: v.UserAgent, CallID: v.CallID, Writes: v.Writes, Sent: v.Sent, Cached: v.Cached,
 		Attempts: v.Attempts, CreatedAt: v.CreatedAt.UTC(), DurationMS: float64(v.TotalUS) / 1000, OutputBytes: v.OutputSize, Parameters: v.Input, Summary: v.ResultSummary, PriorTools: v.PriorTools, Fallback: v.Fallback,
 		Erased: v.Withheld == toolkeep.Erased, Unreadable: v.Withheld == toolkeep.Unreadable}

@@ -43,6 +43,7 @@ func (p *Pipeline) decide(ctx context.Context, a *activeCall) error {
 // decided returns the decision's refusal, which counts unless the policy, or the store that has the
 // key of the call's token, could not answer. After too many it is E3810; the record has the reason.
 func (p *Pipeline) decided(a *activeCall) error {
+	a.row.AllowedRole, a.row.AllowedPolicy = a.decision.AllowedBy()
 	if a.decision.Allowed {
 		return nil
 	}

@@ -35,7 +35,7 @@ require_approval contains sprintf("of %v", [input.caller.claims.dept]) if input.
 		said.WriteString(a.String())
 		return a
 	}
-	hear(ann.call("std.hash", `{"text":"yes"}`)).success(t)
+	id := hear(ann.call("std.hash", `{"text":"yes"}`)).success(t).id(t)
 	hear(as(t, k, token("sales")).call("std.hash", `{"text":"yes"}`)).refused(t, toolkeep.ToolNotFound)
 	hear(root.call("std.hash", `{"text":"yes"}`)).refused(t, toolkeep.PolicyDenied) // it sees all tools
 	if a := hear(ann.call("std.hash", `{"text":"quoted"}`)).refused(t, toolkeep.PolicyDenied); !strings.Contains(a.body, "[claim] of") {
@@ -52,6 +52,15 @@ require_approval contains sprintf("of %v", [input.caller.claims.dept]) if input.
 	hear(ann.ended(risky)).success(t)
 	for _, path := range []string{"/invocations?page_size=100", "/audit/events?page_size=100", "/policies"} {
 		hear(root.do("GET", "/api/v1"+path, "")).want(t, 200)
+	}
+	for id, by := range map[string]string{id: "data.toolkeep.allow", later: "data.toolkeep.allow", risky: "data.toolkeep.require_approval"} {
+		by = `"allowed_by":["role agent, allow rule 1","policy ` + by + `"]`
+		if a := root.do("GET", "/api/v1/invocations/"+id, ""); !strings.Contains(a.body, by) {
+			t.Errorf("want %s: %s", by, a)
+		}
+	}
+	if n := strings.Count(said.String(), `"allowed_by":["role agent, allow rule 1","policy data.toolkeep.allow"]`); n < 4 { // two calls in two lists
+		t.Errorf("the lists have %d times what permitted a call", n)
 	}
 	files := map[string]string{"what was answered": said.String(), "the log": k.Log()}
 	k.Close()

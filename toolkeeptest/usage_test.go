@@ -299,11 +299,11 @@ func TestPersonsBehindOneKey(t *testing.T) {
 	}
 	_, after, _ = strings.Cut(list, `"invocation_id":"`)
 	id, _, _ := strings.Cut(after, `"`)
-	if r, err := l03v1.NewToolExecutionClient(conn).GetInvocation(ctx, &l03v1.GetInvocationRequest{InvocationId: id}); err != nil || r.UserId != "ann" {
+	if r, err := l03v1.NewToolExecutionClient(conn).GetInvocation(ctx, &l03v1.GetInvocationRequest{InvocationId: id}); err != nil || r.UserId != "ann" || len(r.AllowedBy) != 1 || !strings.HasPrefix(r.AllowedBy[0], "role ") {
 		t.Errorf("%v %v", r, err)
 	}
 	if _, body := k.Do("POST", "/mcp/search", fmt.Sprintf(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"get_invocation","arguments":{"invocation_id":%q}}}`, id),
-		"Authorization", "Bearer "+key, "X-User-ID", "ann", "Content-Type", "application/json", "Accept", "application/json, text/event-stream"); !strings.Contains(body, `"agent_id":"proxy","user_id":"ann"`) {
+		"Authorization", "Bearer "+key, "X-User-ID", "ann", "Content-Type", "application/json", "Accept", "application/json, text/event-stream"); !strings.Contains(body, `"agent_id":"proxy","user_id":"ann","allowed_by":["role `) {
 		t.Error(body)
 	}
 	if status, body := k.Do("DELETE", "/api/v1/tools/admin/analytics/users/ann", ""); status != 200 || !strings.Contains(body, `"known":true`) {

@@ -25,6 +25,7 @@ type callView struct {
 	ToolID          string          `json:"tool_id"`
 	ToolVersion     string          `json:"tool_version"`
 	AgentID         string          `json:"agent_id"`
+	AllowedBy       []string        `json:"allowed_by"`
 	SessionID       string          `json:"session_id"`
 	CallID          string          `json:"call_id"`
 	CreatedAt       time.Time       `json:"created_at"`
@@ -55,6 +56,9 @@ func (v *callView) print(w io.Writer) error {
 		line("Session", "%s", v.SessionID)
 	}
 	line("State", "%s", v.stateLine())
+	if v.AllowedBy != nil {
+		line("Allowed", "by %s", strings.Join(v.AllowedBy, "; "))
+	}
 	if !v.CreatedAt.IsZero() {
 		line("Asked", "%s", v.CreatedAt.Local().Format(time.DateTime))
 	}

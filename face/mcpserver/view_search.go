@@ -499,6 +499,9 @@ func appendInvocation(b []byte, v *toolkeep.Invocation, r *toolkeep.Result) []by
 	b = canon.AppendString(append(b, `,"agent_id":`...), v.Subject)
 	b = appendText(b, `,"user_id":`, v.OnBehalf)
 	b = appendText(b, `,"actor_id":`, v.Actor)
+	if by := v.AllowedBy(); by != nil {
+		b = canon.Append(append(b, `,"allowed_by":`...), canon.Strings(by))
+	}
 	if v.Progress != (toolkeep.Progress{}) && !v.State.Ended() {
 		b = appendInt(b, `,"progress_percent":`, int64(v.Progress.Percent))
 		b = appendText(b, `,"current_phase":`, v.Progress.Phase)

@@ -8,6 +8,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/face/gate"
 )
 
@@ -103,6 +104,7 @@ type InvocationAnswer struct {
 	AgentID            string             `json:"agent_id"`
 	UserID             string             `json:"user_id,omitempty" doc:"the person that the agent acts for"`
 	ActorID            string             `json:"actor_id,omitempty" doc:"who sent the call in the agent's name, where that is another"`
+	AllowedBy          []string           `json:"allowed_by,omitempty" doc:"what permitted the call: the allow rule of a role and, where a policy is asked, its rule that allowed it"`
 	SessionID          string             `json:"session_id,omitempty"`
 	ParentInvocationID string             `json:"parent_invocation_id,omitempty"`
 	CreatedAt          *time.Time         `json:"created_at,omitempty"`
@@ -254,6 +256,9 @@ func appendInvocation(b []byte, v *toolkeep.Invocation, r *toolkeep.Result, whol
 	b = appendString(b, v.Subject)
 	b = appendOptional(b, `,"user_id":`, v.OnBehalf)
 	b = appendOptional(b, `,"actor_id":`, v.Actor)
+	if by := v.AllowedBy(); by != nil {
+		b = canon.Append(append(b, `,"allowed_by":`...), canon.Strings(by))
+	}
 	b = appendOptional(b, `,"session_id":`, v.Session)
 	b = appendOptional(b, `,"parent_invocation_id":`, v.Parent)
 	b = appendTime(b, `,"created_at":`, v.CreatedAt)

@@ -70,6 +70,7 @@ type InvocationSummary struct {
 	UserID       string     `json:"user_id,omitempty" doc:"the person that the agent acted for"`
 	ActorID      string     `json:"actor_id,omitempty" doc:"who sent the call in the agent's name, where that is another"`
 	Chain        []string   `json:"caller_chain,omitempty" doc:"on whose behalf the agent acted, from the first to the nearest"`
+	AllowedBy    []string   `json:"allowed_by,omitempty" doc:"what permitted the call"`
 	SessionID    string     `json:"session_id,omitempty"`
 	Parent       string     `json:"parent_invocation_id,omitempty"`
 	Face         string     `json:"face,omitempty" doc:"rest, cli, grpc or mcp"`
@@ -129,7 +130,7 @@ func (a *API) listInvocations(ctx context.Context, p *toolkeep.Principal, in *li
 func summarise(v *toolkeep.Invocation) InvocationSummary {
 	s := InvocationSummary{
 		InvocationID: v.ID, Status: v.State.BC2(v.Code), State: string(v.State), ToolID: v.ToolID, ToolVersion: v.Version,
-		AgentID: v.Subject, UserID: v.OnBehalf, ActorID: v.Actor, Chain: v.Chain, SessionID: v.Session, Parent: v.Parent, Face: v.Face, Message: v.Message,
+		AgentID: v.Subject, UserID: v.OnBehalf, ActorID: v.Actor, Chain: v.Chain, AllowedBy: v.AllowedBy(), SessionID: v.Session, Parent: v.Parent, Face: v.Face, Message: v.Message,
 		CreatedAt: given(v.CreatedAt), StartedAt: given(v.StartedAt), CompletedAt: given(v.EndedAt),
 		DurationMS: float64(v.TotalUS) / 1000, ToolMS: float64(v.ToolUS) / 1000,
 		CacheHit: v.Cached, Attempts: v.Attempts, Async: v.Async, CallID: v.CallID,

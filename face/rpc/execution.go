@@ -242,7 +242,7 @@ func (x *execution) GetInvocation(ctx context.Context, msg *l03v1.GetInvocationR
 	res := x.s.c.Calls.Result(v)
 	x.s.gate.SignResult(p, res)
 	a := answer(res, v.Key, v.Traceparent)
-	a.msg.UserId = valid(v.OnBehalf)
+	a.msg.UserId, a.msg.ActorId, a.msg.AllowedBy = valid(v.OnBehalf), valid(v.Actor), v.AllowedBy()
 	if a.trailer != nil {
 		_ = grpc.SetTrailer(ctx, a.trailer)
 	}

@@ -759,7 +759,9 @@ type ToolInvocationResult struct {
 	Traceparent     string                                  `protobuf:"bytes,27,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	Signature       string                                  `protobuf:"bytes,28,opt,name=signature,proto3" json:"signature,omitempty"` // HMAC-SHA256 of the result
 	SignatureKeyId  string                                  `protobuf:"bytes,29,opt,name=signature_key_id,json=signatureKeyId,proto3" json:"signature_key_id,omitempty"`
-	UserId          string                                  `protobuf:"bytes,30,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"` // GetInvocation: the person that the agent acted for
+	UserId          string                                  `protobuf:"bytes,30,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`          // GetInvocation: the person that the agent acted for
+	ActorId         string                                  `protobuf:"bytes,31,opt,name=actor_id,json=actorId,proto3" json:"actor_id,omitempty"`       // GetInvocation: who sent the call in the agent's name, where that is another
+	AllowedBy       []string                                `protobuf:"bytes,32,rep,name=allowed_by,json=allowedBy,proto3" json:"allowed_by,omitempty"` // GetInvocation: what permitted the call, a role's rule and the policy's
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -918,6 +920,20 @@ func (x *ToolInvocationResult) GetUserId() string {
 		return x.UserId
 	}
 	return ""
+}
+
+func (x *ToolInvocationResult) GetActorId() string {
+	if x != nil {
+		return x.ActorId
+	}
+	return ""
+}
+
+func (x *ToolInvocationResult) GetAllowedBy() []string {
+	if x != nil {
+		return x.AllowedBy
+	}
+	return nil
 }
 
 type DocumentAccess struct {
@@ -3295,7 +3311,7 @@ const file_agentic_l03_v1_l03_proto_rawDesc = "" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
 	"\x04mode\x18\x02 \x01(\tR\x04mode\x1aP\n" +
 	"\x10FilesystemPolicy\x12<\n" +
-	"\x06mounts\x18\x01 \x03(\v2$.agentic.l03.v1.SandboxContext.MountR\x06mounts\"\xeb\x0f\n" +
+	"\x06mounts\x18\x01 \x03(\v2$.agentic.l03.v1.SandboxContext.MountR\x06mounts\"\xa5\x10\n" +
 	"\x14ToolInvocationResult\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12C\n" +
@@ -3316,7 +3332,10 @@ const file_agentic_l03_v1_l03_proto_rawDesc = "" +
 	"\vtraceparent\x18\x1b \x01(\tR\vtraceparent\x12\x1c\n" +
 	"\tsignature\x18\x1c \x01(\tR\tsignature\x12(\n" +
 	"\x10signature_key_id\x18\x1d \x01(\tR\x0esignatureKeyId\x12\x17\n" +
-	"\auser_id\x18\x1e \x01(\tR\x06userId\x1a:\n" +
+	"\auser_id\x18\x1e \x01(\tR\x06userId\x12\x19\n" +
+	"\bactor_id\x18\x1f \x01(\tR\aactorId\x12\x1d\n" +
+	"\n" +
+	"allowed_by\x18  \x03(\tR\tallowedBy\x1a:\n" +
 	"\fOutputsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a\xce\a\n" +

@@ -113,7 +113,9 @@ func AppendCall(b []byte, v *toolkeep.Invocation, parts Parts) ([]byte, error) {
 			other = appendString(other, s)
 		}
 	}
-	return appendBytes(b, other), nil
+	b = appendBytes(b, other)
+	b = appendString(b, v.AllowedRole)
+	return appendString(b, v.AllowedPolicy), nil
 }
 
 func appendExtras(b []byte, v *toolkeep.Invocation) ([]byte, error) {
@@ -256,6 +258,7 @@ func DecodeCall(tenant, id string, data []byte) (*toolkeep.Invocation, error) {
 			d.fail()
 		}
 	}
+	v.AllowedRole, v.AllowedPolicy = d.string(), d.string()
 	if d.err == nil && len(waiting) != 0 {
 		d = &decoder{b: waiting}
 		decodeWaiting(d, v)
