@@ -30,8 +30,10 @@ func TestReaderFindsWhatCleanFinds(t *testing.T) {
 		base64.StdEncoding.EncodeToString([]byte("user:" + secret)), wrapped(base64.StdEncoding.EncodeToString([]byte(secret)), 6, "\r\n"),
 		"Authorization: Bearer abcdefgh12345678abcdefgh", "sk-live-1234567890abcdefgh", "postgres://u:hunter2hunter@db/x",
 		"eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abcdefghijk", "AKIAIOSFODNN7EXAMPLE",
+		"AIza" + strings.Repeat("Sy-9_", 7), "AIza" + strings.Repeat("Sy-9_", 8), "ya29.a0AfH6SMB-x_yzABCDEFGHIJ", "xoxb-1234567890-abcdefghijKLMN",
+		"AccountKey=" + strings.Repeat("aB3+/", 17) + "a==;EndpointSuffix=x", "SharedAccessKey=" + strings.Repeat("aB3%2F", 15) + "%3D",
 		"-----BEGIN PRIVATE KEY-----\nMIIEvQIBADAN\nAAAA\n-----END PRIVATE KEY-----"}
-	fillers := []string{"word ", "\n", `\`, `\n`, "%", "%41", "+", "&amp;", "é", "\x00", "\xff\xfe", "{\"a\": 1}", "_", "-", "Bearer ", "sk-", "://"}
+	fillers := []string{"word ", "\n", `\`, `\n`, "%", "%41", "+", "&amp;", "é", "\x00", "\xff\xfe", "{\"a\": 1}", "_", "-", "Bearer ", "sk-", "://", "AIza", "ya29.", "xoxb-", "AccountKey="}
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
 		var b strings.Builder
@@ -77,6 +79,11 @@ func TestReaderOfTokensWithoutEnd(t *testing.T) {
 		"a signing secret":     {"key: ", "tks_" + long, "/here are words"},
 		"a GitHub key":         {"key: ", "ghp_" + long, "-here are words"},
 		"an AWS key":           {"SecretAccessKey: ", long, "-here are words"},
+		"a Google token":       {"x ", "ya29." + long, ", and more"},
+		"a Slack token":        {"x ", "xoxb-1" + long, " here are words"},
+		"Slack, digit at end":  {"x ", "xoxp-" + long + "1", ", and more"},
+		"an Azure key":         {"AccountKey=", long, ";EndpointSuffix=x"},
+		"an Azure bus key":     {"SharedAccessKey=", long + "%3D", " here are words"},
 		"a bearer token":       {"x ", "Bearer 1" + long, ", and more"},
 		"a bearer, then words": {"x ", "Bearer 1" + long, " here are words"},
 		"a basic credential":   {"x ", "Basic " + base64.StdEncoding.EncodeToString([]byte("u:"+long)), " here are words"},
