@@ -15,6 +15,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access/capability"
 	"github.com/toolkeep/toolkeep/access/signing"
+	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/reload"
 )
 
@@ -64,12 +65,13 @@ type Config struct {
 
 // Access holds the keys and roles. Call Start before Authenticate.
 type Access struct {
-	config   Config
-	keys     atomic.Pointer[keyring] // nil before Start
-	current  atomic.Pointer[generation]
-	failures *failures
-	trail    *trail
-	issuers  issuers // none if no tokens are accepted
+	config     Config
+	keys       atomic.Pointer[keyring] // nil before Start
+	current    atomic.Pointer[generation]
+	failures   *failures
+	trail      *trail
+	issuers    issuers // none if no tokens are accepted
+	issuersSum string
 	// certificates is nil if no certificate names a caller.
 	certificates *reload.Files[*Certificates]
 	roles        *reload.Files[*[]Role] // nil without a file of roles
@@ -128,12 +130,14 @@ func New(c Config) (*Access, error) {
 		return nil, err
 	}
 	var more []OAuth
+	var document []byte
 	if c.IssuersFile != "" {
 		var err error
-		if more, err = readIssuers(c.IssuersFile, c.BaseURL); err != nil {
+		if more, document, err = readIssuers(c.IssuersFile, c.BaseURL); err != nil {
 			return nil, err
 		}
 	}
+	a.issuersSum = canon.Digest(document)
 	var faults []toolkeep.Fault
 	a.issuers, faults = newIssuers(c.OAuth, more, a.current.Load().rules, c.Clock, c.Log)
 	if err := issuersFault(faults); err != nil {

@@ -187,7 +187,7 @@ func (r *reader) issuer(n *yaml.Node, at string) (o OAuth) {
 // ReadIssuers reads a document of issuers from a file, and checks it beside the issuer of the settings, nil for none, and the
 // custom roles.
 func ReadIssuers(file string, first *OAuth, own []Role) error {
-	more, err := readIssuers(file, func() string { return "" })
+	more, _, err := readIssuers(file, func() string { return "" })
 	if err != nil {
 		return err
 	}
@@ -196,19 +196,33 @@ func ReadIssuers(file string, first *OAuth, own []Role) error {
 	return issuersFault(faults)
 }
 
-func readIssuers(file string, baseURL func() string) ([]OAuth, error) {
-	raw, err := readYAML(file, "oauth.issuers_file")
-	if err != nil {
-		return nil, err
+func readIssuers(file string, baseURL func() string) (all []OAuth, raw []byte, err error) {
+	if raw, err = readYAML(file, "oauth.issuers_file"); err != nil {
+		return nil, nil, err
 	}
-	all, err := ParseIssuers(raw)
-	if err != nil {
-		return nil, relined(err, func(line string) string { return file + ", " + line })
+	if all, err = ParseIssuers(raw); err != nil {
+		return nil, nil, relined(err, func(line string) string { return file + ", " + line })
 	}
 	for i := range all {
 		all[i].BaseURL = baseURL
 	}
-	return all, nil
+	return all, raw, nil
+}
+
+// IssuersSum identifies the contents of Config.IssuersFile as New read it, for nodes to compare: without a file that is an
+// empty one.
+func (a *Access) IssuersSum() string { return a.issuersSum }
+
+// IssuersSum is that of a file as it is now, "" if it cannot be read.
+func IssuersSum(file string) string {
+	if file == "" {
+		return canon.Digest(nil)
+	}
+	raw, err := readYAML(file, "oauth.issuers_file")
+	if err != nil {
+		return ""
+	}
+	return canon.Digest(raw)
 }
 
 func issuersFault(faults []toolkeep.Fault) error {

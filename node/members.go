@@ -108,7 +108,7 @@ func (n *Node) buildAgreement(ctx context.Context) error {
 			nodes.Facts
 			servers.Told
 			Sinks map[string]outbox.State `json:"sinks,omitempty"`
-		}{nodes.Facts{Seals: ids[0], Opens: ids, Blobs: n.blobs.ID(), KeyTTL: n.config.Idempotency.TTL}, n.servers.Told(), n.sinks.Told()}
+		}{nodes.Facts{Seals: ids[0], Opens: ids, Blobs: n.blobs.ID(), KeyTTL: n.config.Idempotency.TTL, Issuers: n.access.IssuersSum()}, n.servers.Told(), n.sinks.Told()}
 	}, func() {
 		n.agreement.Look()
 		n.limits.SetNodes(n.members.Rank())

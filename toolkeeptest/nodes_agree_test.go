@@ -35,6 +35,10 @@ func TestNodesSayWhatDiffers(t *testing.T) {
 		}
 		return to
 	}
+	issuers := filepath.Join(t.TempDir(), "issuers.yaml")
+	if err := os.WriteFile(issuers, []byte("issuers:\n  - issuer: http://127.0.0.1:1/\n    tenants: [partner]\n    scopes: {use: agent}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	old, blobs := copyOf("old.key"), filepath.Join(t.TempDir(), "blobs")
 	start := func(o node.Options, settings ...string) *toolkeeptest.Toolkeep {
 		all := map[string]string{"store.dsn": dsn, "secrets.seal_key": keys, "store.blobs": blobs}
@@ -80,6 +84,8 @@ func TestNodesSayWhatDiffers(t *testing.T) {
 	}{
 		{"blobs", node.Options{}, []string{"store.blobs", filepath.Join(t.TempDir(), "other")}, 200, "DEGRADED",
 			[]string{"first stores full results in another folder", "store.blobs"}, "DEGRADED", "another folder"},
+		{"issuers", node.Options{}, []string{"oauth.issuers_file", issuers}, 200, "DEGRADED",
+			[]string{"first has another file of OAuth issuers", "oauth.issuers_file"}, "DEGRADED", "another file of OAuth issuers"},
 		{"version", node.Options{}, []string{"service.version", "9.9.9"}, 200, "UP", []string{"first (test) runs another version", "9.9.9"}, "UP", "another version"},
 		{"clock", shifted(5 * time.Second), nil, 200, "DEGRADED", []string{"clock is 5s off", "NTP"}, "UP", "clock is 5s off"},
 		{"wrong clock", shifted(-time.Minute), nil, 503, "DOWN", []string{"clock is 1m0s off", "NTP"}, "UP", "clock is 1m0s off"},

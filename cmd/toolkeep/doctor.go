@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/config"
 	"github.com/toolkeep/toolkeep/control/doctor"
 	"github.com/toolkeep/toolkeep/control/nodes"
@@ -103,7 +104,7 @@ func doctorConfig(c *config.Config) doctor.Config {
 // compareNodes finds what the settings have otherwise than the nodes that live.
 func compareNodes(c *config.Config, live []toolkeep.NodeState) (found []doctor.Finding) {
 	seal := secrets.SealConfig{Data: c.Data, KeyFile: c.Secrets.SealKey, Keys: c.Secrets.SealKeys}
-	facts := nodes.Facts{Blobs: blob.ReadID(c.BlobDir())}
+	facts := nodes.Facts{Blobs: blob.ReadID(c.BlobDir()), Issuers: access.IssuersSum(c.OAuth.IssuersFile)}
 	facts.Opens, _ = secrets.KeyIDs(seal) // keyFiles says what is wrong with them
 	if c.Vault.TransitKey != "" {
 		facts.Opens = append([]string{"transit/" + c.Vault.TransitKey}, facts.Opens...)

@@ -30,6 +30,8 @@ type Facts struct {
 	Blobs string   `json:"blobs,omitempty"` // id in the folder of blobs
 	// KeyTTL is idempotency.ttl.
 	KeyTTL time.Duration `json:"key_ttl,omitempty"`
+	// Issuers identifies the contents of oauth.issuers_file; see access.IssuersSum.
+	Issuers string `json:"issuers,omitempty"`
 }
 
 func factsOf(n *toolkeep.NodeState) (f Facts) {
@@ -42,7 +44,7 @@ func factsOf(n *toolkeep.NodeState) (f Facts) {
 // Difference is something that a node has otherwise than others. Its JSON is for health, which
 // anybody may read: it names no node and no place.
 type Difference struct {
-	What  string `json:"what"`  // seal_key, blobs, idempotency_ttl, version or clock
+	What  string `json:"what"`  // seal_key, blobs, idempotency_ttl, oauth_issuers, version or clock
 	State string `json:"state"` // differs, warn, or fail: the node is not ready
 	Text  string `json:"-"`     // what, where and what to do
 }
@@ -66,7 +68,7 @@ func Compare(self *toolkeep.NodeState, others []toolkeep.NodeState, conflict fun
 		}
 	}
 	conflict = sync.OnceValue(conflict)
-	var theirKey, myKey, both, alike, blobs, ttls, versions []string
+	var theirKey, myKey, both, alike, blobs, ttls, issuers, versions []string
 	for _, o := range others {
 		if o.Name == self.Name {
 			continue
@@ -91,6 +93,9 @@ func Compare(self *toolkeep.NodeState, others []toolkeep.NodeState, conflict fun
 		if has.KeyTTL != 0 && mine.KeyTTL != 0 && has.KeyTTL != mine.KeyTTL {
 			ttls = append(ttls, o.Name)
 		}
+		if has.Issuers != "" && mine.Issuers != "" && has.Issuers != mine.Issuers {
+			issuers = append(issuers, o.Name)
+		}
 		if o.Version != self.Version {
 			versions = append(versions, o.Name+" ("+o.Version+")")
 		}
@@ -111,6 +116,7 @@ func Compare(self *toolkeep.NodeState, others []toolkeep.NodeState, conflict fun
 	}
 	add("blobs", Warn, blobs, "%s stores full results in another folder than this node, so a result can be fetched only from the node that produced it; set store.blobs to one folder that all nodes share")
 	add("idempotency_ttl", Warn, ttls, "%s has another idempotency.ttl than this node, so a key may be free before the longer of them is over; set the same on all nodes")
+	add("oauth_issuers", Warn, issuers, "%s has another file of OAuth issuers than this node, so a token may be let in by one of them alone, or as the caller of another tenant; give all nodes the same oauth.issuers_file, and restart those that read an older one")
 	add("version", Differs, versions, "%s runs another version than this node ("+strings.ReplaceAll(self.Version, "%", "%%")+"); update all nodes, in the order of docs/operations.md")
 	return all
 }

@@ -24,7 +24,7 @@ func state(t *testing.T, name, version string, f nodes.Facts) toolkeep.NodeState
 }
 
 func TestCompare(t *testing.T) {
-	is := nodes.Facts{Seals: "k1", Opens: []string{"k1"}, Blobs: "f", KeyTTL: 24 * time.Hour}
+	is := nodes.Facts{Seals: "k1", Opens: []string{"k1"}, Blobs: "f", KeyTTL: 24 * time.Hour, Issuers: "i"}
 	for _, c := range []struct {
 		what     string
 		other    nodes.Facts
@@ -40,6 +40,7 @@ func TestCompare(t *testing.T) {
 		{"it has an older key", nodes.Facts{Seals: "k0", Opens: []string{"k0"}}, "1", errors.New("x"), "seal_key fail"},
 		{"it has an older key, and this node has the store's", nodes.Facts{Seals: "k0", Opens: []string{"k0"}}, "1", nil, "seal_key warn"},
 		{"keys for another time", nodes.Facts{Seals: "k1", Opens: []string{"k1"}, Blobs: "f", KeyTTL: time.Hour}, "1", nil, "idempotency_ttl warn"},
+		{"other issuers", nodes.Facts{Seals: "k1", Opens: []string{"k1"}, Blobs: "f", Issuers: "j"}, "1", nil, "oauth_issuers warn"},
 		{"all", nodes.Facts{Seals: "k2", Opens: []string{"k2", "k1"}, Blobs: "g"}, "2", nil, "seal_key fail, blobs warn, version differs"},
 	} {
 		self, other := state(t, "a", "1", is), state(t, "b%s", c.version, c.other)
