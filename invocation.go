@@ -19,6 +19,8 @@ type Invocation struct {
 	KeyID      string // API key that admitted the call
 	Addr       string // from where the call came, without port; "" over stdio and in rows of older programs
 	UserAgent  string // the program that sent it, as it names itself; see Principal.UserAgent
+	// Certificate is "sha256:" and the hex SHA-256 of the client certificate of its connection, "" without one.
+	Certificate string
 
 	ToolID    string
 	Version   string // resolved version, "" if refused before resolve

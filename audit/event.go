@@ -69,6 +69,7 @@ type callData struct {
 	KeyID        string             `json:"key_id,omitempty"`
 	Address      string             `json:"ip_address,omitempty"`
 	UserAgent    string             `json:"user_agent,omitempty"`
+	Certificate  string             `json:"tls_cert_fingerprint,omitempty"`
 	CallID       string             `json:"call_id,omitempty"`
 	Writes       bool               `json:"writes"`
 	Sent         bool               `json:"sent"`
@@ -125,7 +126,7 @@ func NewEntry(l *toolkeep.Link, e *toolkeep.Entry) (*Entry, error) {
 	v := e.Call
 	d := callData{InvocationID: v.ID, Agent: v.Subject, User: v.OnBehalf, Actor: v.Actor, Chain: v.Chain, Tenant: v.Tenant, Session: v.Session, Parent: v.Parent,
 		ToolID: v.ToolID, ToolVersion: v.Version, Digest: v.Digest, State: string(v.State), Decision: decision(v), AllowedBy: v.AllowedBy(), Code: string(v.Code),
-		Message: v.Message, Details: v.Details, Face: v.Face, KeyID: v.KeyID, Address: v.Addr, UserAgent: v.UserAgent, CallID: v.CallID, Writes: v.Writes, Sent: v.Sent, Cached: v.Cached,
+		Message: v.Message, Details: v.Details, Face: v.Face, KeyID: v.KeyID, Address: v.Addr, UserAgent: v.UserAgent, Certificate: v.Certificate, CallID: v.CallID, Writes: v.Writes, Sent: v.Sent, Cached: v.Cached,
 		Attempts: v.Attempts, CreatedAt: v.CreatedAt.UTC(), DurationMS: float64(v.TotalUS) / 1000, OutputBytes: v.OutputSize, Parameters: v.Input, Summary: v.ResultSummary, PriorTools: v.PriorTools, Fallback: v.Fallback,
 		Erased: v.Withheld == toolkeep.Erased, Unreadable: v.Withheld == toolkeep.Unreadable}
 	if v.Code != "" {

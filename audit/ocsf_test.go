@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/audit"
 )
 
@@ -45,5 +46,19 @@ func TestOCSF(t *testing.T) {
 	}
 	if _, err := audit.OCSF([]byte(`[`)); err == nil {
 		t.Error("what is no entry was accepted")
+	}
+}
+
+// TestEntryOfACall: the entry of a call has what permitted it and the client certificate that it came with.
+func TestEntryOfACall(t *testing.T) {
+	for want, v := range map[string]toolkeep.Invocation{
+		`"decision":"allowed","allowed_by":["role agent, allow rule 1","policy data.toolkeep.allow"]`: {State: toolkeep.CallSucceeded, AllowedRole: "role agent, allow rule 1", AllowedPolicy: "data.toolkeep.allow"},
+		`"tls_cert_fingerprint":"sha256:00"`: {State: toolkeep.CallSucceeded, Certificate: "sha256:00"},
+		`"decision":"refused","face"`:        {State: toolkeep.CallRefused, Face: "rest"},
+	} {
+		e, err := audit.NewEntry(&toolkeep.Link{Ref: "i", Tenant: "t"}, &toolkeep.Entry{Call: &v})
+		if err != nil || !strings.Contains(string(e.Data), want) {
+			t.Errorf("%v: want %s in %s", err, want, e.Data)
+		}
 	}
 }

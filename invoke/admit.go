@@ -132,6 +132,9 @@ func newRow(a *asked) toolkeep.Invocation {
 	if row.Priority == "" {
 		row.Priority = toolkeep.Normal
 	}
+	if pr.Certificate != nil {
+		row.Certificate = canon.Digest(pr.Certificate.Raw)
+	}
 	return row
 }
 

@@ -1,11 +1,13 @@
 package invoke_test
 
 import (
+	"crypto/x509"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/invoke"
 )
 
@@ -75,5 +77,30 @@ func TestResultWithoutItsOutcome(t *testing.T) {
 		if got := new(invoke.Pipeline).Result(&c.row).NoOutcome; got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
+	}
+}
+
+// TestRecordHasTheCertificate: the record of a call, also one that is refused or waits, names the client certificate of its connection.
+func TestRecordHasTheCertificate(t *testing.T) {
+	h := newHarness(t)
+	h.tool("read")
+	caller := *alice
+	caller.Certificate = &x509.Certificate{Raw: []byte("der")}
+	for _, c := range []*toolkeep.Call{{Tool: "std.read"}, {Tool: "std.read", Async: true}, {Tool: "std.none"}} {
+		id := ""
+		res, err := h.pipeline.Invoke(t.Context(), &caller, c)
+		if err != nil {
+			id = toolkeep.AsError(err).InvocationID
+		} else {
+			id = res.InvocationID
+		}
+		h.work()
+		if row := h.row(id); row.Certificate != canon.Digest([]byte("der")) {
+			t.Errorf("%s: %s has %q", c.Tool, row.State, row.Certificate)
+		}
+	}
+	res, err := h.call(&toolkeep.Call{Tool: "std.read"})
+	if err != nil || h.row(res.InvocationID).Certificate != "" {
+		t.Errorf("%v: a certificate that was not shown", err)
 	}
 }

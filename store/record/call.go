@@ -115,7 +115,8 @@ func AppendCall(b []byte, v *toolkeep.Invocation, parts Parts) ([]byte, error) {
 	}
 	b = appendBytes(b, other)
 	b = appendString(b, v.AllowedRole)
-	return appendString(b, v.AllowedPolicy), nil
+	b = appendString(b, v.AllowedPolicy)
+	return appendString(b, v.Certificate), nil
 }
 
 func appendExtras(b []byte, v *toolkeep.Invocation) ([]byte, error) {
@@ -258,7 +259,7 @@ func DecodeCall(tenant, id string, data []byte) (*toolkeep.Invocation, error) {
 			d.fail()
 		}
 	}
-	v.AllowedRole, v.AllowedPolicy = d.string(), d.string()
+	v.AllowedRole, v.AllowedPolicy, v.Certificate = d.string(), d.string(), d.string()
 	if d.err == nil && len(waiting) != 0 {
 		d = &decoder{b: waiting}
 		decodeWaiting(d, v)
