@@ -60,6 +60,9 @@ type Call struct {
 	// calls have no limit of the server's own (calls.sync_limit).
 	Connected bool
 	Caller    Caller // nil without a connected client
+	// Told is told once, in the goroutine of the call and before its progress, which limit has the fewest requests left, or
+	// which one refuses; nil: nothing is.
+	Told func(RateLeft)
 }
 
 // CallSignature is a signature over tool, agent and arguments of a call, as sent.

@@ -75,6 +75,8 @@ type Error struct {
 	FaultSaid bool
 	// InvocationID is the record of the refused or failed call, if there is one.
 	InvocationID string
+	// Rate is the limit of calls a minute that refuses (E3801), for the headers of the answer.
+	Rate RateLeft
 }
 
 // NewError returns an error whose Retryable follows the catalogue's column.

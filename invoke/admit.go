@@ -227,12 +227,30 @@ func (p *Pipeline) lookUpID(ctx context.Context, a *activeCall) error {
 	return get(ctx)
 }
 
-// takeRequest counts the call, or the dry run, against the agent's and the global bucket.
+// takeRequest counts the call, or the dry run, against the limits of requests.
 func (p *Pipeline) takeRequest(ctx context.Context, a *activeCall) error {
 	if a.mode == modeChild || a.instead { // the root call took it
 		return nil
 	}
-	return p.Limits.TakeRequest(ctx, a.principal)
+	left, err := p.Limits.TakeRequest(ctx, a.principal)
+	a.leaves(left, err)
+	return err
+}
+
+// leaves notes what a limit has left, or that it refuses.
+func (a *activeCall) leaves(left toolkeep.RateLeft, err error) {
+	if e := toolkeep.AsError(err); e != nil {
+		left = e.Rate
+	}
+	a.least = a.least.Least(left)
+}
+
+// tell tells the caller once what the limits have left.
+func (a *activeCall) tell() {
+	if a.call.Told != nil && !a.told && a.least.Kind != "" {
+		a.told = true
+		a.call.Told(a.least)
+	}
 }
 
 // askHash is SHA-256 over the reference as requested, the arguments before coercion,

@@ -47,6 +47,8 @@ type asked struct {
 	verified  bool                 // the signature of the call alone is right
 	// unrecorded is a refusal without a record, of which callers may cause any number.
 	unrecorded bool
+	least      toolkeep.RateLeft // the limit with the fewest left, or that refuses
+	told       bool              // the caller is told of it
 
 	composition *composition    // of the root call and all calls below it
 	ancestors   []string        // the tools above this one, from the root
@@ -79,6 +81,7 @@ type checked struct {
 	args    map[string]any   // after coercion and defaults
 	faults  []toolkeep.Fault // of the arguments, if invalid
 	overlay *overlay.Context // what the agent adds to the tool, nil for nothing
+	service string           // what answers the tool's calls; see ServiceOf
 	guard   breaker.Guard    // the breakers of the tool and of its upstream
 	slots   *limit.Slots     // nil before they are taken and after they are released
 	cache   caching

@@ -201,7 +201,7 @@ func (p *Pipeline) below(a *activeCall, m mode, tool, rng string) *activeCall {
 	own.Tool, own.Range = tool, rng
 	own.Parent, own.Ordinal, own.Face = a.row.ID, 0, "child"
 	own.ID, own.Key, own.Async, own.Fault, own.Signature, own.Token = "", "", false, nil, nil, ""
-	own.Subject, own.Tenant, own.User = "", "", ""
+	own.Subject, own.Tenant, own.User, own.Told = "", "", "", nil
 	b := &activeCall{asked: asked{mode: m, instead: true, principal: a.principal, call: &own, from: a.from, began: p.Clock(),
 		composition: a.composition, above: a.slots, within: a.within, ancestors: append(slices.Clone(a.ancestors), a.tool.ID), cleaner: p.clean(a).Below()}}
 	if m == modeDryRun {

@@ -288,25 +288,25 @@ func newLimits() *fakeLimits {
 	return &fakeLimits{Limits: limit.New(limit.Config{PerAgentRPM: -1, PerToolRPM: -1, GlobalRPM: -1, Concurrent: agentSlots})}
 }
 
-func (l *fakeLimits) TakeRequest(context.Context, *toolkeep.Principal) error {
+func (l *fakeLimits) TakeRequest(context.Context, *toolkeep.Principal) (toolkeep.RateLeft, error) {
 	l.taken.Add(1)
-	return nil
+	return toolkeep.RateLeft{}, nil
 }
 
-func (l *fakeLimits) Take(ctx context.Context, p *toolkeep.Principal, t *toolkeep.Tool, above *limit.Slots) (*limit.Slots, error) {
+func (l *fakeLimits) Take(ctx context.Context, p *toolkeep.Principal, t *toolkeep.Tool, upstream string, above *limit.Slots) (*limit.Slots, error) {
 	l.called.Add(1)
 	if e := l.refuse.Load(); e != nil {
 		own := *e
 		return nil, &own
 	}
-	return l.Limits.Take(ctx, p, t, above)
+	return l.Limits.Take(ctx, p, t, upstream, above)
 }
 
-func (l *fakeLimits) Peek(ctx context.Context, p *toolkeep.Principal, t *toolkeep.Tool, child bool) error {
+func (l *fakeLimits) Peek(ctx context.Context, p *toolkeep.Principal, t *toolkeep.Tool, upstream string, child bool) error {
 	if e := l.refuse.Load(); e != nil {
 		return e
 	}
-	return l.Limits.Peek(ctx, p, t, child)
+	return l.Limits.Peek(ctx, p, t, upstream, child)
 }
 
 // held returns how many slots of alice's are in use.

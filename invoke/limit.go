@@ -17,6 +17,7 @@ import (
 // breaker costs nothing of the limits; where a cached result stands in for it, that is returned here, and a call whose tool
 // has a fallback goes on. Test calls of a breaker are counted when they are sent.
 func (p *Pipeline) limit(ctx context.Context, a *activeCall) (_ *toolkeep.Result, err error) {
+	defer a.tell() // before its progress
 	if a.tool.Writes() {
 		if err := p.shed(a); err != nil {
 			return nil, err
@@ -27,8 +28,9 @@ func (p *Pipeline) limit(ctx context.Context, a *activeCall) (_ *toolkeep.Result
 			return nil, err
 		}
 	}
+	a.service = p.ServiceOf(a.principal, a.tool)
 	if p.Breakers != nil {
-		a.guard = p.Breakers.Of(a.tool, p.ServiceOf(a.principal, a.tool))
+		a.guard = p.Breakers.Of(a.tool, a.service)
 	}
 	switch {
 	case a.waits():
@@ -85,14 +87,19 @@ func (p *Pipeline) shed(a *activeCall) error {
 // takeLimits takes the overlay's own bucket last, so that a refusal by another limit
 // costs nothing there.
 func (p *Pipeline) takeLimits(ctx context.Context, a *activeCall) (err error) {
+	var left toolkeep.RateLeft
+	defer func() { a.leaves(left, err) }()
 	own := a.overlay != nil && a.overlay.PerMinute != 0
 	if own {
 		if err := p.Overlays.Peek(a.principal, a.tool, a.overlay); err != nil {
 			return err
 		}
 	}
-	if a.slots, err = p.Limits.Take(ctx, a.principal, a.tool, a.above); err != nil || !own {
+	if a.slots, err = p.Limits.Take(ctx, a.principal, a.tool, a.service, a.above); err != nil {
 		return err
+	}
+	if left = a.slots.Left; !own {
+		return nil
 	}
 	if err = p.Overlays.Take(a.principal, a.tool, a.overlay); err != nil {
 		a.free()
@@ -127,7 +134,7 @@ func (p *Pipeline) peekLimits(ctx context.Context, a *activeCall) error {
 			return err
 		}
 	}
-	return p.Limits.Peek(ctx, a.principal, a.tool, a.instead)
+	return p.Limits.Peek(ctx, a.principal, a.tool, a.service, a.instead)
 }
 
 // peekPlace returns what the bulkheads would refuse. In that they would have the call wait it passes.
@@ -147,7 +154,7 @@ type servicer interface {
 	ServiceOf(t *toolkeep.Tool) string
 }
 
-// ServiceOf names what answers a tool's calls, as the id of its breaker, "" for the tool itself: the services of one host fail each by itself.
+// ServiceOf names what answers a tool's calls, as the id of its breaker and of its limit, "" for the tool itself: the services of one host fail each by itself.
 func (p *Pipeline) ServiceOf(pr *toolkeep.Principal, t *toolkeep.Tool) string {
 	switch ex := p.Executors[t.Manifest.Execution.Kind].(type) {
 	case servicer:

@@ -40,7 +40,7 @@ func alone(m *toolkeep.Manifest) { m.RateLimit = &toolkeep.RateLimitSpec{MaxConc
 
 // running reports whether the only slot of a tool is in use.
 func (h *harness) running(tool *toolkeep.Tool) bool {
-	return h.limits.Peek(context.Background(), &toolkeep.Principal{Tenant: "acme", Subject: "other"}, tool, false) != nil
+	return h.limits.Peek(context.Background(), &toolkeep.Principal{Tenant: "acme", Subject: "other"}, tool, "", false) != nil
 }
 
 // TestParkedCallsAreNotConcurrent: while a call waits for its caller's answer, it and those

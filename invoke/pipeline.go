@@ -190,6 +190,7 @@ func (p *Pipeline) carry(ctx context.Context, a *activeCall) (res *toolkeep.Resu
 			}
 		}
 		a.free()
+		a.tell()
 	}()
 	for _, s := range [...]struct {
 		step Step

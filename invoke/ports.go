@@ -58,13 +58,13 @@ type Access interface {
 
 // Limits refuses calls over their limits. Peek checks without taking.
 type Limits interface {
-	// TakeRequest takes from the agent's and the global bucket. E3801.
-	TakeRequest(ctx context.Context, p *toolkeep.Principal) error
-	// Take takes from the agent-and-tool bucket, the tool's own bucket, and a
+	// TakeRequest takes of the agent's, the tenant's and the global rate, and returns the one with the fewest left. E3801.
+	TakeRequest(ctx context.Context, p *toolkeep.Principal) (toolkeep.RateLeft, error)
+	// Take takes of the rates of the agent on the tool, of the tool and of its upstream, and a
 	// concurrency slot of the agent and of the tool. E3801, E3802. A child call names its
 	// parent's slots in above and leaves out the agent's, which its root call holds.
-	Take(ctx context.Context, p *toolkeep.Principal, t *toolkeep.Tool, above *limit.Slots) (*limit.Slots, error)
-	Peek(ctx context.Context, p *toolkeep.Principal, t *toolkeep.Tool, child bool) error
+	Take(ctx context.Context, p *toolkeep.Principal, t *toolkeep.Tool, upstream string, above *limit.Slots) (*limit.Slots, error)
+	Peek(ctx context.Context, p *toolkeep.Principal, t *toolkeep.Tool, upstream string, child bool) error
 }
 
 // Results is the result cache.

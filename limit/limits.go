@@ -2,6 +2,7 @@ package limit
 
 import (
 	"context"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -10,18 +11,26 @@ import (
 
 // Config sets the limits. 0 is the default; a negative number means no limit.
 type Config struct {
-	PerAgentRPM int // requests a minute per agent; default 100
-	PerToolRPM  int // calls a minute per agent and tool; default 10
-	GlobalRPM   int // requests a minute in total; default 10,000
-	Concurrent  int // concurrent calls per agent; default 4
-	// Burst is how many calls at once the buckets of an agent, of an agent on one tool, and of a tool whose token
-	// bucket names no burst admit, but no more than those of a minute; 0 is those of a minute.
+	PerAgentRPM    int // requests a minute per agent; default 100
+	PerToolRPM     int // calls a minute per agent and tool; default 10
+	PerTenantRPM   int // requests a minute of all agents of a tenant; default no limit
+	PerUpstreamRPM int // calls a minute that one upstream of a tenant answers; default no limit
+	// Upstreams are those with another number, by the name that Take gets; negative is no limit.
+	Upstreams  map[string]int
+	GlobalRPM  int // requests a minute in total; default 10,000
+	Concurrent int // concurrent calls per agent; default 4
+	// Algorithm is how requests of an agent, and its calls of one tool, are counted: token_bucket (the default),
+	// leaky_bucket, fixed_window or sliding_window. The other limits are token buckets, but for those of manifests.
+	Algorithm string
+	// Burst is how many calls at once the buckets of an agent, of an agent on one tool, of an upstream, and of a tool whose token
+	// bucket names no burst admit, but no more than those of a minute; 0 is those of a minute, with leaky_bucket 1. What
+	// all agents of a tenant or of the server send at once is not bounded by it: one agent's burst would refuse the others.
 	Burst int
-	// buckets bounds the agents, the pairs of agent and tool, and the tools that are
-	// tracked, each; default 100,000. Above it the fullest bucket is dropped; a new one
-	// is refused (E3801) only if calls that have not ended refer to every bucket.
-	buckets int
-	Clock   func() time.Time // default time.Now
+	// most bounds the agents, the pairs of agent and tool, the tools, the tenants and the upstreams that are
+	// tracked, each; default 100,000. Above it the one that is free soonest is dropped; a new one
+	// is refused (E3801) only if calls that have not ended refer to all of them.
+	most  int
+	Clock func() time.Time // default time.Now
 }
 
 // Values of details.limit_type, also labels of tool_rate_limit_exceeded_total.
@@ -29,26 +38,28 @@ const (
 	TypeAgent     = "agent"
 	TypeAgentTool = "agent_tool"
 	TypeTool      = "tool"
+	TypeTenant    = "tenant"
+	TypeUpstream  = "upstream" // in the metric upstream_limit: its upstream is the one that answers 429
 	TypeGlobal    = "global"
 )
 
 // slotWait is the RetryAfter of E3802: the end of a running call is not known.
 const slotWait = time.Second
 
-// Limits holds all buckets. An agent is a tenant and a subject; versions of a
-// tool with the same rate_limit share its buckets.
+// Limits holds all that is counted. An agent is a tenant and a subject; versions of a
+// tool with the same rate_limit are counted together, and so are the tools of a tenant with one upstream.
 type Limits struct {
-	agentRPM, pairRPM, globalRPM, concurrent, burst int
+	agent, pair, tenant, anyUpstream, global toolkeep.RateLimitSpec // on all nodes; zero is no limit
+	named                                    map[string]int         // upstreams with a limit of their own
+	concurrent, burst                        int
 
 	whole  *shares                // undivided
 	shares atomic.Pointer[shares] // as divided among the nodes
 	shared atomic.Pointer[shared] // nil without a Counter
 
-	hash   hasher
-	agents *table[agent, *agent]
-	pairs  *table[pair, *pair]
-	tools  *table[tool, *tool]
-	global atomic.Int64 // theoretical arrival time
+	hash hasher
+	// They are locked in this order, one shard of each.
+	agents, pairs, tools, upstreams, tenants, all *table
 
 	waiters waiters
 
@@ -56,49 +67,31 @@ type Limits struct {
 	start time.Time
 }
 
-type agent struct {
-	tat int64
-	counts
-}
-
-func (a *agent) freeAt() int64 { return a.tat }
-
-type pair struct{ tat int64 }
-
-func (p *pair) freeAt() int64 { return p.tat }
-func (p *pair) pinned() bool  { return false }
-
-type tool struct {
-	meter
-	counts
-}
-
 // New returns the Limits of a node alone, until SetNodes.
 func New(c Config) *Limits {
+	l := &Limits{hash: newHasher(), clock: c.Clock, whole: &shares{nodes: 1}}
+	l.shares.Store(l.whole)
+	l.burst = min(max(c.Burst, 0), maxCount)
 	or := func(v, def int) int {
 		if v == 0 {
-			return def
+			v = def
 		}
 		return min(max(v, 0), maxCount)
 	}
-	l := &Limits{
-		agentRPM:   or(c.PerAgentRPM, 100),
-		pairRPM:    or(c.PerToolRPM, 10),
-		globalRPM:  or(c.GlobalRPM, 10_000),
-		concurrent: or(c.Concurrent, 4),
-		hash:       newHasher(),
-		clock:      c.Clock,
-	}
-	l.burst = min(max(c.Burst, 0), maxCount)
-	l.whole = l.divide(0, 1)
-	l.shares.Store(l.whole)
-	size := c.buckets
+	l.concurrent = or(c.Concurrent, 4)
+	l.agent = l.withBurst(toolkeep.RateLimitSpec{Algorithm: c.Algorithm, PerMinute: or(c.PerAgentRPM, 100)})
+	l.pair = l.withBurst(toolkeep.RateLimitSpec{Algorithm: c.Algorithm, PerMinute: or(c.PerToolRPM, 10)})
+	l.named = c.Upstreams
+	l.anyUpstream = l.withBurst(toolkeep.RateLimitSpec{PerMinute: or(c.PerUpstreamRPM, 0)})
+	l.tenant.PerMinute, l.global.PerMinute = or(c.PerTenantRPM, 0), or(c.GlobalRPM, 10_000)
+	size := c.most
 	if size <= 0 {
 		size = 100_000
 	}
-	l.agents = newTable[agent, *agent](size)
-	l.pairs = newTable[pair, *pair](size)
-	l.tools = newTable[tool, *tool](size)
+	for _, t := range []**table{&l.agents, &l.pairs, &l.tools, &l.upstreams, &l.tenants} {
+		*t = newTable(size)
+	}
+	l.all = newTable(1)
 	if l.clock == nil {
 		l.clock = time.Now
 	}
@@ -106,238 +99,229 @@ func New(c Config) *Limits {
 	return l
 }
 
-// now is the time in nanoseconds on the monotonic clock. It starts at two minutes, so
-// that the zero state of every bucket is in a past window.
-func (l *Limits) now() int64 { return int64(l.clock().Sub(l.start)) + 2*minute }
-
-func (l *Limits) agentKey(p *toolkeep.Principal) key {
-	return l.hash.key(p.Tenant, p.Subject, "")
-}
-
-// TakeRequest takes one request from both the agent's and the global bucket, or from
-// neither. E3801 with the exact RetryAfter and details.limit_type agent or global.
-//
-// With a Counter it asks that once, within ctx and 50 ms.
-func (l *Limits) TakeRequest(ctx context.Context, p *toolkeep.Principal) error {
-	if c := l.counter(); c != nil {
-		if ok, err := c.takeRequest(ctx, l, p); ok {
-			return err
-		}
-	}
-	now, sh := l.now(), l.shares.Load()
-	if sh.agentRate.unlimited() {
-		return l.takeGlobal(sh, now)
-	}
-	s, a, ok := open(l.agents, l.agentKey(p), true, now)
-	defer s.mu.Unlock()
-	if !ok {
-		return tooMany(TypeAgent)
-	}
-	if w := sh.agentRate.wait(a.tat, now); w > 0 {
-		return sh.rateError(TypeAgent, l.agentRPM, w)
-	}
-	if err := l.takeGlobal(sh, now); err != nil {
-		return err
-	}
-	a.tat = sh.agentRate.next(a.tat, now)
-	return nil
-}
-
-func (l *Limits) takeGlobal(sh *shares, now int64) error {
-	if sh.globalRate.unlimited() {
-		return nil
-	}
-	for {
-		tat := l.global.Load()
-		if w := sh.globalRate.wait(tat, now); w > 0 {
-			return sh.rateError(TypeGlobal, l.globalRPM, w)
-		}
-		if l.global.CompareAndSwap(tat, sh.globalRate.next(tat, now)) {
-			return nil
-		}
-	}
-}
-
-// Take takes one call from the agent-and-tool bucket and the tool's bucket, and a
-// concurrency slot of the agent and of the tool: all of them or none. With above, the
-// slots of its parent, it is a child call and leaves out the agent's slot, which the root
-// call holds.
-//
-// Release the slots when the call ends. Errors: E3801 with the exact RetryAfter and
-// details.limit_type agent_tool or tool; E3802 with details.limit_type agent or tool.
-//
-// With a Counter it asks that, within ctx and 50 ms; a second time, with 50 ms of its own, if a slot is refused
-// while this node gives slots back.
-func (l *Limits) Take(ctx context.Context, p *toolkeep.Principal, t *toolkeep.Tool, above *Slots) (*Slots, error) {
-	if c := l.counter(); c != nil {
-		own, err := l.walk(l.whole, p, t, above != nil, true, false)
-		if err != nil {
-			return nil, err
-		}
-		own.above = above
-		ok, err := c.take(ctx, l, p, t, above != nil, own)
-		if ok && err == nil {
-			return own, nil
-		}
-		if own.Release(); ok {
-			return nil, err
-		}
-	}
-	own, err := l.walk(l.shares.Load(), p, t, above != nil, true, true)
-	if err != nil {
-		return nil, err
-	}
-	own.above = above
-	return own, nil
-}
-
-// Peek returns what Take would, without taking anything.
-func (l *Limits) Peek(ctx context.Context, p *toolkeep.Principal, t *toolkeep.Tool, child bool) error {
-	if c := l.counter(); c != nil {
-		if ok, err := c.take(ctx, l, p, t, child, nil); ok {
-			return err
-		}
-	}
-	_, err := l.walk(l.shares.Load(), p, t, child, false, true)
-	return err
-}
-
-// walk checks every bucket of a call under its lock and changes them only after all
-// have admitted it. Without rates it checks and takes the slots alone.
-func (l *Limits) walk(sh *shares, p *toolkeep.Principal, t *toolkeep.Tool, child, take, rates bool) (*Slots, error) {
-	now := l.now()
-	var a *agent
-	var pr *pair
-	var tl *tool
-	var spec, mine toolkeep.RateLimitSpec // the manifest's, and this node's share of it
-	var agentKey, toolKey key
-
-	if l.concurrent > 0 && !child {
-		agentKey = l.agentKey(p)
-		s, b, ok := open(l.agents, agentKey, take, now)
-		defer s.mu.Unlock()
-		if a = b; !ok {
-			return nil, tooMany(TypeAgent)
-		}
-	}
-	if rates && !sh.pairRate.unlimited() {
-		s, b, ok := open(l.pairs, l.hash.key(p.Tenant, p.Subject, t.ID), take, now)
-		defer s.mu.Unlock()
-		if pr = b; !ok {
-			return nil, tooMany(TypeAgentTool)
-		}
-		if pr != nil {
-			if w := sh.pairRate.wait(pr.tat, now); w > 0 {
-				return nil, sh.rateError(TypeAgentTool, l.pairRPM, w).With("tool_id", t.ID)
-			}
-		}
-	}
-	if t.Manifest.RateLimit != nil {
-		spec = l.spec(t)
-		mine = spec
-		mine.PerMinute, mine.Burst = sh.of(spec.PerMinute), sh.of(spec.Burst)
-		toolKey = l.toolKey(t, &spec)
-		s, b, ok := open(l.tools, toolKey, take, now)
-		defer s.mu.Unlock()
-		if tl = b; !ok {
-			return nil, tooMany(TypeTool)
-		}
-		if tl != nil && rates {
-			if w := tl.wait(&mine, now); w > 0 {
-				return nil, sh.rateError(TypeTool, spec.PerMinute, w).With("tool_id", t.ID)
-			}
-		}
-	}
-	if a != nil && int(a.counts[running]) >= sh.concurrent {
-		return nil, sh.slotError(TypeAgent, l.concurrent)
-	}
-	if tl != nil && spec.MaxConcurrent > 0 && int(tl.counts[running]+tl.counts[waiting]) >= sh.of(spec.MaxConcurrent) {
-		return nil, sh.slotError(TypeTool, spec.MaxConcurrent).With("tool_id", t.ID)
-	}
-	if !take {
-		return nil, nil
-	}
-	if pr != nil {
-		pr.tat = sh.pairRate.next(pr.tat, now)
-	}
-	if tl != nil && rates {
-		tl.add(&mine, now)
-	}
-	own := &Slots{limits: l}
-	if a != nil {
-		own.agent, own.agentKey = a, agentKey
-		a.counts[running]++
-	}
-	if spec.MaxConcurrent > 0 {
-		own.tool, own.toolKey, own.most = tl, toolKey, spec.MaxConcurrent
-		tl.counts[running]++
-	}
-	return own, nil
-}
-
-// spec is a tool's own limit, with the default burst; zero without one.
-func (l *Limits) spec(t *toolkeep.Tool) toolkeep.RateLimitSpec {
-	if t.Manifest.RateLimit == nil {
-		return toolkeep.RateLimitSpec{}
-	}
-	s := *t.Manifest.RateLimit
-	if s.Burst == 0 && (s.Algorithm == tokenBucket || s.Algorithm == "") {
+// withBurst gives the default burst to a bucket of which Config.Burst says that it has one.
+func (l *Limits) withBurst(s toolkeep.RateLimitSpec) toolkeep.RateLimitSpec {
+	if s.Burst == 0 && !windowed(s.Algorithm) {
 		s.Burst = min(l.burst, s.PerMinute)
 	}
 	return s
 }
 
-// toolKey returns the key of a tool's buckets. It includes the spec: versions with the
-// same limit share buckets, one with another limit has its own.
-func (l *Limits) toolKey(t *toolkeep.Tool, s *toolkeep.RateLimitSpec) key {
-	return l.hash.key(t.Tenant, t.ID, s.Algorithm).with(s.PerMinute).with(s.Burst).with(s.MaxConcurrent)
+// now is the time in nanoseconds on the monotonic clock. It starts at two minutes, so
+// that the zero state of every meter is in a past window.
+func (l *Limits) now() int64 { return int64(l.clock().Sub(l.start)) + 2*minute }
+
+// bounded is one of what a request or a call takes of: a rate, slots or both.
+type bounded struct {
+	kind string
+	spec toolkeep.RateLimitSpec // on all nodes; PerMinute 0 is no rate, MaxConcurrent 0 no slots
+	in   *table
+	key  key
+	of   [3]string // what the key is made of
 }
 
-// Status returns the state of the agent's request bucket for the RateLimit headers: this
-// node's share, or all with a Counter, of the requests a minute, how many remain, and the time until the bucket is full
-// again. Without a limit all are 0.
-func (l *Limits) Status(p *toolkeep.Principal) (limit, remaining int, reset time.Duration) {
-	sh := l.present()
-	if sh.agentRate.unlimited() {
-		return 0, 0, 0
+// most is how many a call takes of.
+const most = 4
+
+func (l *Limits) bound(kind string, spec toolkeep.RateLimitSpec, in *table, x, y, z string) bounded {
+	return bounded{kind, spec, in, l.hash.key(x, y, z), [3]string{x, y, z}}
+}
+
+// upstream returns the limit of an upstream.
+func (l *Limits) upstream(name string) toolkeep.RateLimitSpec {
+	if name == "" || strings.HasPrefix(name, "tool:") {
+		return toolkeep.RateLimitSpec{}
 	}
+	if n, own := l.named[name]; own {
+		return l.withBurst(toolkeep.RateLimitSpec{PerMinute: max(n, 0)})
+	}
+	return l.anyUpstream
+}
+
+// ofRequest appends what a request takes of.
+func (l *Limits) ofRequest(to []bounded, p *toolkeep.Principal) []bounded {
+	if l.agent.PerMinute > 0 {
+		to = append(to, l.bound(TypeAgent, l.agent, l.agents, p.Tenant, p.Subject, ""))
+	}
+	if l.tenant.PerMinute > 0 {
+		to = append(to, l.bound(TypeTenant, l.tenant, l.tenants, p.Tenant, "", ""))
+	}
+	if l.global.PerMinute > 0 {
+		to = append(to, l.bound(TypeGlobal, l.global, l.all, "", "", ""))
+	}
+	return to
+}
+
+// ofCall appends what a call takes of, beside its request.
+func (l *Limits) ofCall(to []bounded, p *toolkeep.Principal, t *toolkeep.Tool, upstream string, child bool) []bounded {
+	if l.concurrent > 0 && !child {
+		to = append(to, l.bound(TypeAgent, toolkeep.RateLimitSpec{MaxConcurrent: l.concurrent}, l.agents, p.Tenant, p.Subject, ""))
+	}
+	if l.pair.PerMinute > 0 {
+		to = append(to, l.bound(TypeAgentTool, l.pair, l.pairs, p.Tenant, p.Subject, t.ID))
+	}
+	if s := t.Manifest.RateLimit; s != nil && (s.PerMinute > 0 || s.MaxConcurrent > 0) {
+		spec := *s
+		if spec.Algorithm != leakyBucket {
+			spec = l.withBurst(spec)
+		}
+		b := l.bound(TypeTool, spec, l.tools, t.Tenant, t.ID, spec.Algorithm)
+		// Versions with the same limit are counted together, one with another limit by itself.
+		b.key = b.key.with(spec.PerMinute).with(spec.Burst).with(spec.MaxConcurrent)
+		to = append(to, b)
+	}
+	if spec := l.upstream(upstream); spec.PerMinute > 0 {
+		to = append(to, l.bound(TypeUpstream, spec, l.upstreams, t.Tenant, upstream, ""))
+	}
+	return to
+}
+
+// TakeRequest takes one request of the agent's, the tenant's and the global rate, or of
+// none. It returns the one with the fewest requests left. E3801 with the exact RetryAfter and details.limit_type agent, tenant or global.
+//
+// With a Counter it asks that once, within ctx and 50 ms.
+func (l *Limits) TakeRequest(ctx context.Context, p *toolkeep.Principal) (toolkeep.RateLeft, error) {
+	var room [most]bounded
+	all := l.ofRequest(room[:0], p)
+	if c := l.counter(); c != nil {
+		if left, ok, err := c.take(ctx, l, all, nil, false); ok {
+			return left, err
+		}
+	}
+	return l.take(l.shares.Load(), all, nil, false, true)
+}
+
+// Take takes one call of the rate of the agent on this tool, of the tool and of its upstream, and a
+// concurrency slot of the agent and of the tool: all of them or none. upstream names what answers the tool's calls, as for its
+// breaker; "", and what begins with "tool:", is none. With above, the slots of its parent, it is a child call and leaves out
+// the agent's slot, which the root call holds.
+//
+// Release the slots when the call ends. Errors: E3801 with the exact RetryAfter and
+// details.limit_type agent_tool, tool or upstream; E3802 with details.limit_type agent or tool.
+//
+// With a Counter it asks that, within ctx and 50 ms; a second time, with 50 ms of its own, if a slot is refused
+// while this node gives slots back.
+func (l *Limits) Take(ctx context.Context, p *toolkeep.Principal, t *toolkeep.Tool, upstream string, above *Slots) (_ *Slots, err error) {
+	var room [most]bounded
+	all := l.ofCall(room[:0], p, t, upstream, above != nil)
+	own := &Slots{limits: l, above: above}
+	if c := l.counter(); c != nil {
+		if _, err := l.take(l.whole, all, own, false, false); err != nil {
+			return nil, ofTool(err, t)
+		}
+		var ok bool
+		if own.Left, ok, err = c.take(ctx, l, all, own, false); ok && err == nil {
+			return own, nil
+		}
+		if own.Release(); ok {
+			return nil, ofTool(err, t)
+		}
+		own = &Slots{limits: l, above: above}
+	}
+	if own.Left, err = l.take(l.shares.Load(), all, own, false, true); err != nil {
+		return nil, ofTool(err, t)
+	}
+	return own, nil
+}
+
+// Peek returns what Take would, without taking anything.
+func (l *Limits) Peek(ctx context.Context, p *toolkeep.Principal, t *toolkeep.Tool, upstream string, child bool) error {
+	var room [most]bounded
+	all := l.ofCall(room[:0], p, t, upstream, child)
+	if c := l.counter(); c != nil {
+		if _, ok, err := c.take(ctx, l, all, nil, true); ok {
+			return ofTool(err, t)
+		}
+	}
+	_, err := l.take(l.shares.Load(), all, nil, true, true)
+	return ofTool(err, t)
+}
+
+// ofTool names the tool in a refusal by one of its limits.
+func ofTool(err error, t *toolkeep.Tool) error {
+	if e := toolkeep.AsError(err); e != nil && e.Details["limit_type"] != TypeAgent {
+		return e.With("tool_id", t.ID)
+	}
+	return err
+}
+
+// take checks all under their locks and changes them only after each has admitted the call: with rates the
+// rates and slots, else the slots alone. own gets the slots; dry changes nothing. It returns the rate with the fewest calls left.
+func (l *Limits) take(sh *shares, all []bounded, own *Slots, dry, rates bool) (least toolkeep.RateLeft, err error) {
 	now := l.now()
-	s, a, _ := open(l.agents, l.agentKey(p), false, now)
-	defer s.mu.Unlock()
-	if a == nil {
-		return sh.agentRPM, sh.agentRate.remaining(0, now), 0
+	var mine [most]toolkeep.RateLimitSpec // this node's share
+	var entries [most]*entry
+	var locked [most]*shard
+	defer func() {
+		for _, s := range locked {
+			if s != nil {
+				s.mu.Unlock()
+			}
+		}
+	}()
+	for i := range all {
+		b, ok := &all[i], true
+		if !rates && b.spec.MaxConcurrent == 0 {
+			continue
+		}
+		if locked[i], entries[i], ok = b.in.open(b.key, !dry, now); !ok {
+			return least, tooMany(b.kind)
+		}
 	}
-	return sh.agentRPM, sh.agentRate.remaining(a.tat, now), time.Duration(max(0, a.tat-now))
+	for i := range all {
+		if mine[i] = sh.spec(&all[i].spec); entries[i] == nil || !rates {
+			continue
+		}
+		if w := entries[i].wait(&mine[i], now); w > 0 {
+			return least, sh.rateError(&all[i], w, entries[i].reset(now))
+		}
+	}
+	for i := range all {
+		if b, e := &all[i], entries[i]; e != nil && b.spec.MaxConcurrent > 0 {
+			busy := e.counts[running]
+			if b.kind == TypeTool {
+				busy += e.counts[waiting]
+			}
+			if int(busy) >= mine[i].MaxConcurrent {
+				return least, sh.slotError(b.kind, b.spec.MaxConcurrent)
+			}
+		}
+	}
+	if dry {
+		return least, nil
+	}
+	for i := range all {
+		b, e := &all[i], entries[i]
+		if n := mine[i].PerMinute; rates && n > 0 {
+			least = least.Least(toolkeep.RateLeft{Kind: b.kind, PerMinute: n, Left: e.add(&mine[i], now), Reset: e.reset(now)})
+		}
+		if b.spec.MaxConcurrent > 0 {
+			own.holds(b, e)
+		}
+	}
+	return least, nil
 }
 
-func (s *shares) rateError(kind string, perMinute int, wait time.Duration) *toolkeep.Error {
-	who := "the whole server"
-	switch kind {
-	case TypeAgent:
-		who = "this agent"
-	case TypeAgentTool:
-		who = "this agent on this tool"
-	case TypeTool:
-		who = "this tool"
-	}
-	again := wait.Round(time.Millisecond)
+var whose = map[string]string{TypeAgent: "this agent", TypeAgentTool: "this agent on this tool", TypeTool: "this tool", TypeTenant: "this tenant",
+	TypeUpstream: "the upstream of this tool", TypeGlobal: "the whole server"}
+
+func (s *shares) rateError(b *bounded, wait, reset time.Duration) *toolkeep.Error {
+	who, perMinute, again := whose[b.kind], b.spec.PerMinute, wait.Round(time.Millisecond)
+	left := toolkeep.RateLeft{Kind: b.kind, PerMinute: s.of(perMinute), Reset: reset}
 	if s.nodes == 1 {
 		return toolkeep.NewError(toolkeep.RateLimitExceeded,
 			"the limit of %d calls a minute for %s is reached; try again in %s", perMinute, who, again).
-			With("limit_type", kind).With("limit_per_minute", perMinute).After(wait)
+			Over(left).With("limit_per_minute", perMinute).After(wait)
 	}
 	return toolkeep.NewError(toolkeep.RateLimitExceeded,
 		"the limit of %d calls a minute for %s is divided among %d nodes, and this node's share of %d is reached; try again in %s",
 		perMinute, who, s.nodes, s.of(perMinute), again).
-		With("limit_type", kind).With("limit_per_minute", perMinute).
+		Over(left).With("limit_per_minute", perMinute).
 		With("nodes", s.nodes).With("share_per_minute", s.of(perMinute)).After(wait)
 }
 
 func (s *shares) slotError(kind string, limit int) *toolkeep.Error {
-	who := "this agent"
-	if kind == TypeTool {
-		who = "this tool"
-	}
+	who := whose[kind]
 	if s.nodes == 1 {
 		return toolkeep.NewError(toolkeep.ConcurrencyLimitExceeded,
 			"%s already has its limit of %d calls running; wait until one ends", who, limit).

@@ -46,6 +46,11 @@ func refusal(t *testing.T, err error, code toolkeep.Code, kind string) *toolkeep
 	return e
 }
 
+func request(l *Limits, ctx context.Context, p *toolkeep.Principal) error {
+	_, err := l.TakeRequest(ctx, p)
+	return err
+}
+
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
@@ -58,21 +63,21 @@ func TestRequestsOfAnAgent(t *testing.T) {
 	l := New(Config{Clock: c.Now})
 	p := agentOf("a")
 	for range 100 {
-		must(t, l.TakeRequest(context.Background(), p))
+		must(t, request(l, context.Background(), p))
 	}
-	e := refusal(t, l.TakeRequest(context.Background(), p), toolkeep.RateLimitExceeded, TypeAgent)
+	e := refusal(t, request(l, context.Background(), p), toolkeep.RateLimitExceeded, TypeAgent)
 	if e.RetryAfter != 600*time.Millisecond || !e.Retryable {
 		t.Errorf("RetryAfter %v retryable %v, want 600ms true", e.RetryAfter, e.Retryable)
 	}
-	must(t, l.TakeRequest(context.Background(), agentOf("b")))
-	must(t, l.TakeRequest(context.Background(), &toolkeep.Principal{Tenant: "other", Subject: "a"}))
+	must(t, request(l, context.Background(), agentOf("b")))
+	must(t, request(l, context.Background(), &toolkeep.Principal{Tenant: "other", Subject: "a"}))
 
 	// One nanosecond before RetryAfter it still refuses; at RetryAfter it admits one.
 	c.pass(e.RetryAfter - 1)
-	refusal(t, l.TakeRequest(context.Background(), p), toolkeep.RateLimitExceeded, TypeAgent)
+	refusal(t, request(l, context.Background(), p), toolkeep.RateLimitExceeded, TypeAgent)
 	c.pass(1)
-	must(t, l.TakeRequest(context.Background(), p))
-	refusal(t, l.TakeRequest(context.Background(), p), toolkeep.RateLimitExceeded, TypeAgent)
+	must(t, request(l, context.Background(), p))
+	refusal(t, request(l, context.Background(), p), toolkeep.RateLimitExceeded, TypeAgent)
 }
 
 // TestBurst: a burst admits so many at once, but no bucket holds more than its calls of a minute.
@@ -85,10 +90,10 @@ func TestBurst(t *testing.T) {
 			want int
 			take func() error
 		}{
-			"agent": {tc.agent, func() error { return l.TakeRequest(context.Background(), p) }},
-			"pair":  {tc.pair, func() error { _, err := l.Take(context.Background(), p, toolOf("x.y", nil), nil); return err }},
+			"agent": {tc.agent, func() error { return request(l, context.Background(), p) }},
+			"pair":  {tc.pair, func() error { _, err := l.Take(context.Background(), p, toolOf("x.y", nil), "", nil); return err }},
 			"tool": {tc.tool, func() error {
-				_, err := l.Take(context.Background(), p, toolOf("x.z", &toolkeep.RateLimitSpec{PerMinute: 6}), nil)
+				_, err := l.Take(context.Background(), p, toolOf("x.z", &toolkeep.RateLimitSpec{PerMinute: 6}), "", nil)
 				return err
 			}},
 		} {
@@ -100,8 +105,8 @@ func TestBurst(t *testing.T) {
 				t.Errorf("burst %d: the bucket of %s holds %d, want %d", tc.burst, name, got, b.want)
 			}
 		}
-		if perMinute, left, _ := New(Config{Burst: tc.burst, Clock: c.Now}).Status(p); left > perMinute {
-			t.Errorf("burst %d: %d of %d are left", tc.burst, left, perMinute)
+		if left, err := New(Config{Burst: tc.burst, Clock: c.Now}).TakeRequest(context.Background(), p); err != nil || left.Left != tc.agent-1 || left.PerMinute != 100 {
+			t.Errorf("burst %d: %+v are left, %v", tc.burst, left, err)
 		}
 	}
 }
@@ -109,45 +114,46 @@ func TestBurst(t *testing.T) {
 func TestRefusedTakesCostNothing(t *testing.T) {
 	t.Run("global refuses, the agent keeps its request", func(t *testing.T) {
 		var c clock
-		l := New(Config{PerAgentRPM: 2, GlobalRPM: 1, Clock: c.Now})
-		must(t, l.TakeRequest(context.Background(), agentOf("other")))
+		l := New(Config{PerAgentRPM: 1, GlobalRPM: 6, Clock: c.Now})
+		for i := range 6 {
+			must(t, request(l, context.Background(), agentOf(fmt.Sprint(i))))
+		}
 		for range 10 {
-			refusal(t, l.TakeRequest(context.Background(), agentOf("a")), toolkeep.RateLimitExceeded, TypeGlobal)
+			refusal(t, request(l, context.Background(), agentOf("a")), toolkeep.RateLimitExceeded, TypeGlobal)
 		}
-		if _, left, _ := l.Status(agentOf("a")); left != 2 {
-			t.Errorf("%d left, want 2", left)
-		}
+		c.pass(10 * time.Second)
+		must(t, request(l, context.Background(), agentOf("a")))
 	})
 	t.Run("no slot, the buckets keep their call", func(t *testing.T) {
 		var c clock
 		l := New(Config{Concurrent: 1, PerToolRPM: 2, Clock: c.Now})
 		p, tool := agentOf("a"), toolOf("x.y", &toolkeep.RateLimitSpec{PerMinute: 2})
-		slots, err := l.Take(context.Background(), p, tool, nil)
+		slots, err := l.Take(context.Background(), p, tool, "", nil)
 		must(t, err)
 		for range 10 {
-			_, err := l.Take(context.Background(), p, tool, nil)
+			_, err := l.Take(context.Background(), p, tool, "", nil)
 			refusal(t, err, toolkeep.ConcurrencyLimitExceeded, TypeAgent)
-			refusal(t, l.Peek(context.Background(), p, tool, false), toolkeep.ConcurrencyLimitExceeded, TypeAgent)
+			refusal(t, l.Peek(context.Background(), p, tool, "", false), toolkeep.ConcurrencyLimitExceeded, TypeAgent)
 		}
 		slots.Release()
-		_, err = l.Take(context.Background(), p, tool, nil)
+		_, err = l.Take(context.Background(), p, tool, "", nil)
 		must(t, err)
 	})
 	t.Run("the tool refuses, the pair keeps its call", func(t *testing.T) {
 		var c clock
 		l := New(Config{PerToolRPM: 2, Clock: c.Now})
 		tool := toolOf("x.y", &toolkeep.RateLimitSpec{PerMinute: 2, Burst: 1})
-		_, err := l.Take(context.Background(), agentOf("other"), tool, nil)
+		_, err := l.Take(context.Background(), agentOf("other"), tool, "", nil)
 		must(t, err)
 		for range 10 {
-			_, err := l.Take(context.Background(), agentOf("a"), tool, nil)
+			_, err := l.Take(context.Background(), agentOf("a"), tool, "", nil)
 			e := refusal(t, err, toolkeep.RateLimitExceeded, TypeTool)
 			if e.RetryAfter != 30*time.Second {
 				t.Fatalf("RetryAfter %v, want 30s", e.RetryAfter)
 			}
 		}
 		c.pass(30 * time.Second)
-		_, err = l.Take(context.Background(), agentOf("a"), tool, nil)
+		_, err = l.Take(context.Background(), agentOf("a"), tool, "", nil)
 		must(t, err)
 	})
 }
@@ -158,33 +164,33 @@ func TestConcurrency(t *testing.T) {
 	plain, bounded := toolOf("x.plain", nil), toolOf("x.bounded", &toolkeep.RateLimitSpec{MaxConcurrent: 2})
 	var calls []*Slots
 	for range 4 {
-		s, err := l.Take(context.Background(), p, plain, nil)
+		s, err := l.Take(context.Background(), p, plain, "", nil)
 		must(t, err)
 		calls = append(calls, s)
 	}
-	_, err := l.Take(context.Background(), p, plain, nil)
+	_, err := l.Take(context.Background(), p, plain, "", nil)
 	refusal(t, err, toolkeep.ConcurrencyLimitExceeded, TypeAgent)
 
 	// A child call uses its root's slot but needs one of the tool.
 	for i := range 2 {
-		s, err := l.Take(context.Background(), p, bounded, calls[i])
+		s, err := l.Take(context.Background(), p, bounded, "", calls[i])
 		must(t, err)
 		calls = append(calls, s)
 	}
-	_, err = l.Take(context.Background(), p, bounded, calls[2])
+	_, err = l.Take(context.Background(), p, bounded, "", calls[2])
 	refusal(t, err, toolkeep.ConcurrencyLimitExceeded, TypeTool)
-	_, err = l.Take(context.Background(), agentOf("b"), bounded, nil)
+	_, err = l.Take(context.Background(), agentOf("b"), bounded, "", nil)
 	refusal(t, err, toolkeep.ConcurrencyLimitExceeded, TypeTool)
 
 	for range 3 { // releasing again is harmless
 		calls[0].Release()
 	}
-	_, err = l.Take(context.Background(), p, plain, nil)
+	_, err = l.Take(context.Background(), p, plain, "", nil)
 	must(t, err)
-	_, err = l.Take(context.Background(), p, plain, nil)
+	_, err = l.Take(context.Background(), p, plain, "", nil)
 	refusal(t, err, toolkeep.ConcurrencyLimitExceeded, TypeAgent)
 	calls[4].Release()
-	_, err = l.Take(context.Background(), agentOf("b"), bounded, nil)
+	_, err = l.Take(context.Background(), agentOf("b"), bounded, "", nil)
 	must(t, err)
 }
 
@@ -192,49 +198,28 @@ func TestUnlimited(t *testing.T) {
 	l := New(Config{PerAgentRPM: -1, PerToolRPM: -1, GlobalRPM: -1, Concurrent: -1})
 	p, tool := agentOf("a"), toolOf("x.y", nil)
 	for range 1000 {
-		must(t, l.TakeRequest(context.Background(), p))
-		r, err := l.Take(context.Background(), p, tool, nil)
+		must(t, request(l, context.Background(), p))
+		r, err := l.Take(context.Background(), p, tool, "", nil)
 		must(t, err)
 		if r == nil {
 			t.Fatal("no slots")
 		}
 	}
-	if limit, left, reset := l.Status(p); limit != 0 || left != 0 || reset != 0 {
-		t.Errorf("status %d %d %v", limit, left, reset)
+	if left, err := l.TakeRequest(context.Background(), p); err != nil || left != (toolkeep.RateLeft{}) {
+		t.Errorf("%+v %v", left, err)
 	}
 	if n := l.agents.size() + l.pairs.size(); n != 0 {
 		t.Errorf("%d buckets kept for nothing", n)
 	}
 }
 
-func TestStatus(t *testing.T) {
-	var c clock
-	l := New(Config{PerAgentRPM: 60, Clock: c.Now})
-	p := agentOf("a")
-	check := func(left int, reset time.Duration) {
-		t.Helper()
-		if limit, n, d := l.Status(p); limit != 60 || n != left || d != reset {
-			t.Errorf("status %d %d %v, want 60 %d %v", limit, n, d, left, reset)
-		}
-	}
-	check(60, 0)
-	for range 10 {
-		must(t, l.TakeRequest(context.Background(), p))
-	}
-	check(50, 10*time.Second)
-	c.pass(2500 * time.Millisecond)
-	check(52, 7500*time.Millisecond)
-	c.pass(time.Hour)
-	check(60, 0)
-}
-
 func TestVersionsShareTheToolsBucket(t *testing.T) {
 	l := New(Config{Clock: new(clock).Now})
 	one, two := toolOf("x.y", &toolkeep.RateLimitSpec{PerMinute: 1}), toolOf("x.y", &toolkeep.RateLimitSpec{PerMinute: 1})
 	two.Version = "1.1.0"
-	_, err := l.Take(context.Background(), agentOf("a"), one, nil)
+	_, err := l.Take(context.Background(), agentOf("a"), one, "", nil)
 	must(t, err)
-	_, err = l.Take(context.Background(), agentOf("a"), two, nil)
+	_, err = l.Take(context.Background(), agentOf("a"), two, "", nil)
 	refusal(t, err, toolkeep.RateLimitExceeded, TypeTool)
 }
 
@@ -265,9 +250,9 @@ func TestCheck(t *testing.T) {
 func TestBucketsAreBounded(t *testing.T) {
 	t.Run("idle buckets go first", func(t *testing.T) {
 		var c clock
-		l := New(Config{buckets: 64 * 8, GlobalRPM: -1, Clock: c.Now})
+		l := New(Config{most: 64 * 8, GlobalRPM: -1, Clock: c.Now})
 		for i := range 20_000 {
-			must(t, l.TakeRequest(context.Background(), agentOf(fmt.Sprint(i))))
+			must(t, request(l, context.Background(), agentOf(fmt.Sprint(i))))
 			c.pass(10 * time.Millisecond)
 		}
 		if n := l.agents.size(); n > 64*8 {
@@ -276,24 +261,24 @@ func TestBucketsAreBounded(t *testing.T) {
 	})
 	t.Run("an emptied bucket outlives a flood of others", func(t *testing.T) {
 		var c clock
-		l := New(Config{buckets: 64 * 16, GlobalRPM: -1, Clock: c.Now})
+		l := New(Config{most: 64 * 16, GlobalRPM: -1, Clock: c.Now})
 		p := agentOf("victim")
 		for range 100 {
-			must(t, l.TakeRequest(context.Background(), p))
+			must(t, request(l, context.Background(), p))
 		}
 		for i := range 20_000 {
-			must(t, l.TakeRequest(context.Background(), agentOf(fmt.Sprint(i))))
+			must(t, request(l, context.Background(), agentOf(fmt.Sprint(i))))
 		}
-		refusal(t, l.TakeRequest(context.Background(), p), toolkeep.RateLimitExceeded, TypeAgent)
+		refusal(t, request(l, context.Background(), p), toolkeep.RateLimitExceeded, TypeAgent)
 	})
 	t.Run("slots in use are never forgotten", func(t *testing.T) {
 		var c clock
-		l := New(Config{buckets: 64, Concurrent: 1, Clock: c.Now})
+		l := New(Config{most: 64, Concurrent: 1, Clock: c.Now})
 		tool := toolOf("x.y", nil)
 		holders := map[string]bool{}
 		for i := range 1000 {
 			name := fmt.Sprint(i)
-			if _, err := l.Take(context.Background(), agentOf(name), tool, nil); err == nil {
+			if _, err := l.Take(context.Background(), agentOf(name), tool, "", nil); err == nil {
 				holders[name] = true
 			} else {
 				refusal(t, err, toolkeep.RateLimitExceeded, TypeAgent)
@@ -303,7 +288,7 @@ func TestBucketsAreBounded(t *testing.T) {
 			t.Fatalf("%d holders", len(holders))
 		}
 		for name := range holders {
-			_, err := l.Take(context.Background(), agentOf(name), tool, nil)
+			_, err := l.Take(context.Background(), agentOf(name), tool, "", nil)
 			refusal(t, err, toolkeep.ConcurrencyLimitExceeded, TypeAgent)
 		}
 	})
@@ -321,10 +306,10 @@ func manyAgents(t testing.TB, l *Limits, n int) (bytes int64) {
 	before := memory()
 	for i := range n {
 		p := agentOf("agent-" + strconv.Itoa(i))
-		if err := l.TakeRequest(context.Background(), p); err != nil {
+		if err := request(l, context.Background(), p); err != nil {
 			t.Fatal(err)
 		}
-		slots, err := l.Take(context.Background(), p, tool, nil)
+		slots, err := l.Take(context.Background(), p, tool, "", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -338,7 +323,7 @@ func manyAgents(t testing.TB, l *Limits, n int) (bytes int64) {
 // TestManyAgents: more agents than are tracked, none of whose buckets is full again, take no more memory than those that are.
 func TestManyAgents(t *testing.T) {
 	const most = 20_000 // the default is 100,000: BenchmarkMillionAgents
-	l := New(Config{buckets: most, GlobalRPM: -1, Clock: new(clock).Now})
+	l := New(Config{most: most, GlobalRPM: -1, Clock: new(clock).Now})
 	full := manyAgents(t, l, most)
 	more := manyAgents(t, l, most*5/4) // the first ones again, and others
 	if a, p := l.agents.size(), l.pairs.size(); a > most || p > most {
@@ -365,11 +350,11 @@ func TestRealClock(t *testing.T) {
 		l := New(Config{PerAgentRPM: 60})
 		p := agentOf("a")
 		for range 60 {
-			must(t, l.TakeRequest(context.Background(), p))
+			must(t, request(l, context.Background(), p))
 		}
-		e := refusal(t, l.TakeRequest(context.Background(), p), toolkeep.RateLimitExceeded, TypeAgent)
+		e := refusal(t, request(l, context.Background(), p), toolkeep.RateLimitExceeded, TypeAgent)
 		<-time.After(e.RetryAfter)
-		must(t, l.TakeRequest(context.Background(), p))
+		must(t, request(l, context.Background(), p))
 	})
 }
 
@@ -388,12 +373,11 @@ func TestHammer(t *testing.T) {
 			wg.Go(func() {
 				p := agentOf(fmt.Sprint(i))
 				for range rounds {
-					if l.TakeRequest(context.Background(), p) == nil {
+					if request(l, context.Background(), p) == nil {
 						requests.Add(1)
 					}
-					l.Status(p)
-					_ = l.Peek(context.Background(), p, tool, false)
-					slots, err := l.Take(context.Background(), p, tool, nil)
+					_ = l.Peek(context.Background(), p, tool, "", false)
+					slots, err := l.Take(context.Background(), p, tool, "", nil)
 					if err != nil {
 						continue
 					}
@@ -427,7 +411,7 @@ func TestHammer(t *testing.T) {
 	c.pass(time.Hour)
 	for i := range agents { // all slots were released
 		for range 3 {
-			_, err := l.Take(context.Background(), agentOf(fmt.Sprint(i)), toolOf("x.z", nil), nil)
+			_, err := l.Take(context.Background(), agentOf(fmt.Sprint(i)), toolOf("x.z", nil), "", nil)
 			must(t, err)
 		}
 	}
@@ -438,7 +422,7 @@ func BenchmarkTakeRequest(b *testing.B) {
 	l := New(Config{PerAgentRPM: maxCount, GlobalRPM: maxCount})
 	p := agentOf("a")
 	for b.Loop() {
-		if err := l.TakeRequest(context.Background(), p); err != nil {
+		if err := request(l, context.Background(), p); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -449,7 +433,7 @@ func BenchmarkTake(b *testing.B) {
 	l := New(Config{PerToolRPM: maxCount})
 	p, tool := agentOf("a"), toolOf("x.y", &toolkeep.RateLimitSpec{PerMinute: maxCount, MaxConcurrent: 10})
 	for b.Loop() {
-		slots, err := l.Take(context.Background(), p, tool, nil)
+		slots, err := l.Take(context.Background(), p, tool, "", nil)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -457,12 +441,12 @@ func BenchmarkTake(b *testing.B) {
 	}
 }
 
-// size counts the buckets.
-func (t *table[T, B]) size() int {
+// size counts the entries.
+func (t *table) size() int {
 	n := 0
 	for i := range t.shards {
 		t.shards[i].mu.Lock()
-		n += len(t.shards[i].buckets)
+		n += len(t.shards[i].entries)
 		t.shards[i].mu.Unlock()
 	}
 	return n

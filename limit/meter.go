@@ -25,21 +25,14 @@ type rate struct {
 	depth int64 // burst * step
 }
 
-// newRate returns a rate of perMinute calls a minute, at most burst at once; for
-// perMinute <= 0 it returns the zero rate, which admits everything.
+// newRate returns a rate of perMinute calls a minute, at most burst at once.
 func newRate(perMinute, burst int) rate {
-	if perMinute <= 0 {
-		return rate{}
-	}
 	if burst <= 0 {
 		burst = perMinute
 	}
 	step := (minute + int64(perMinute) - 1) / int64(perMinute)
 	return rate{step: step, depth: step * int64(burst)}
 }
-
-// unlimited reports whether the rate admits everything.
-func (r rate) unlimited() bool { return r.step == 0 }
 
 // wait returns the time until a call is admitted; 0 is now.
 func (r rate) wait(tat, now int64) time.Duration {
@@ -49,19 +42,12 @@ func (r rate) wait(tat, now int64) time.Duration {
 // next returns the state after one more call.
 func (r rate) next(tat, now int64) int64 { return max(tat, now) + r.step }
 
-// remaining returns the number of calls admitted now.
-func (r rate) remaining(tat, now int64) int {
-	return int((r.depth - max(0, tat-now)) / r.step)
-}
-
-// meter counts the calls of one tool by its manifest's algorithm. Callers hold the lock
-// of its shard and always pass the same algorithm; the numbers change with the node's share.
+// meter counts calls by one algorithm. Callers hold the lock of its shard and always pass the same
+// algorithm; the numbers change with the node's share.
 type meter struct {
-	tat   int64      // token and leaky bucket
-	start int64      // fixed window: its index
-	used  int64      // fixed window: cost of its calls; sliding window: of the calls in all cells
+	at    int64      // buckets: theoretical arrival time; fixed window: its index; sliding window: second of the newest cell
+	used  int64      // windows: cost of the calls in it
 	cells *[61]int64 // sliding window: cost of calls by second, the current one and 60 before
-	last  int64      // sliding window: second of the newest cell
 }
 
 // full is what a window holds. A call costs its part of it, so that a window stays as full
@@ -72,16 +58,19 @@ const full = int64(1) << 60
 // cost of a call where limit calls fill a window.
 func cost(limit int) int64 { return full / int64(limit) }
 
-// ratesOf converts a manifest's spec to a rate. A leaky bucket without its own burst
+// windowed reports whether an algorithm counts in a window, not in a bucket.
+func windowed(algorithm string) bool { return algorithm == fixedWindow || algorithm == slidingWindow }
+
+// rateOf converts a spec to a rate. A leaky bucket without its own burst
 // admits one call per step, while a token bucket may be emptied at once.
-func ratesOf(s toolkeep.RateLimitSpec) rate {
+func rateOf(s *toolkeep.RateLimitSpec) rate {
 	if s.Algorithm == leakyBucket && s.Burst == 0 {
 		return newRate(s.PerMinute, 1)
 	}
 	return newRate(s.PerMinute, s.Burst)
 }
 
-// wait returns the time until the tool's rate admits a call; 0 is now. It changes
+// wait returns the time until the rate admits a call; 0 is now. It changes
 // nothing.
 func (m *meter) wait(s *toolkeep.RateLimitSpec, now int64) time.Duration {
 	if s.PerMinute <= 0 {
@@ -89,50 +78,50 @@ func (m *meter) wait(s *toolkeep.RateLimitSpec, now int64) time.Duration {
 	}
 	switch s.Algorithm {
 	case fixedWindow:
-		if m.start == now/minute && m.used+cost(s.PerMinute) > full {
-			return time.Duration((m.start+1)*minute - now)
+		if m.at == now/minute && m.used+cost(s.PerMinute) > full {
+			return time.Duration((m.at+1)*minute - now)
 		}
 		return 0
 	case slidingWindow:
 		return m.slidingWait(s.PerMinute, now)
 	default:
-		return ratesOf(*s).wait(m.tat, now)
+		return rateOf(s).wait(m.at, now)
 	}
 }
 
-// add counts one call.
-func (m *meter) add(s *toolkeep.RateLimitSpec, now int64) {
-	if s.PerMinute <= 0 {
-		return
-	}
+// add counts one call, and returns how many more are admitted now.
+func (m *meter) add(s *toolkeep.RateLimitSpec, now int64) (left int) {
 	switch s.Algorithm {
 	case fixedWindow:
-		if w := now / minute; w != m.start {
-			m.start, m.used = w, 0
+		if w := now / minute; w != m.at {
+			m.at, m.used = w, 0
 		}
 		m.used += cost(s.PerMinute)
 	case slidingWindow:
 		m.slide(now)
-		m.cells[m.last%61] += cost(s.PerMinute)
+		m.cells[m.at%61] += cost(s.PerMinute)
 		m.used += cost(s.PerMinute)
 	default:
-		m.tat = ratesOf(*s).next(m.tat, now)
+		r := rateOf(s)
+		m.at = r.next(m.at, now)
+		return int((r.depth - (m.at - now)) / r.step)
 	}
+	return int((full - m.used) / cost(s.PerMinute))
 }
 
 // slide clears the cells that left the window.
 func (m *meter) slide(now int64) {
 	sec := now / int64(time.Second)
 	if m.cells == nil {
-		m.cells, m.last = new([61]int64), sec
+		m.cells, m.at = new([61]int64), sec
 		return
 	}
-	if sec-m.last >= 61 {
-		*m.cells, m.used, m.last = [61]int64{}, 0, max(sec, m.last)
+	if sec-m.at >= 61 {
+		*m.cells, m.used, m.at = [61]int64{}, 0, max(sec, m.at)
 		return
 	}
-	for ; m.last < sec; m.last++ {
-		c := &m.cells[(m.last+1)%61]
+	for ; m.at < sec; m.at++ {
+		c := &m.cells[(m.at+1)%61]
 		m.used -= *c
 		*c = 0
 	}
@@ -147,13 +136,13 @@ func (m *meter) slidingWait(limit int, now int64) time.Duration {
 	sec := now / int64(time.Second)
 	room := full - cost(limit) // the most that may be used for one more call to fit
 	used := int64(0)
-	for s := max(sec-60, m.last-60, 0); s <= m.last; s++ {
+	for s := max(sec-60, m.at-60, 0); s <= m.at; s++ {
 		used += m.cells[s%61]
 	}
 	if used <= room {
 		return 0
 	}
-	for s := max(sec-60, m.last-60, 0); s <= m.last; s++ {
+	for s := max(sec-60, m.at-60, 0); s <= m.at; s++ {
 		if used -= m.cells[s%61]; used <= room {
 			return time.Duration((s+61)*int64(time.Second) - now)
 		}
@@ -163,15 +152,17 @@ func (m *meter) slidingWait(limit int, now int64) time.Duration {
 
 // freeAt returns the time from which the meter is equivalent to a new one.
 func (m *meter) freeAt() int64 {
-	at := m.tat
-	if m.start > 0 || m.used > 0 {
-		at = max(at, (m.start+1)*minute)
+	switch {
+	case m.cells != nil:
+		return (m.at + 61) * int64(time.Second)
+	case m.used > 0:
+		return (m.at + 1) * minute
 	}
-	if m.cells != nil {
-		at = max(at, (m.last+61)*int64(time.Second))
-	}
-	return at
+	return m.at
 }
+
+// reset returns the time until the meter is equivalent to a new one.
+func (m *meter) reset(now int64) time.Duration { return time.Duration(max(0, m.freeAt()-now)) }
 
 // Check returns the faults of a manifest's rate_limit, before it is published; nil if
 // there are none.

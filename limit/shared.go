@@ -38,7 +38,7 @@ type Question struct {
 	Dry   bool
 }
 
-// Rate is a limit of calls a minute under a name, which holds nothing secret. Algorithm is that
+// Rate is a limit of calls a minute under a name, which holds nothing secret. Algorithm is one
 // of a manifest; both buckets are given by Step and Depth, and windows by PerMinute.
 type Rate struct {
 	Name        string
@@ -55,12 +55,18 @@ type Slot struct {
 }
 
 // Answer of a Counter. Refused is the place of the rate, or beyond these of the slot, that
-// refuses the call, -1 for none; Wait is the time until a rate admits it. Full is how long each
-// bucket of Rates takes until it is full again, 0 for windows; it is empty where the call is refused.
+// refuses the call, -1 for none; Wait is the time until a rate admits it. States are those of all
+// rates after a call that is admitted, and that of the rate alone which refuses one.
 type Answer struct {
 	Refused int
 	Wait    time.Duration
-	Full    []time.Duration
+	States  []State
+}
+
+// State is how many calls a rate admits now, and how long it takes until it admits as many as it can.
+type State struct {
+	Left  int
+	Reset time.Duration
 }
 
 const (
@@ -397,138 +403,69 @@ func (s *shared) renew(ctx context.Context) error {
 	return err
 }
 
-// takeRequest asks the counter for a request; ok is false where it was not answered.
-func (s *shared) takeRequest(ctx context.Context, l *Limits, p *toolkeep.Principal) (ok bool, err error) {
-	q := &Question{}
-	var kinds [2]string
-	var limits [2]int
-	add := func(kind, name string, perMinute int, r rate) {
-		if !r.unlimited() {
-			kinds[len(q.Rates)], limits[len(q.Rates)] = kind, perMinute
-			q.Rates = append(q.Rates, r.shared(name))
+// take asks the counter for a request or a call, which has its slots on this node already; own is nil for
+// a request and a dry run. ok is false where it was not answered.
+func (s *shared) take(ctx context.Context, l *Limits, all []bounded, own *Slots, dry bool) (least toolkeep.RateLeft, ok bool, err error) {
+	q := &Question{Dry: dry}
+	var rates, slots [most]*bounded
+	h := &hold{}
+	for i := range all {
+		b := &all[i]
+		if b.spec.PerMinute > 0 {
+			rates[len(q.Rates)] = b
+			q.Rates = append(q.Rates, b.rate())
 		}
-	}
-	add(TypeAgent, nameOf("agent", p.Tenant, p.Subject), l.agentRPM, l.whole.agentRate)
-	add(TypeGlobal, nameOf("global"), l.globalRPM, l.whole.globalRate)
-	if len(q.Rates) == 0 {
-		return true, nil
-	}
-	a, ok := s.ask(ctx, q)
-	if !ok {
-		return false, nil
-	}
-	if a.Refused >= 0 {
-		err = l.whole.rateError(kinds[a.Refused], limits[a.Refused], a.Wait)
-	}
-	now := l.now()
-	for i := range q.Rates {
-		full, known := a.full(q, i)
-		switch {
-		case !known:
-		case kinds[i] == TypeGlobal:
-			l.global.Store(now + int64(full))
-		default:
-			sh, b, has := open(l.agents, l.agentKey(p), true, now)
-			if has {
-				b.tat = now + int64(full)
+		if b.spec.MaxConcurrent > 0 {
+			if h.id == "" {
+				h.id, h.agent = s.newID(), b.kind == TypeAgent
 			}
-			sh.mu.Unlock()
+			slots[len(h.slots)] = b
+			h.slots = append(h.slots, Slot{b.slots(), h.id, b.spec.MaxConcurrent})
 		}
-	}
-	return true, err
-}
-
-// full returns how long the bucket of a rate takes until it is full again. Of a refusal it is known
-// for the bucket that refuses.
-func (a *Answer) full(q *Question, i int) (time.Duration, bool) {
-	switch {
-	case i < 0:
-	case a.Refused < 0:
-		return a.Full[i], true
-	case a.Refused == i:
-		return a.Wait + q.Rates[i].Depth - q.Rates[i].Step, true
-	}
-	return 0, false
-}
-
-// take asks the counter for a call, which has its slots on this node already; own is nil for
-// a dry run.
-func (s *shared) take(ctx context.Context, l *Limits, p *toolkeep.Principal, t *toolkeep.Tool, child bool, own *Slots) (ok bool, err error) {
-	q := &Question{Dry: own == nil}
-	spec := l.spec(t)
-	pair, tool := -1, -1
-	if r := l.whole.pairRate; !r.unlimited() {
-		pair = len(q.Rates)
-		q.Rates = append(q.Rates, r.shared(nameOf("pair", p.Tenant, p.Subject, t.ID)))
-	}
-	var toolName string
-	if spec.PerMinute > 0 || spec.MaxConcurrent > 0 {
-		toolName = nameOf("tool", t.Tenant, t.ID, spec.Algorithm, strconv.Itoa(spec.PerMinute), strconv.Itoa(spec.Burst), strconv.Itoa(spec.MaxConcurrent))
-	}
-	if spec.PerMinute > 0 {
-		tool = len(q.Rates)
-		r := ratesOf(spec).shared(toolName)
-		r.Algorithm, r.PerMinute = spec.Algorithm, spec.PerMinute
-		q.Rates = append(q.Rates, r)
-	}
-	h := &hold{id: s.newID()}
-	if l.concurrent > 0 && !child {
-		h.agent = true
-		h.slots = append(h.slots, Slot{nameOf("agent slots", p.Tenant, p.Subject), h.id, l.concurrent})
-	}
-	if spec.MaxConcurrent > 0 {
-		h.slots = append(h.slots, Slot{toolName + ":slots", h.id, spec.MaxConcurrent})
 	}
 	q.Slots = h.slots
 	if len(q.Rates)+len(q.Slots) == 0 {
-		return true, nil
+		return least, true, nil
 	}
 	a, ok := s.ask(ctx, q)
 	if !ok {
-		return false, nil
-	}
-	if own != nil {
-		l.copy(p, t, &spec, q, &a, pair, tool)
+		return least, false, nil
 	}
 	switch {
-	case a.Refused < 0:
-	case a.Refused == pair:
-		return true, l.whole.rateError(TypeAgentTool, l.pairRPM, a.Wait).With("tool_id", t.ID)
-	case a.Refused == tool:
-		return true, l.whole.rateError(TypeTool, spec.PerMinute, a.Wait).With("tool_id", t.ID)
-	case h.agent && a.Refused == len(q.Rates):
-		return true, l.whole.slotError(TypeAgent, l.concurrent)
-	default:
-		return true, l.whole.slotError(TypeTool, spec.MaxConcurrent).With("tool_id", t.ID)
+	case a.Refused >= len(q.Rates):
+		b := slots[a.Refused-len(q.Rates)]
+		return least, true, l.whole.slotError(b.kind, b.spec.MaxConcurrent)
+	case a.Refused >= 0:
+		b := rates[a.Refused]
+		l.copy(b, &a.States[0], dry, false)
+		return least, true, l.whole.rateError(b, a.Wait, a.States[0].Reset)
+	}
+	for i, b := range rates[:len(q.Rates)] {
+		l.copy(b, &a.States[i], dry, true)
+		least = least.Least(toolkeep.RateLeft{Kind: b.kind, PerMinute: b.spec.PerMinute, Left: a.States[i].Left, Reset: a.States[i].Reset})
 	}
 	if own != nil && len(h.slots) > 0 {
 		own.hold, own.shared = h, s
 		s.has(h)
 	}
-	return true, nil
+	return least, true, nil
 }
 
-// copy notes how full the buckets are, for the time when the counter fails. Of windows a node knows
+// copy notes how full a bucket is, for the time when the counter fails. Of windows a node knows
 // its own calls.
-func (l *Limits) copy(p *toolkeep.Principal, t *toolkeep.Tool, spec *toolkeep.RateLimitSpec, q *Question, a *Answer, pair, tool int) {
-	now := l.now()
-	if full, known := a.full(q, pair); known {
-		s, b, has := open(l.pairs, l.hash.key(p.Tenant, p.Subject, t.ID), true, now)
-		if has {
-			b.tat = now + int64(full)
-		}
-		s.mu.Unlock()
+func (l *Limits) copy(b *bounded, state *State, dry, admitted bool) {
+	if dry {
+		return
 	}
-	if full, known := a.full(q, tool); known {
-		s, b, has := open(l.tools, l.toolKey(t, spec), true, now)
-		switch {
-		case !has:
-		case spec.Algorithm != fixedWindow && spec.Algorithm != slidingWindow:
-			b.tat = now + int64(full)
-		case a.Refused < 0 && b.wait(spec, now) == 0:
-			b.add(spec, now)
-		}
-		s.mu.Unlock()
+	now := l.now()
+	s, e, ok := b.in.open(b.key, true, now)
+	defer s.mu.Unlock()
+	switch {
+	case !ok:
+	case !windowed(b.spec.Algorithm):
+		e.at = now + int64(state.Reset)
+	case admitted && e.wait(&b.spec, now) == 0:
+		e.add(&b.spec, now)
 	}
 }
 
@@ -599,13 +536,43 @@ func (s *Slots) regain(h *hold) {
 	s.shared.has(h)
 }
 
-// shared makes a Rate of a bucket. Its step is in whole microseconds, rounded up.
-func (r rate) shared(name string) Rate {
+// rate is what the counter is asked. The step of a bucket is in whole microseconds, rounded up. A window has a name
+// of its own, or it would find what a bucket left there before limits.algorithm was changed.
+func (b *bounded) rate() Rate {
+	r := rateOf(&b.spec)
 	step := (time.Duration(r.step) + time.Microsecond - 1).Truncate(time.Microsecond)
-	if r.step == 0 {
-		return Rate{Name: name}
+	named := Rate{Algorithm: b.spec.Algorithm, PerMinute: b.spec.PerMinute, Step: step, Depth: step * time.Duration(r.depth/r.step)}
+	kind, parts := b.kind, b.of[:]
+	switch b.kind {
+	case TypeTool:
+		named.Name = b.tool()
+		return named
+	case TypeAgentTool:
+		kind = "pair"
+	case TypeGlobal:
+		parts = nil
+	case TypeTenant:
+		parts = parts[:1]
+	default:
+		parts = parts[:2]
 	}
-	return Rate{Name: name, Step: step, Depth: step * time.Duration(r.depth/r.step)}
+	if windowed(b.spec.Algorithm) {
+		kind += " " + b.spec.Algorithm
+	}
+	named.Name = nameOf(kind, parts...)
+	return named
+}
+
+// slots is the name of the slots in the counter.
+func (b *bounded) slots() string {
+	if b.kind == TypeAgent {
+		return nameOf("agent slots", b.of[0], b.of[1])
+	}
+	return b.tool() + ":slots"
+}
+
+func (b *bounded) tool() string {
+	return nameOf("tool", b.of[0], b.of[1], b.of[2], strconv.Itoa(b.spec.PerMinute), strconv.Itoa(b.spec.Burst), strconv.Itoa(b.spec.MaxConcurrent))
 }
 
 // nameOf is a name in the counter: the kind, and a hash of the parts, since they may be as

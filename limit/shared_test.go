@@ -58,7 +58,7 @@ func (b *book) Take(ctx context.Context, q *Question) (Answer, error) {
 	if !q.Dry {
 		b.hold(q.Slots)
 	}
-	return Answer{Refused: -1, Full: make([]time.Duration, len(q.Rates))}, nil
+	return Answer{Refused: -1, States: make([]State, len(q.Rates))}, nil
 }
 
 func (b *book) hold(all []Slot) {
@@ -166,15 +166,15 @@ func TestRefusedWhileSlotsAreGivenBack(t *testing.T) {
 			counted(t, 2, Config{PerToolRPM: -1, Concurrent: -1}, func(t *testing.T, b *book, nodes []*Limits, log *journal) {
 				one := &toolkeep.RateLimitSpec{MaxConcurrent: 1}
 				b.set(func() { b.meets = slow })
-				held, err := nodes[1].Take(t.Context(), agentOf("a"), toolOf("x.full", one), nil)
+				held, err := nodes[1].Take(t.Context(), agentOf("a"), toolOf("x.full", one), "", nil)
 				must(t, err)
-				other, err := nodes[0].Take(t.Context(), agentOf("a"), toolOf("x.other", one), nil)
+				other, err := nodes[0].Take(t.Context(), agentOf("a"), toolOf("x.other", one), "", nil)
 				must(t, err)
 				other.Release()
 				synctest.Wait() // it is being given back
 				ctx, cancel := context.WithTimeout(t.Context(), within)
 				defer cancel()
-				_, err = nodes[0].Take(ctx, agentOf("b"), toolOf("x.full", one), nil)
+				_, err = nodes[0].Take(ctx, agentOf("b"), toolOf("x.full", one), "", nil)
 				refusal(t, err, toolkeep.ConcurrencyLimitExceeded, TypeTool)
 				if err := nodes[0].Health(t.Context()); err != nil || log.lines() != 0 {
 					t.Errorf("the counter counts as failed: %v %s", err, log)
@@ -192,7 +192,7 @@ func TestOwnSlotGivenBackIsFree(t *testing.T) {
 		tool := toolOf("x.y", &toolkeep.RateLimitSpec{MaxConcurrent: 1})
 		b.set(func() { b.meets = slow })
 		for range 20 {
-			held, err := nodes[0].Take(t.Context(), agentOf("a"), tool, nil)
+			held, err := nodes[0].Take(t.Context(), agentOf("a"), tool, "", nil)
 			must(t, err)
 			held.Release()
 			synctest.Wait()
@@ -208,7 +208,7 @@ func TestOwnSlotGivenBackIsFree(t *testing.T) {
 func TestResumeWithoutCounter(t *testing.T) {
 	counted(t, 1, Config{PerToolRPM: -1, Concurrent: -1}, func(t *testing.T, b *book, nodes []*Limits, _ *journal) {
 		l := nodes[0]
-		call, err := l.Take(t.Context(), agentOf("a"), toolOf("x.y", &toolkeep.RateLimitSpec{MaxConcurrent: 1}), nil)
+		call, err := l.Take(t.Context(), agentOf("a"), toolOf("x.y", &toolkeep.RateLimitSpec{MaxConcurrent: 1}), "", nil)
 		must(t, err)
 		call.Pause()
 		synctest.Wait()
@@ -267,7 +267,7 @@ func TestCounterThatCannotTake(t *testing.T) {
 					}
 				})
 				time.Sleep(renewEvery + renewEvery/10) // a renewal may run
-				must(t, l.TakeRequest(t.Context(), agentOf("a")))
+				must(t, request(l, t.Context(), agentOf("a")))
 				for range 2000 {
 					if l.Health(t.Context()) == nil || log.lines() != 1 {
 						t.Fatalf("%v %s", l.Health(t.Context()), log)
@@ -292,9 +292,9 @@ func TestCounterThatCannotTake(t *testing.T) {
 func TestRefusalTeachesTheNode(t *testing.T) {
 	tool := toolOf("x.y", &toolkeep.RateLimitSpec{PerMinute: 60})
 	p := agentOf("a")
-	request := func(l *Limits) error { return l.TakeRequest(context.Background(), p) }
+	request := func(l *Limits) error { return request(l, context.Background(), p) }
 	call := func(l *Limits) error {
-		_, err := l.Take(context.Background(), p, tool, nil)
+		_, err := l.Take(context.Background(), p, tool, "host:x:443", nil)
 		return err
 	}
 	for kind, tc := range map[string]struct {
@@ -305,23 +305,22 @@ func TestRefusalTeachesTheNode(t *testing.T) {
 		TypeGlobal:    {Config{PerAgentRPM: -1, GlobalRPM: 60}, request},
 		TypeAgentTool: {Config{PerToolRPM: 60}, call},
 		TypeTool:      {Config{PerToolRPM: -1}, call},
+		TypeTenant:    {Config{PerAgentRPM: -1, PerTenantRPM: 60, GlobalRPM: -1}, request},
+		TypeUpstream:  {Config{PerToolRPM: -1, PerUpstreamRPM: 60}, call},
 	} {
 		t.Run(kind, func(t *testing.T) {
 			counted(t, 2, tc.config, func(t *testing.T, b *book, nodes []*Limits, _ *journal) {
 				l := nodes[0]
-				if kind == TypeAgentTool { // the tool has a limit too, and admits
-					b.answer = func(*Question) Answer { return Answer{Refused: 0, Wait: time.Second / 2} }
-				} else {
-					b.answer = func(q *Question) Answer { return Answer{Refused: len(q.Rates) - 1, Wait: time.Second / 2} }
+				b.answer = func(q *Question) Answer {
+					by := len(q.Rates) - 1
+					if kind == TypeAgentTool { // the tool has a limit too, and admits
+						by = 0
+					}
+					return Answer{Refused: by, Wait: time.Second / 2, States: []State{{Reset: 59*time.Second + time.Second/2}}}
 				}
 				e := refusal(t, tc.take(l), toolkeep.RateLimitExceeded, kind)
-				if e.RetryAfter != time.Second/2 {
-					t.Errorf("RetryAfter %s", e.RetryAfter)
-				}
-				if kind == TypeAgent {
-					if most, left, reset := l.Status(p); most != 60 || left != 0 || reset != 59*time.Second+time.Second/2 {
-						t.Errorf("%d of %d are left, full in %s", left, most, reset)
-					}
+				if e.RetryAfter != time.Second/2 || e.Rate != (toolkeep.RateLeft{Kind: kind, PerMinute: 60, Reset: 59*time.Second + time.Second/2}) {
+					t.Errorf("RetryAfter %s of %+v", e.RetryAfter, e.Rate)
 				}
 				b.set(func() { b.meets = away })
 				// One call of the share, half of the limit, takes two seconds.
@@ -350,7 +349,7 @@ func TestCallersDeadlineIsNoFailure(t *testing.T) {
 				defer cancel()
 				ctx = within
 			}
-			must(t, l.TakeRequest(ctx, agentOf("a")))
+			must(t, request(l, ctx, agentOf("a")))
 			failed := l.Health(t.Context()) != nil
 			if want := own == 0 || own > sharedWait; failed != want {
 				t.Errorf("deadline %s: the counter counts as failed: %v, want %v", own, failed, want)

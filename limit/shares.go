@@ -1,12 +1,9 @@
 package limit
 
-// shares are the limits as this node applies them: a node of several takes its share of each.
-type shares struct {
-	rank, nodes int
+import "github.com/toolkeep/toolkeep"
 
-	agentRPM, pairRPM, globalRPM, concurrent int // 0 is no limit
-	agentRate, pairRate, globalRate          rate
-}
+// shares are the limits as this node applies them: a node of several takes its share of each.
+type shares struct{ rank, nodes int }
 
 // of returns the share of a limit; 0 stays 0, no limit. The shares of all nodes add up to the
 // limit, except where there are more nodes than it has calls: each has at least 1.
@@ -21,15 +18,11 @@ func (s *shares) of(limit int) int {
 	return max(n, 1)
 }
 
-// divide makes the shares of one of so many nodes.
-func (l *Limits) divide(rank, nodes int) *shares {
-	s := &shares{rank: rank, nodes: nodes}
-	s.agentRPM, s.pairRPM = s.of(l.agentRPM), s.of(l.pairRPM)
-	s.globalRPM, s.concurrent = s.of(l.globalRPM), s.of(l.concurrent)
-	s.agentRate = newRate(s.agentRPM, s.of(min(l.burst, l.agentRPM)))
-	s.pairRate = newRate(s.pairRPM, s.of(min(l.burst, l.pairRPM)))
-	s.globalRate = newRate(s.globalRPM, 0)
-	return s
+// spec is the share of a limit's numbers.
+func (s *shares) spec(whole *toolkeep.RateLimitSpec) toolkeep.RateLimitSpec {
+	mine := *whole
+	mine.PerMinute, mine.Burst, mine.MaxConcurrent = s.of(whole.PerMinute), s.of(whole.Burst), s.of(whole.MaxConcurrent)
+	return mine
 }
 
 // SetNodes tells how many nodes live, and how many of them come before this one in the order
@@ -43,7 +36,7 @@ func (l *Limits) SetNodes(rank, nodes int) {
 	if now := l.shares.Load(); now.rank == rank && now.nodes == nodes {
 		return
 	}
-	l.shares.Store(l.divide(rank, nodes))
+	l.shares.Store(&shares{rank, nodes})
 	l.waiters.serve() // the share of a tool's calls may have grown
 }
 

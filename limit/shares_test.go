@@ -89,7 +89,7 @@ func TestLimitsOfAllNodes(t *testing.T) {
 	const off = -1
 	p := agentOf("a")
 	take := func(tool *toolkeep.Tool) func(l *Limits) error {
-		return func(l *Limits) error { _, err := l.Take(context.Background(), p, tool, nil); return err }
+		return func(l *Limits) error { _, err := l.Take(context.Background(), p, tool, "host:x:443", nil); return err }
 	}
 	type limited struct {
 		config Config
@@ -97,8 +97,10 @@ func TestLimitsOfAllNodes(t *testing.T) {
 		take   func(l *Limits) error
 	}
 	cases := map[string]limited{
-		"agent":       {Config{PerAgentRPM: 101, GlobalRPM: off}, 101, func(l *Limits) error { return l.TakeRequest(context.Background(), p) }},
-		"global":      {Config{PerAgentRPM: off, GlobalRPM: 101}, 101, func(l *Limits) error { return l.TakeRequest(context.Background(), p) }},
+		"agent":       {Config{PerAgentRPM: 101, GlobalRPM: off}, 101, func(l *Limits) error { return request(l, context.Background(), p) }},
+		"global":      {Config{PerAgentRPM: off, GlobalRPM: 101}, 101, func(l *Limits) error { return request(l, context.Background(), p) }},
+		"tenant":      {Config{PerAgentRPM: off, PerTenantRPM: 101}, 101, func(l *Limits) error { return request(l, context.Background(), p) }},
+		"upstream":    {Config{PerToolRPM: off, PerUpstreamRPM: 101, Concurrent: off}, 101, take(toolOf("x.y", nil))},
 		"pair":        {Config{PerToolRPM: 11, Concurrent: off}, 11, take(toolOf("x.y", nil))},
 		"burst":       {Config{PerToolRPM: 110, Burst: 11, Concurrent: off}, 11, take(toolOf("x.y", nil))},
 		"agent slots": {Config{PerToolRPM: off, Concurrent: 5}, 5, take(toolOf("x.y", nil))},
@@ -107,6 +109,8 @@ func TestLimitsOfAllNodes(t *testing.T) {
 	}
 	for name, s := range specs(100) {
 		cases[name] = limited{Config{PerToolRPM: off, Concurrent: off}, burstOf(s), take(toolOf("x.y", &s))}
+		cases["agent, "+name] = limited{Config{Algorithm: s.Algorithm, PerAgentRPM: s.PerMinute, Burst: s.Burst, GlobalRPM: off}, burstOf(s), func(l *Limits) error { return request(l, context.Background(), p) }}
+		cases["pair, "+name] = limited{Config{Algorithm: s.Algorithm, PerToolRPM: s.PerMinute, Burst: s.Burst, Concurrent: off}, burstOf(s), take(toolOf("x.y", nil))}
 	}
 	for name, tc := range cases {
 		for _, nodes := range []int{1, 2, 3, 5} {
@@ -151,7 +155,7 @@ func TestNodesComeAndGo(t *testing.T) {
 					l.SetNodes(rng.IntN(nodes), nodes)
 					share, _ := l.Share(burstOf(spec))
 					for range rng.IntN(30) {
-						_, err := l.Take(context.Background(), agentOf("a"), tool, nil)
+						_, err := l.Take(context.Background(), agentOf("a"), tool, "", nil)
 						if err == nil {
 							used += 1 / float64(share)
 							continue
@@ -160,7 +164,7 @@ func TestNodesComeAndGo(t *testing.T) {
 						most := 61 * time.Second
 						if spec.Algorithm != fixedWindow && spec.Algorithm != slidingWindow {
 							perMinute, _ := l.Share(spec.PerMinute)
-							smallest := l.divide(7, 8).of(spec.PerMinute)
+							smallest := (&shares{7, 8}).of(spec.PerMinute)
 							most = time.Minute/time.Duration(perMinute) + time.Minute/time.Duration(smallest)
 						}
 						if wait > most {
@@ -179,16 +183,24 @@ func TestNodesComeAndGo(t *testing.T) {
 
 // TestAgentsBucketAsNodesComeAndGo: what is left of the agent's requests is left in the same part.
 func TestAgentsBucketAsNodesComeAndGo(t *testing.T) {
-	l := New(Config{Clock: new(clock).Now})
+	var c clock
+	l := New(Config{Clock: c.Now})
 	p := agentOf("a")
 	for range 80 {
-		must(t, l.TakeRequest(context.Background(), p))
+		must(t, request(l, context.Background(), p))
 	}
-	for _, s := range []struct{ rank, nodes, limit, left int }{{0, 1, 100, 20}, {1, 2, 50, 10}, {0, 4, 25, 5}, {0, 100, 1, 0}, {0, 2, 50, 10}, {0, 1, 100, 20}} {
+	for _, s := range []struct{ rank, nodes, limit, left int }{{1, 2, 50, 10}, {0, 4, 25, 5}, {0, 2, 50, 10}, {0, 1, 100, 20}} {
 		l.SetNodes(s.rank, s.nodes)
-		if limit, left, reset := l.Status(p); limit != s.limit || left != s.left || reset != 48*time.Second {
-			t.Errorf("%d nodes: %d of %d are left, full in %s; want %d of %d in 48s", s.nodes, left, limit, reset, s.left, s.limit)
+		left, err := l.TakeRequest(context.Background(), p)
+		if err != nil || left.PerMinute != s.limit || left.Left != s.left-1 {
+			t.Errorf("%d nodes: %+v; want %d of %d, %v", s.nodes, left, s.left-1, s.limit, err)
 		}
+		// The request is taken back by time.
+		c.pass(time.Minute / time.Duration(s.limit))
+	}
+	l.SetNodes(0, 100)
+	if e := refusal(t, request(l, context.Background(), p), toolkeep.RateLimitExceeded, TypeAgent); e.Rate.Reset != 48*time.Second {
+		t.Errorf("full in %s, want 48s", e.Rate.Reset)
 	}
 }
 
@@ -200,19 +212,19 @@ func TestCallsRunAsNodesCome(t *testing.T) {
 		p, tool := agentOf("a"), toolOf("x.y", &toolkeep.RateLimitSpec{MaxConcurrent: 4})
 		var calls []*Slots
 		for range 4 {
-			s, err := l.Take(context.Background(), p, tool, nil)
+			s, err := l.Take(context.Background(), p, tool, "", nil)
 			must(t, err)
 			calls = append(calls, s)
 		}
 		l.SetNodes(0, 2)
 		calls[0].Release()
 		calls[1].Release()
-		_, err := l.Take(context.Background(), p, tool, nil)
+		_, err := l.Take(context.Background(), p, tool, "", nil)
 		refusal(t, err, toolkeep.ConcurrencyLimitExceeded, TypeAgent)
-		_, err = l.Take(context.Background(), agentOf("b"), tool, nil)
+		_, err = l.Take(context.Background(), agentOf("b"), tool, "", nil)
 		refusal(t, err, toolkeep.ConcurrencyLimitExceeded, TypeTool)
 		calls[2].Pause()
-		other, err := l.Take(context.Background(), agentOf("b"), tool, nil)
+		other, err := l.Take(context.Background(), agentOf("b"), tool, "", nil)
 		must(t, err)
 		calls[2].Resume()
 		goesOn := make(chan struct{})
@@ -248,7 +260,7 @@ func TestRefusalsNameTheShare(t *testing.T) {
 		tool := toolOf("x.y", tc.spec)
 		l.SetNodes(2, 3)
 		for _, want := range []error{nil, toolkeep.ErrNotFound} {
-			_, err := l.Take(context.Background(), agentOf("a"), tool, nil)
+			_, err := l.Take(context.Background(), agentOf("a"), tool, "", nil)
 			if want == nil {
 				must(t, err)
 				continue
@@ -265,10 +277,10 @@ func TestRefusalsNameTheShare(t *testing.T) {
 		}
 		l = New(tc.config)
 		for range 4 {
-			_, err := l.Take(context.Background(), agentOf("a"), tool, nil)
+			_, err := l.Take(context.Background(), agentOf("a"), tool, "", nil)
 			must(t, err)
 		}
-		_, err := l.Take(context.Background(), agentOf("a"), tool, nil)
+		_, err := l.Take(context.Background(), agentOf("a"), tool, "", nil)
 		if e := toolkeep.AsError(err); e.Details["nodes"] != nil || strings.Contains(e.Message, "node") {
 			t.Errorf("%s: a node alone tells of nodes: %v %s", name, e.Details, e.Message)
 		}

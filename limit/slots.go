@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"sync"
+
+	"github.com/toolkeep/toolkeep"
 )
 
 // stage is where a call is with its slots.
@@ -39,11 +41,14 @@ func (c *counts) move(from, to stage) {
 // ends, which its executor and its record may take a moment for. The slot
 // of the agent is taken again over the limit if it must be.
 type Slots struct {
+	// Left is the rate of the call with the fewest calls left, after this one.
+	Left toolkeep.RateLeft
+
 	limits            *Limits
 	above             *Slots // of the parent call
 	agentKey, toolKey key
-	agent             *agent // nil without a slot of an agent
-	tool              *tool  // nil without a slot of a tool
+	agent             *entry // nil without a slot of an agent
+	tool              *entry // nil without a slot of a tool
 	most              int    // calls of the tool at once, on all nodes
 
 	mu    sync.Mutex // locked before the shards of the buckets
@@ -52,6 +57,15 @@ type Slots struct {
 	hold   *hold
 	shared *shared
 	lacks  bool
+}
+
+// holds notes a slot that the call takes; the shard of e is locked.
+func (s *Slots) holds(b *bounded, e *entry) {
+	if e.counts[running]++; b.kind == TypeAgent {
+		s.agent, s.agentKey = e, b.key
+		return
+	}
+	s.tool, s.toolKey, s.most = e, b.key, b.spec.MaxConcurrent
 }
 
 // Release gives the slots back when the call ends. Whatever is called after it has no effect.

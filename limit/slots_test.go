@@ -17,12 +17,12 @@ import (
 func (l *Limits) left(t *testing.T) {
 	t.Helper()
 	for i := range shardCount {
-		for _, a := range l.agents.shards[i].buckets {
+		for _, a := range l.agents.shards[i].entries {
 			if a.counts != (counts{}) {
 				t.Errorf("of an agent %v calls are left", a.counts)
 			}
 		}
-		for _, tl := range l.tools.shards[i].buckets {
+		for _, tl := range l.tools.shards[i].entries {
 			if tl.counts != (counts{}) {
 				t.Errorf("of a tool %v calls are left", tl.counts)
 			}
@@ -40,7 +40,7 @@ func TestPauseOfAnAgentsCalls(t *testing.T) {
 	p, plain := agentOf("a"), toolOf("x.plain", nil)
 	var calls []*Slots
 	for range 4 {
-		s, err := l.Take(context.Background(), p, plain, nil)
+		s, err := l.Take(context.Background(), p, plain, "", nil)
 		must(t, err)
 		s.Pause()
 		calls = append(calls, s)
@@ -50,14 +50,14 @@ func TestPauseOfAnAgentsCalls(t *testing.T) {
 			s.Resume()
 			s.Await(t.Context())
 		}
-		_, err := l.Take(context.Background(), p, plain, nil)
+		_, err := l.Take(context.Background(), p, plain, "", nil)
 		refusal(t, err, toolkeep.ConcurrencyLimitExceeded, TypeAgent)
 		if i > 0 {
 			s.Release()
 		}
 	}
 	calls[0].Release()
-	s, err := l.Take(context.Background(), p, plain, nil)
+	s, err := l.Take(context.Background(), p, plain, "", nil)
 	must(t, err)
 	s.Release()
 	for _, s := range calls { // they have ended
@@ -77,14 +77,14 @@ func TestPauseOfAToolsCalls(t *testing.T) {
 		tool := toolOf("x.y", &toolkeep.RateLimitSpec{MaxConcurrent: 1})
 		take := func(agent string) *Slots {
 			t.Helper()
-			s, err := l.Take(context.Background(), agentOf(agent), tool, nil)
+			s, err := l.Take(context.Background(), agentOf(agent), tool, "", nil)
 			must(t, err)
 			return s
 		}
 		full := func(kind, agent string) {
 			t.Helper()
-			refusal(t, l.Peek(context.Background(), agentOf(agent), tool, false), toolkeep.ConcurrencyLimitExceeded, kind)
-			_, err := l.Take(context.Background(), agentOf(agent), tool, nil)
+			refusal(t, l.Peek(context.Background(), agentOf(agent), tool, "", false), toolkeep.ConcurrencyLimitExceeded, kind)
+			_, err := l.Take(context.Background(), agentOf(agent), tool, "", nil)
 			refusal(t, err, toolkeep.ConcurrencyLimitExceeded, kind)
 		}
 		first := take("first")
@@ -144,14 +144,14 @@ func TestAwaitOfAnEndedCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := New(Config{PerToolRPM: -1})
 		tool := toolOf("x.y", &toolkeep.RateLimitSpec{MaxConcurrent: 1})
-		above, err := l.Take(context.Background(), agentOf("a"), tool, nil)
+		above, err := l.Take(context.Background(), agentOf("a"), tool, "", nil)
 		must(t, err)
 		below := toolOf("x.z", &toolkeep.RateLimitSpec{MaxConcurrent: 1})
-		child, err := l.Take(context.Background(), agentOf("a"), below, above)
+		child, err := l.Take(context.Background(), agentOf("a"), below, "", above)
 		must(t, err)
 		above.Pause()
 		child.Pause()
-		other, err := l.Take(context.Background(), agentOf("b"), tool, nil)
+		other, err := l.Take(context.Background(), agentOf("b"), tool, "", nil)
 		must(t, err)
 		above.Resume()
 		child.Resume()
@@ -163,10 +163,10 @@ func TestAwaitOfAnEndedCall(t *testing.T) {
 			t.Error("the child goes on without its parent")
 		default:
 		}
-		_, err = l.Take(context.Background(), agentOf("c"), below, nil)
+		_, err = l.Take(context.Background(), agentOf("c"), below, "", nil)
 		refusal(t, err, toolkeep.ConcurrencyLimitExceeded, TypeTool)
 		child.Release()
-		must(t, l.Peek(context.Background(), agentOf("c"), below, false))
+		must(t, l.Peek(context.Background(), agentOf("c"), below, "", false))
 		<-waits
 		child.Await(context.Background())
 		above.Release()
@@ -256,7 +256,7 @@ func (c *crowd) run(ctx context.Context, above *call, several bool) {
 		me.tool = c.n(len(c.tools))
 	}
 	var err error
-	if me.slots, err = c.l.Take(context.Background(), agentOf(fmt.Sprint(c.n(12))), c.tools[me.tool], up); err != nil {
+	if me.slots, err = c.l.Take(context.Background(), agentOf(fmt.Sprint(c.n(12))), c.tools[me.tool], "", up); err != nil {
 		return
 	}
 	defer me.slots.Release()

@@ -8,27 +8,31 @@ import (
 
 const (
 	shardCount = 64
-	// sweepFrom is the least number of new buckets between two sweeps of a shard for droppable ones.
+	// sweepFrom is the least number of new entries between two sweeps of a shard for droppable ones.
 	sweepFrom = 64
-	// sample is the number of buckets compared when one must be evicted.
+	// sample is the number of entries compared when one must be evicted.
 	sample = 32
 )
 
-// key is the hash of a bucket's agent and tool names.
+// key is the hash of the names of an entry.
 type key struct{ a, b uint64 }
 
 // hasher hashes names to keys. Its two seeds are random, so a client cannot choose
-// names that share a bucket.
+// names that share an entry.
 type hasher struct{ a, b maphash.Seed }
 
 func newHasher() hasher { return hasher{maphash.MakeSeed(), maphash.MakeSeed()} }
 
-// key hashes three names; order matters.
+// key hashes up to three names; order matters, and empty ones at the end are left out.
 func (h hasher) key(x, y, z string) key {
-	return key{
-		mix(mix(maphash.String(h.a, x), maphash.String(h.a, y)), maphash.String(h.a, z)),
-		mix(mix(maphash.String(h.b, x), maphash.String(h.b, y)), maphash.String(h.b, z)),
+	k := key{maphash.String(h.a, x), maphash.String(h.b, x)}
+	if y != "" || z != "" {
+		k = key{mix(k.a, maphash.String(h.a, y)), mix(k.b, maphash.String(h.b, y))}
 	}
+	if z != "" {
+		k = key{mix(k.a, maphash.String(h.a, z)), mix(k.b, maphash.String(h.b, z))}
+	}
+	return k
 }
 
 // with adds a number to a key.
@@ -41,106 +45,94 @@ func mix(x, y uint64) uint64 {
 	return bits.RotateLeft64(x, 23)*0x9e3779b97f4a7c15 ^ y*0xd6e8feb86659fd93
 }
 
-// bucket is an entry of a table.
-type bucket interface {
-	freeAt() int64 // when it is equivalent to a new one
-	pinned() bool  // whether a call refers to it
+// entry is what is counted of one agent, agent on a tool, tool, tenant or upstream.
+type entry struct {
+	meter
+	counts
 }
 
-// table is a bounded map of buckets in shards, each with its own lock.
-type table[T any, B interface {
-	*T
-	bucket
-}] struct {
-	shards [shardCount]shard[T, B]
+// table is a bounded map of entries in shards, each with its own lock.
+type table struct {
+	shards [shardCount]shard
 }
 
-// shard is one part of a table. mu guards all of it, including the buckets.
-type shard[T any, B interface {
-	*T
-	bucket
-}] struct {
+// shard is one part of a table. mu guards all of it, including the entries.
+type shard struct {
 	mu      sync.Mutex
-	buckets map[key]B
-	made    int // new buckets since the last sweep
+	entries map[key]*entry
+	made    int // new entries since the last sweep
 	sweepAt int // made at which it is swept
 	max     int
 }
 
-// newTable returns a table of at most about size buckets.
-func newTable[T any, B interface {
-	*T
-	bucket
-}](size int) *table[T, B] {
-	t := new(table[T, B])
+// newTable returns a table of at most about size entries.
+func newTable(size int) *table {
+	t := new(table)
 	for i := range t.shards {
 		s := &t.shards[i]
-		s.buckets = make(map[key]B)
+		s.entries = make(map[key]*entry)
 		s.max = max(1, size/shardCount)
 		s.sweepAt = sweepFrom
 	}
 	return t
 }
 
-// open locks the shard of k, which the caller must unlock, and returns the bucket of k.
-// With take it creates a missing bucket, and ok is false if there is no room; without
-// take a missing bucket is nil.
-func open[T any, B interface {
-	*T
-	bucket
-}](t *table[T, B], k key, take bool, now int64) (s *shard[T, B], b B, ok bool) {
+// open locks the shard of k, which the caller must unlock, and returns the entry of k.
+// With take it creates a missing entry, and ok is false if there is no room; without
+// take a missing entry is nil.
+func (t *table) open(k key, take bool, now int64) (s *shard, e *entry, ok bool) {
 	s = t.lock(k)
 	if !take {
-		return s, s.buckets[k], true
+		return s, s.entries[k], true
 	}
-	b = s.make(k, now)
-	return s, b, b != nil
+	e = s.make(k, now)
+	return s, e, e != nil
 }
 
 // lock locks and returns the shard of k.
-func (t *table[T, B]) lock(k key) *shard[T, B] {
+func (t *table) lock(k key) *shard {
 	s := &t.shards[k.a%shardCount]
 	s.mu.Lock()
 	return s
 }
 
-// make returns the bucket of k, creating it if needed; nil if the shard is full of
-// buckets in use.
-func (s *shard[T, B]) make(k key, now int64) B {
-	if b, ok := s.buckets[k]; ok {
-		return b
+// make returns the entry of k, creating it if needed; nil if the shard is full of
+// entries in use.
+func (s *shard) make(k key, now int64) *entry {
+	if e, ok := s.entries[k]; ok {
+		return e
 	}
 	if s.made++; s.made >= s.sweepAt {
 		s.sweep(now)
 	}
-	if len(s.buckets) >= s.max && !s.dropOne() {
+	if len(s.entries) >= s.max && !s.dropOne() {
 		return nil
 	}
-	b := B(new(T))
-	s.buckets[k] = b
-	return b
+	e := new(entry)
+	s.entries[k] = e
+	return e
 }
 
-// sweep drops buckets that carry no information. The next sweep runs after as many new buckets as stay, so the cost
-// per new bucket is constant, also where the shard is full.
-func (s *shard[T, B]) sweep(now int64) {
-	for k, b := range s.buckets {
-		if !b.pinned() && b.freeAt() <= now {
-			delete(s.buckets, k)
+// sweep drops entries that carry no information. The next sweep runs after as many new entries as stay, so the cost
+// per new entry is constant, also where the shard is full.
+func (s *shard) sweep(now int64) {
+	for k, e := range s.entries {
+		if !e.pinned() && e.freeAt() <= now {
+			delete(s.entries, k)
 		}
 	}
-	s.made, s.sweepAt = 0, max(sweepFrom, len(s.buckets))
+	s.made, s.sweepAt = 0, max(sweepFrom, len(s.entries))
 }
 
-// dropOne drops, of a small sample, the bucket that will be full soonest: its owner
-// gains least. A bucket that a call refers to stays.
-func (s *shard[T, B]) dropOne() bool {
+// dropOne drops, of a small sample, the entry that will be free soonest: its owner
+// gains least. An entry that a call refers to stays.
+func (s *shard) dropOne() bool {
 	var victim key
-	var soonest B
+	var soonest *entry
 	looked := 0
-	for k, b := range s.buckets { // map order is random
-		if !b.pinned() && (soonest == nil || b.freeAt() < soonest.freeAt()) {
-			victim, soonest = k, b
+	for k, e := range s.entries { // map order is random
+		if !e.pinned() && (soonest == nil || e.freeAt() < soonest.freeAt()) {
+			victim, soonest = k, e
 		}
 		if looked++; looked >= sample && soonest != nil {
 			break
@@ -149,6 +141,6 @@ func (s *shard[T, B]) dropOne() bool {
 	if soonest == nil {
 		return false
 	}
-	delete(s.buckets, victim)
+	delete(s.entries, victim)
 	return true
 }

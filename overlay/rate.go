@@ -40,7 +40,7 @@ func (r *rates) take(k key, c *Context, take bool) error {
 		full = now
 	}
 	if wait := full.Add(each).Sub(now) - time.Duration(share)*each; wait > 0 {
-		return rateError(c.PerMinute, share, nodes, wait)
+		return rateError(c.PerMinute, share, nodes, wait, full.Sub(now))
 	}
 	if !take {
 		return nil
@@ -60,16 +60,17 @@ func (r *rates) take(k key, c *Context, take bool) error {
 	return nil
 }
 
-func rateError(perMinute, share, nodes int, wait time.Duration) *toolkeep.Error {
+func rateError(perMinute, share, nodes int, wait, reset time.Duration) *toolkeep.Error {
+	left := toolkeep.RateLeft{Kind: "context", PerMinute: share, Reset: reset}
 	again := wait.Round(time.Millisecond)
 	if nodes <= 1 {
 		return toolkeep.NewError(toolkeep.RateLimitExceeded,
 			"the limit of %d calls a minute that the agent's context sets for this tool is reached; try again in %s", perMinute, again).
-			With("limit_type", "context").With("limit_per_minute", perMinute).After(wait)
+			Over(left).With("limit_per_minute", perMinute).After(wait)
 	}
 	return toolkeep.NewError(toolkeep.RateLimitExceeded,
 		"the limit of %d calls a minute that the agent's context sets for this tool is divided among %d nodes, and this node's share of %d is reached; try again in %s",
 		perMinute, nodes, share, again).
-		With("limit_type", "context").With("limit_per_minute", perMinute).
+		Over(left).With("limit_per_minute", perMinute).
 		With("nodes", nodes).With("share_per_minute", share).After(wait)
 }

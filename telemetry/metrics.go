@@ -146,7 +146,7 @@ func (m *Metrics) define() {
 	m.cacheHits = counter("tool_cache_hits_total", "Calls of the tool that the result cache answered; their share of tool_invocation_total is the tool's hit rate.", "tool_id")
 	m.duration = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "tool_invocation_duration_ms",
 		Help: "Milliseconds of a whole call, by the tool's category.", Buckets: durationBuckets}, []string{"category"})
-	m.limited = counter("tool_rate_limit_exceeded_total", "Calls refused for load, by the limit that refused.", "limit_type")
+	m.limited = counter("tool_rate_limit_exceeded_total", "Calls and other requests refused for load, by the limit that refused; upstream: it answered that it gets too many.", "limit_type")
 	m.authFailed = counter("tool_auth_failures_total", "Requests refused by authentication or authorisation, by the name of the error.", "reason")
 	m.dropped = counter("tool_metric_series_dropped_total", "Observations dropped because the metric had reached its limit of series.", "metric")
 	m.rotations = counter("tool_secret_rotation_total", "Secrets that took the place of others: success when stored, failure when they could not be, picked_up when a call saw another version than the one before it.", "status")
@@ -242,6 +242,11 @@ func (m *Metrics) countError(v *toolkeep.Invocation, e *toolkeep.Error) {
 	}
 }
 
+// Limited counts a request that is no call, such as a list or a search, and was refused by a limit.
+func (m *Metrics) Limited(e *toolkeep.Error) {
+	m.limited.WithLabelValues(limitType(e.Code, e)).Inc()
+}
+
 // AuthFailed counts a request refused before it became a call, such as one without a
 // valid key.
 func (m *Metrics) AuthFailed(c toolkeep.Code) {
@@ -283,8 +288,10 @@ func limitType(c toolkeep.Code, e *toolkeep.Error) string {
 		return "concurrency"
 	}
 	switch kind {
-	case "agent", "agent_tool", "tool", "global", "context":
+	case "agent", "agent_tool", "tool", "tenant", "global", "context":
 		return kind
+	case "upstream":
+		return "upstream_limit" // limits.upstream_per_minute
 	}
 	return "upstream" // the tool's own upstream responded 429
 }

@@ -76,7 +76,7 @@ tool_timeout_total 1
 # TYPE tool_auth_failures_total counter
 tool_auth_failures_total{reason="permission_denied"} 1
 tool_auth_failures_total{reason="unauthenticated"} 1
-# HELP tool_rate_limit_exceeded_total Calls refused for load, by the limit that refused.
+# HELP tool_rate_limit_exceeded_total Calls and other requests refused for load, by the limit that refused; upstream: it answered that it gets too many.
 # TYPE tool_rate_limit_exceeded_total counter
 tool_rate_limit_exceeded_total{limit_type="agent_tool"} 1
 tool_rate_limit_exceeded_total{limit_type="concurrency"} 1

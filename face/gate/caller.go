@@ -177,22 +177,6 @@ func (g *Gate) For(p *toolkeep.Principal, c *toolkeep.Call) *toolkeep.Principal 
 	return p
 }
 
-// Requests are the limits of requests; *limit.Limits implements it.
-type Requests interface {
-	// TakeRequest takes one request from the limits of the agent and of the server. E3801.
-	TakeRequest(ctx context.Context, p *toolkeep.Principal) error
-}
-
-// Count takes a request that is no call from its caller's limits; those of calls the pipeline takes. Faces ask it of what an agent
-// may do without a permission, before anything is read or recorded for it. What an operator does, and what follows a
-// call that was counted, is not: it must be possible while agents have used up the limits. E3801.
-func (g *Gate) Count(ctx context.Context, p *toolkeep.Principal) error {
-	if g.requests == nil {
-		return nil
-	}
-	return g.requests.TakeRequest(ctx, p)
-}
-
 // Trail is what an Auth can do beside: tell of a refused authorisation of what is no
 // call.
 type Trail interface {

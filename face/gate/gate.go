@@ -34,6 +34,8 @@ type Config struct {
 	Limits    Limits
 	// Requests counts requests that are no calls; nil: nothing does.
 	Requests Requests
+	// Limited is told of each request that is no call and that Requests refuses; nil: nothing is.
+	Limited func(*toolkeep.Error)
 	// Sealer lets a node tell another what it checked of a request; nil: nodes check each again.
 	Sealer Sealer
 	// Clean removes what looks like a secret from the name that a client gives itself; nil: nothing is
@@ -85,6 +87,7 @@ type Gate struct {
 	challenge   func(path string, err error, sent bool) string
 	limits      Limits
 	requests    Requests
+	limited     func(*toolkeep.Error)
 	sealer      Sealer
 	clean       func(text string) string
 	log         *slog.Logger
@@ -101,7 +104,7 @@ func New(c Config) *Gate {
 	if c.Auth == nil {
 		panic("gate: Auth is required")
 	}
-	g := &Gate{auth: c.Auth, hosts: map[string]bool{}, proxies: c.Proxies, challenge: c.Challenge, limits: c.Limits.withDefaults(), requests: c.Requests, sealer: c.Sealer, clean: c.Clean, log: c.Log,
+	g := &Gate{auth: c.Auth, hosts: map[string]bool{}, proxies: c.Proxies, challenge: c.Challenge, limits: c.Limits.withDefaults(), requests: c.Requests, limited: c.Limited, sealer: c.Sealer, clean: c.Clean, log: c.Log,
 		compressors: newCompressors()}
 	if g.log == nil {
 		g.log = slog.Default()

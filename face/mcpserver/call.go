@@ -62,7 +62,7 @@ func (x *exchange) callTool(ctx context.Context, m *mcp.Message, dst []byte) ([]
 			if name != "call_tool" { // the pipeline checks call_tool's arguments
 				acting, err := x.acting(meta)
 				if err == nil && name != "get_invocation" { // which follows a call that was counted
-					err = x.s.gate.Count(ctx, acting)
+					err = x.count(ctx, acting)
 				}
 				if err != nil {
 					return x.ownFailure(dst, toolkeep.AsError(err)), nil
@@ -185,6 +185,9 @@ func (x *exchange) newCall(arguments, meta []byte) *toolkeep.Call {
 	default:
 		c.Arguments = nil
 		fault(c, toolkeep.NewError(toolkeep.MalformedRequest, "arguments must be an object"))
+	}
+	if x.reply != nil {
+		c.Told = x.reply.leaves
 	}
 	if x.ses != nil {
 		c.Session = x.ses.public

@@ -176,7 +176,7 @@ func (s *Server) listen(r *http.Request, x *exchange, m *mcp.Message) {
 		x.reply.respond(mcp.Refuse(m.ID, e).Bytes())
 		x.reply.end()
 	}
-	if err := s.gate.Count(ctx, x.p); err != nil {
+	if err := x.count(ctx, x.p); err != nil {
 		s.refuse(x.reply.w, r, err, 0)
 		return
 	}

@@ -12,7 +12,7 @@ import (
 // answers to questions of a request that was counted.
 func (x *exchange) dispatch(ctx context.Context, m *mcp.Message, dst []byte) ([]byte, error) {
 	if m.Method != mcp.MethodCallTool && m.Method != mcp.MethodPing && !x.resumes(m) {
-		if err := x.s.gate.Count(ctx, x.p); err != nil {
+		if err := x.count(ctx, x.p); err != nil {
 			return nil, err
 		}
 	}

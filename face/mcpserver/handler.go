@@ -236,7 +236,7 @@ func AllowPage(h http.Header, origin, asked string) {
 		}
 	}
 	h.Set("Access-Control-Allow-Headers", allow)
-	h.Set("Access-Control-Expose-Headers", "Mcp-Session-Id, WWW-Authenticate, Retry-After")
+	h.Set("Access-Control-Expose-Headers", "Mcp-Session-Id, WWW-Authenticate, Retry-After, RateLimit, RateLimit-Policy")
 	h.Set("Access-Control-Max-Age", "600")
 }
 

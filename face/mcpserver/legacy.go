@@ -28,6 +28,15 @@ type exchange struct {
 	byID    bool    // the tool is called through call_tool, which has no outputSchema
 }
 
+// count is gate.Count; the headers tell what is left.
+func (x *exchange) count(ctx context.Context, p *toolkeep.Principal) error {
+	left, err := x.s.gate.Count(ctx, p)
+	if x.reply != nil {
+		x.reply.leaves(left)
+	}
+	return err
+}
+
 // send sends a notification that belongs to the request.
 func (x *exchange) send(method string, params []byte, key string) bool {
 	data := (&mcp.Message{Method: method, Params: params}).Bytes()
@@ -267,7 +276,8 @@ func (s *Server) initialize(w http.ResponseWriter, r *http.Request, x *exchange,
 	}
 	version := mcp.Negotiate(wish)
 	var ses *session
-	err := s.gate.Count(r.Context(), x.p)
+	left, err := s.gate.Count(r.Context(), x.p)
+	gate.RateHeaders(w.Header(), left)
 	if err == nil {
 		ses, err = s.newSession(p, x.v, version, clone(caps))
 	}

@@ -378,9 +378,9 @@ func TestRelayChecksWhatTheServerReads(t *testing.T) {
 // counted counts requests.
 type counted struct{ n atomic.Int64 }
 
-func (c *counted) TakeRequest(context.Context, *toolkeep.Principal) error {
+func (c *counted) TakeRequest(context.Context, *toolkeep.Principal) (toolkeep.RateLeft, error) {
 	c.n.Add(1)
-	return nil
+	return toolkeep.RateLeft{}, nil
 }
 
 // TestAnswersAreNotCounted: the request that brings an answer to a question of a prompt follows the one that was counted. One

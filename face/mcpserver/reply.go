@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/face/gate"
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
@@ -124,6 +125,15 @@ func (r *reply) open() {
 			return false
 		})
 	}(r.st, r.pumped)
+}
+
+// leaves tells in the headers what the limits have left, unless the answer has begun.
+func (r *reply) leaves(left toolkeep.RateLeft) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.state == undecided {
+		gate.RateHeaders(r.w.Header(), left)
+	}
 }
 
 // asStream makes a relay's answer an event stream, as servers of the official SDKs do: in a session

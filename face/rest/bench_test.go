@@ -33,9 +33,11 @@ func benchFace() http.Handler {
 	s.Config.Log = slog.New(slog.DiscardHandler)
 	p := &toolkeep.Principal{Subject: "admin", Tenant: "t"}
 	s.Auth = fakeAuth(func(string, string) (*toolkeep.Principal, error) { return p, nil })
-	s.Rates = fakeRates{100, 42}
 	r := succeeded()
-	s.Invoker = fakeInvoker(func(context.Context, *toolkeep.Principal, *toolkeep.Call) (*toolkeep.Result, error) { return r, nil })
+	s.Invoker = fakeInvoker(func(_ context.Context, _ *toolkeep.Principal, c *toolkeep.Call) (*toolkeep.Result, error) {
+		c.Told(toolkeep.RateLeft{Kind: "agent", PerMinute: 100, Left: 42, Reset: 1500 * time.Millisecond})
+		return r, nil
+	})
 	return s.api()
 }
 

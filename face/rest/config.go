@@ -75,13 +75,6 @@ type Blobs interface {
 	Open(ctx context.Context, id string) (toolkeep.Blob, io.ReadCloser, error)
 }
 
-// Rates tells how much of the request limit is left.
-type Rates interface {
-	// Status gives the limit a minute (0 is none), what is left and when more
-	// comes.
-	Status(p *toolkeep.Principal) (limit, remaining int, reset time.Duration)
-}
-
 // Imports is what control/imports does, which see.
 type Imports interface {
 	OpenAPI(ctx context.Context, p *toolkeep.Principal, r imports.Request) (*imports.Plan, []catalog.Published, error)
@@ -141,7 +134,6 @@ type Config struct {
 	// Invalidate drops the cached results that a tenant has of a tool, "" of all, on every node, and
 	// tells how many this one had.
 	Invalidate func(ctx context.Context, tenant, toolID string) (int, error)
-	Rates      Rates
 	// Health answers /health, /ready and /health/….
 	Health http.Handler
 	// Mounts are other handlers on the same port, by ServeMux pattern (/mcp, /).

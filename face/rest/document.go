@@ -50,7 +50,7 @@ func (a *API) add(r route, permission string) {
 	}
 	responses := tree{"default": tree{
 		"description": "a refusal; the code tells which",
-		"headers":     tree{"Retry-After": headerDoc("seconds to wait, where waiting helps", tree{"type": "integer"})},
+		"headers":     rateDocs(tree{"Retry-After": headerDoc("seconds to wait, where waiting helps", tree{"type": "integer"})}),
 		"content":     content(gate.ProblemType, a.components.ref(gate.Problem{})),
 	}}
 	maps.Copy(responses, r.responses)
@@ -61,6 +61,24 @@ func (a *API) add(r route, permission string) {
 		a.paths[r.path] = path
 	}
 	path[strings.ToLower(r.method)] = o
+}
+
+// rateDocs adds the headers of answers to requests that count.
+func rateDocs(headers tree) tree {
+	headers["RateLimit"] = headerDoc("of a request that counts: the limit with the fewest requests left, or that refuses; r are left, all are back in t seconds", text())
+	headers["RateLimit-Policy"] = headerDoc("that limit: q requests in w seconds", text())
+	return headers
+}
+
+// counted adds them to the answers of an operation.
+func counted(responses tree) {
+	for _, answer := range responses {
+		headers, _ := answer.(tree)["headers"].(tree)
+		if headers == nil {
+			headers = tree{}
+		}
+		answer.(tree)["headers"] = rateDocs(headers)
+	}
 }
 
 // raw serves a route that reads and writes bytes itself, and documents it.

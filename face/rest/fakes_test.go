@@ -188,12 +188,6 @@ func (f fakeBlobs) Open(_ context.Context, id string) (toolkeep.Blob, io.ReadClo
 	return f(id)
 }
 
-type fakeRates struct{ limit, left int }
-
-func (f fakeRates) Status(*toolkeep.Principal) (int, int, time.Duration) {
-	return f.limit, f.left, 1500 * time.Millisecond
-}
-
 // fakeImports imports no documents for real.
 type fakeImports func(r imports.Request) (*imports.Plan, []catalog.Published, error)
 

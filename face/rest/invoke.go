@@ -20,12 +20,12 @@ func (a *API) invoke(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	call, dryRun := a.readCall(r)
+	call.Told = func(left toolkeep.RateLeft) { gate.RateHeaders(w.Header(), left) }
 	if dryRun {
 		a.explain(w, r, p, call)
 		return
 	}
 	res, err := a.c.Invoker.Invoke(r.Context(), p, call)
-	a.rateHeaders(w.Header(), p)
 	if err != nil {
 		a.gate.Refuse(w, r, err)
 		return
@@ -110,27 +110,6 @@ func moment(v any) (time.Time, bool) {
 		return at, err == nil && !at.IsZero()
 	}
 	return time.Time{}, false
-}
-
-// rateHeaders tells what is left of the agent's request limit.
-func (a *API) rateHeaders(h http.Header, p *toolkeep.Principal) {
-	if a.c.Rates == nil {
-		return
-	}
-	limit, left, reset := a.c.Rates.Status(p)
-	if limit <= 0 {
-		return
-	}
-	var b [64]byte
-	v := append(b[:0], `"agent";r=`...)
-	v = strconv.AppendInt(v, int64(max(left, 0)), 10)
-	v = append(v, ";t="...)
-	v = strconv.AppendInt(v, int64((max(reset, 0)+time.Second-1)/time.Second), 10)
-	h["Ratelimit"] = []string{string(v)}
-	v = append(b[:0], `"agent";q=`...)
-	v = strconv.AppendInt(v, int64(limit), 10)
-	v = append(v, ";w=60"...)
-	h["Ratelimit-Policy"] = []string{string(v)}
 }
 
 // pathID is an id from the path; one over the limit cannot exist.

@@ -21,9 +21,9 @@ const hashCall = `{"tool_id":"demo.hash","parameters":{"text":"a"}}`
 func TestInvoke(t *testing.T) {
 	s := newSystem()
 	var got *toolkeep.Call
-	s.Rates = fakeRates{100, 42}
 	s.Invoker = fakeInvoker(func(_ context.Context, p *toolkeep.Principal, c *toolkeep.Call) (*toolkeep.Result, error) {
 		got = c
+		c.Told(toolkeep.RateLeft{Kind: "agent", PerMinute: 100, Left: 42, Reset: 1500 * time.Millisecond})
 		if p.Subject != "admin" || p.Addr != "192.0.2.1" {
 			t.Errorf("principal %+v", p)
 		}

@@ -52,14 +52,19 @@ func register[I, O any](a *API, r route, permission string, fn func(context.Cont
 			r.status = http.StatusNoContent
 		}
 	}
-	a.add(in.document(out.document(r)), permission)
-	carryOut := func(req *http.Request, to *progress) (answer *O, err error) {
+	doc := in.document(out.document(r))
+	if permission == "" && !r.free {
+		counted(doc.responses)
+	}
+	a.add(doc, permission)
+	carryOut := func(h http.Header, req *http.Request, to *progress) (answer *O, err error) {
 		p, err := a.caller(req)
 		if err != nil {
 			return nil, err
 		}
 		if permission == "" && !r.free && (r.spares == "" || !p.May(r.spares)) {
-			if err := a.gate.Count(req.Context(), p); err != nil {
+			left, err := a.gate.Count(req.Context(), p)
+			if gate.RateHeaders(h, left); err != nil {
 				return nil, err
 			}
 		}
@@ -94,7 +99,7 @@ func register[I, O any](a *API, r route, permission string, fn func(context.Cont
 		return out, err
 	}
 	serve := func(w http.ResponseWriter, req *http.Request, to *progress) {
-		answer, err := carryOut(req, to)
+		answer, err := carryOut(w.Header(), req, to)
 		status, body := r.status, []byte(nil)
 		if err == nil && out.body != nil {
 			status, body, err = out.write(w.Header(), status, reflect.ValueOf(answer).Elem())

@@ -27,18 +27,16 @@ func (a *API) rawRoutes() {
 		"200": tree{
 			"description": "the call has ended, well or badly; or, with dry_run, the explanation",
 			"content":     content(gate.JSONType, tree{"anyOf": []any{response, tree{"type": "object", "description": "explanation"}}}),
-			"headers": tree{
-				"Deprecation":      headerDoc("when the version was deprecated, RFC 9745", text()),
-				"Sunset":           headerDoc("when the version stops running, RFC 8594", text()),
-				"RateLimit":        headerDoc("what is left of the agent's request limit", text()),
-				"RateLimit-Policy": headerDoc("the agent's request limit", text()),
-				"X-Request-ID":     headerDoc("the caller's, or a new one", text()),
-			},
+			"headers": rateDocs(tree{
+				"Deprecation":  headerDoc("when the version was deprecated, RFC 9745", text()),
+				"Sunset":       headerDoc("when the version stops running, RFC 8594", text()),
+				"X-Request-ID": headerDoc("the caller's, or a new one", text()),
+			}),
 		},
 		"202": tree{
 			"description": "the call waits or runs",
 			"content":     content(gate.JSONType, response),
-			"headers":     tree{"Location": headerDoc("where to ask", text())},
+			"headers":     rateDocs(tree{"Location": headerDoc("where to ask", text())}),
 		},
 	}
 	a.components.mayBeNull("InvokeRequest", "AgentContext", "ResourceLimits", "DocumentContext", "CheckpointConfig", "ExecutionOptions", "ExecutionContext")

@@ -31,6 +31,7 @@ func (x *execution) InvokeTool(ctx context.Context, msg *l03v1.ToolInvocationReq
 		return nil, err
 	}
 	call := x.s.readCall(req, msg)
+	call.Told = func(left toolkeep.RateLeft) { tellRate(ctx, left) }
 	if msg.GetDryRun() {
 		return x.explain(ctx, req, call)
 	}
@@ -69,6 +70,7 @@ func (x *execution) InvokeToolStream(msg *l03v1.ToolInvocationRequest, out grpc.
 		return err
 	}
 	call := x.s.readCall(req, msg)
+	call.Told = func(left toolkeep.RateLeft) { tellRate(ctx, left) }
 	if msg.GetDryRun() {
 		m, err := x.explain(ctx, req, call)
 		if err != nil {

@@ -57,9 +57,18 @@ func remote(ctx context.Context) (string, *tls.ConnectionState) {
 func (s *Server) admitPlain(ctx context.Context, msg proto.Message) (*toolkeep.Principal, error) {
 	p, err := s.admitFollowing(ctx, msg)
 	if err == nil {
-		err = s.gate.Count(ctx, p)
+		var left toolkeep.RateLeft
+		left, err = s.gate.Count(ctx, p)
+		tellRate(ctx, left)
 	}
 	return p, err
+}
+
+// tellRate tells in the header what the limits have left.
+func tellRate(ctx context.Context, left toolkeep.RateLeft) {
+	if md := gate.RateMetadata(left); md != nil {
+		_ = grpc.SetHeader(ctx, md) // fails only if the answer has begun
+	}
 }
 
 // admitFollowing is admit for what follows a call, which was counted when it was made.

@@ -36,6 +36,9 @@ func (c *Client) Limits() *Limits {
 // clock that was set back since: a bucket is then empty, and windows and slots are forgotten; slots that are held
 // come again with their renewal.
 //
+// It answers which rate or slot refuses, from 0, or -1, and how long it does; then for each rate, or the one that refuses,
+// how many calls are left and how long all of them take to be there again.
+//
 // KEYS: rates, slots, slots to give back. ARGV: dry or take; the numbers of each; lifetime of a
 // slot; for each rate its kind and two numbers (step and depth, or the limit); for each slot its most
 // and id; for each to give back its id.
@@ -57,14 +60,15 @@ for i = 1, nr do
       redis.call('SET', KEYS[i], string.format('%.0f', now + y), 'PX', math.ceil(y / 1000) + 1)
     end
     local nxt = math.min(math.max(full, now), now + y) + x
-    if nxt - now > y then return {i - 1, nxt - now - y} end
-    state[i] = nxt
+    if nxt - now > y then return {i - 1, nxt - now - y, 0, nxt - now - x} end
+    state[i], out[1 + 2 * i], out[2 + 2 * i] = nxt, math.floor((y - (nxt - now)) / x), nxt - now
   elseif kind == 'fixed' then
     local minute = math.floor(now / 60000000)
     local was, n = string.match(redis.call('GET', KEYS[i]) or '0 0', '^(%d+) (%d+)$')
     n = tonumber(was) == minute and tonumber(n) or 0
-    if n >= x then return {i - 1, (minute + 1) * 60000000 - now} end
-    state[i] = minute .. ' ' .. (n + 1)
+    local ends = (minute + 1) * 60000000 - now
+    if n >= x then return {i - 1, ends, 0, ends} end
+    state[i], out[1 + 2 * i], out[2 + 2 * i] = minute .. ' ' .. (n + 1), x - n - 1, ends
   else
     local second = math.floor(now / 1000000)
     local all, total, seconds = redis.call('HGETALL', KEYS[i]), 0, {}
@@ -81,10 +85,10 @@ for i = 1, nr do
       table.sort(seconds, function(a, b) return a[1] < b[1] end)
       for _, s in ipairs(seconds) do
         total = total - s[2]
-        if total < x then return {i - 1, (s[1] + 61) * 1000000 - now} end
+        if total < x then return {i - 1, (s[1] + 61) * 1000000 - now, 0, (seconds[#seconds][1] + 61) * 1000000 - now} end
       end
     end
-    state[i] = second
+    state[i], out[1 + 2 * i], out[2 + 2 * i] = second, x - total - 1, (second + 61) * 1000000 - now
   end
 end
 for i = 1, ns do
@@ -95,7 +99,6 @@ for i = 1, ns do
 end
 for i = 1, nr do
   local kind = ARGV[rates + 3 * i - 2]
-  out[2 + i] = kind == 'bucket' and state[i] - now or 0
   if take and kind == 'bucket' then
     redis.call('SET', KEYS[i], string.format('%.0f', state[i]), 'PX', math.ceil((state[i] - now) / 1000) + 1)
   elseif take and kind == 'fixed' then
@@ -145,17 +148,25 @@ func (l *Limits) Take(ctx context.Context, q *limit.Question) (limit.Answer, err
 	switch {
 	case err != nil:
 		return limit.Answer{}, err
-	case len(got) < 2 || got[0] >= int64(len(q.Rates)+len(q.Slots)) || got[0] < 0 && len(got) != 2+len(q.Rates):
+	case len(got) < 2 || got[0] >= int64(len(q.Rates)+len(q.Slots)) || len(got) != 2+2*states(int(got[0]), len(q.Rates)):
 		return limit.Answer{}, fmt.Errorf("redis: the script of the limits answered %d numbers, the first is %v", len(got), got[:min(1, len(got))])
 	}
 	a := limit.Answer{Refused: max(-1, int(got[0])), Wait: time.Duration(got[1]) * time.Microsecond}
-	if a.Refused < 0 {
-		a.Full = make([]time.Duration, len(q.Rates))
-		for i := range a.Full {
-			a.Full[i] = time.Duration(got[2+i]) * time.Microsecond
-		}
+	for s := got[2:]; len(s) > 0; s = s[2:] {
+		a.States = append(a.States, limit.State{Left: int(s[0]), Reset: time.Duration(s[1]) * time.Microsecond})
 	}
 	return a, nil
+}
+
+// states is how many states an answer has.
+func states(refused, rates int) int {
+	switch {
+	case refused < 0:
+		return rates
+	case refused < rates:
+		return 1
+	}
+	return 0
 }
 
 // renew makes slots last. KEYS are their names, ARGV the lifetime and then their ids.
