@@ -78,7 +78,7 @@ func refused(t *testing.T, s Sources, want ...string) {
 
 // limits are those with these of agents and of all, and the defaults of the others.
 func limits(agent, tool, all, concurrent int) Limits {
-	return Limits{AgentPerMinute: agent, AgentToolPerMinute: tool, GlobalPerMinute: all, Shared: true, AgentConcurrent: concurrent,
+	return Limits{AgentPerMinute: agent, AgentToolPerMinute: tool, GlobalPerMinute: all, Algorithm: "token_bucket", Shared: true, AgentConcurrent: concurrent,
 		Concurrent: 1000, HTTPConcurrent: 300, SQLConcurrent: 50, GRPCConcurrent: 200, MCPConcurrent: 300, CostlyConcurrent: 10, CostlyUSD: 0.1, Queue: 100, QueueWait: time.Minute}
 }
 
@@ -160,11 +160,15 @@ func TestLimitsOnLoopback(t *testing.T) {
 			flags[k] = v
 		}
 		got := l.merge([]*layer{l.read(sourceEnv, environ(c.s.Environ, c.s.Ignore)), l.read("flag", flags)})
-		if len(l.faults) > 0 || got.Limits != c.want {
+		if len(l.faults) > 0 || !reflect.DeepEqual(got.Limits, c.want) {
 			t.Errorf("%s: %+v %v", name, got.Limits, l.faults)
 		}
 	}
 	own := load(t, Sources{Flags: map[string]string{"limits.agent_tool_per_minute": "10"}})
+	rates := load(t, Sources{Flags: map[string]string{"limits.upstreams": "host:API.example.com:443=60, mcp:search=-1"}}).Limits.Rates()
+	if want := map[string]int{"host:api.example.com:443": 60, "mcp:search": -1}; !maps.Equal(rates.Upstreams, want) {
+		t.Errorf("%v", rates.Upstreams)
+	}
 	if own.Limits.AgentToolPerMinute != 10 || own.Limits.AgentConcurrent != 64 {
 		t.Errorf("%+v", own.Limits)
 	}
@@ -209,7 +213,7 @@ L03_RATE_LIMITER_PER_TOOL_RPM: 7
 	if c.HTTP.Addr != "127.0.0.1:1" || c.HTTP.MaxDepth != 20 || c.Data != "/srv/x" {
 		t.Errorf("%+v", c)
 	}
-	if want := limits(2, 7, 3, 64); c.Limits != want {
+	if want := limits(2, 7, 3, 64); !reflect.DeepEqual(c.Limits, want) {
 		t.Errorf("limits %+v, want %+v", c.Limits, want)
 	}
 	if want := map[string]slog.Level{"store": slog.LevelWarn, "queue": slog.LevelError}; !maps.Equal(c.Log.Components, want) {
@@ -280,7 +284,6 @@ func TestUnsupported(t *testing.T) {
 		"TOOLKEEP_POLICY_PATH=/etc/toolkeep/policy":                             `policy.path names a policy, and access.mode is rbac, which asks none`,
 		"TOOLKEEP_POLICY_TOKEN=env://X":                                         `none is set`,
 		"L03_EXECUTOR_ISOLATION_TECHNOLOGY=gvisor":                              "sandboxes are not in this build",
-		"L03_EXTERNAL_ADAPTER_RATE_LIMITING_ALGORITHM=leaky_bucket":             "rate limiting of agents by leaky_bucket is not in this build; use token_bucket",
 		"L03_DOCUMENT_BRIDGE_VERSION_PINNING_PIN_STORAGE=redis":                 "storage redis is not in this build; use checkpoint or local",
 		"L03_STATE_BRIDGE_CHECKPOINTING_MICRO_CHECKPOINTS_STORAGE=redis":        "storage redis is not in this build",
 		"L03_CIRCUIT_BREAKER_HALF_OPEN_STRATEGY=half":                           "half is not one of all_or_nothing, canary",
@@ -361,7 +364,7 @@ permission_checker:
   permission_cache: {enabled: true, ttl_seconds: 300, invalidation_channel: "policy:updates"}
 external_adapter:
   vault: {address: "https://vault:8200", auth_method: kubernetes, secret_path_prefix: secret/tools}
-  rate_limiting: {algorithm: token_bucket, redis_connection_string: "redis://localhost:6379/2", default_requests_per_minute: 60, burst_size: 10}
+  rate_limiting: {algorithm: leaky_bucket, redis_connection_string: "redis://localhost:6379/2", default_requests_per_minute: 60, burst_size: 10}
   retry: {max_attempts: 4, base_delay_ms: 1001, max_delay_ms: 60000, jitter: equal, retryable_status_codes: [429, 500, 502, 503, 504]}
 circuit_breaker:
   notification_channel: "circuit:state:changes"
@@ -407,7 +410,7 @@ func TestSchemasOfTheDocument(t *testing.T) {
 	}
 	want := Tools{Timeout: 31 * time.Second, Coerce: true, CoerceTo: []string{"number", "date"}, Retry: ToolRetry{MaxAttempts: 4, BaseDelay: 1001 * time.Millisecond,
 		MaxDelay: time.Minute, Jitter: "equal", StatusCodes: []string{"429", "500", "502", "503", "504"}}}
-	if !reflect.DeepEqual(c.Tools, want) || c.Limits.Burst != 10 {
+	if !reflect.DeepEqual(c.Tools, want) || c.Limits.Burst != 10 || c.Limits.Algorithm != "leaky_bucket" {
 		t.Errorf("%+v, burst %d", c.Tools, c.Limits.Burst)
 	}
 	if b := c.Breaker; b.FailureRate != 50 || b.SlowCallRate != 100 || b.SlowCall != 5*time.Second || b.Window != "count" || b.WindowSize != 100 || b.MinimumCalls != 10 ||

@@ -69,7 +69,7 @@ var foreignSettings = foreign([]setting{
 	{key: "external_adapter.vault.address", means: "vault.address"},
 	{key: "external_adapter.vault.auth_method", means: "vault.auth"},
 	{key: "external_adapter.vault.secret_path_prefix", means: "vault.prefix"},
-	{key: "external_adapter.rate_limiting.algorithm", def: "token_bucket", quiet: true, needs: agentAlgorithms, refuse: only("token_bucket", "rate limiting of agents by %v is not in this build; use token_bucket here, and rate_limit.algorithm in the manifests of tools"), help: "only token_bucket, by which agents are limited; a tool's manifest names its own"},
+	{key: "external_adapter.rate_limiting.algorithm", means: "limits.algorithm"},
 	{key: "external_adapter.rate_limiting.redis_connection_string", secret: true, means: "redis.url"},
 	{key: "external_adapter.rate_limiting.default_requests_per_minute", kind: whole, means: "limits.agent_per_minute"},
 	{key: "external_adapter.rate_limiting.burst_size", kind: whole, means: "limits.burst"},
@@ -142,7 +142,6 @@ var foreignSettings = foreign([]setting{
 type part string
 
 const (
-	agentAlgorithms part = "agents are limited by token buckets alone"
 	breakersInRedis part = "the states of circuit breakers are in the store, which tells all nodes of them"
 	catalogOutside  part = "the catalogue is always held whole in memory"
 	checkpoints     part = "checkpoints are not in this build"

@@ -17,7 +17,6 @@ type sign struct{ path, word string }
 // signs are those of the parts that rows may say are missing. A row about a part of which one stands is not true any
 // more: give it an effect.
 var signs = map[part][]sign{
-	agentAlgorithms: {{"limit", "AgentAlgorithm"}, {"config", `key:"limits.algorithm`}},
 	breakersInRedis: {{"store/redis", "limit/breaker"}},
 	catalogOutside:  {{"config", `key:"catalog.entries`}},
 	checkpoints:     {{"checkpoint", ""}, unhonoured("checkpoint"), {"invoke", "toolkeep.CheckpointFailed"}, {"config", `key:"checkpoints.`}},
@@ -140,6 +139,9 @@ func TestAliasesThatChoose(t *testing.T) {
 		"external_adapter: {retry: {max_attempts: 11}}\n":                                                                "tools.retry.max_attempts is 11, above the most of 10",
 		"external_adapter: {retry: {jitter: some}}\n":                                                                    `tools.retry.jitter is "some"`,
 		"external_adapter: {rate_limiting: {burst_size: -1}}\n":                                                          "limits.burst is -1",
+		"external_adapter: {rate_limiting: {algorithm: gcra}}\n":                                                         `limits.algorithm is "gcra"`,
+		"limits: {upstreams: [api.example.com]}\n":                                                                       `limits.upstreams: "api.example.com" is not the name of an upstream`,
+		"limits: {upstreams: ['host:a:443=0']}\n":                                                                        `limits.upstreams: "host:a:443=0" is not`,
 		"executor: {default_resource_limits: {timeout_seconds: 90000}}\n":                                                "tools.timeout is 25h0m0s, above the most of 24h0m0s",
 		"tools: {coerce_to: [time]}\n":                                                                                   "tools.coerce_to is time; there are number, integer, boolean, date",
 		"result_validator: {type_coercion: {rules: 5}}\n":                                                                "no list of rules",

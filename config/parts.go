@@ -217,7 +217,23 @@ func (t Tools) Targets() []string { return append([]string{}, t.CoerceTo...) }
 
 // Rates are the limits of calls.
 func (l Limits) Rates() limit.Config {
-	return limit.Config{PerAgentRPM: l.AgentPerMinute, PerToolRPM: l.AgentToolPerMinute, GlobalRPM: l.GlobalPerMinute, Concurrent: l.AgentConcurrent, Burst: l.Burst}
+	upstreams, _ := l.upstreams() // checked by Validate
+	return limit.Config{PerAgentRPM: l.AgentPerMinute, PerToolRPM: l.AgentToolPerMinute, PerTenantRPM: l.TenantPerMinute, PerUpstreamRPM: l.UpstreamPerMinute, Upstreams: upstreams,
+		GlobalRPM: l.GlobalPerMinute, Concurrent: l.AgentConcurrent, Algorithm: l.Algorithm, Burst: l.Burst}
+}
+
+// upstreams reads Upstreams; why says what is wrong.
+func (l Limits) upstreams() (all map[string]int, why string) {
+	all = map[string]int{}
+	for _, text := range l.Upstreams {
+		name, number, _ := strings.Cut(text, "=")
+		n, err := strconv.Atoi(number)
+		if !strings.HasPrefix(name, "host:") && !strings.HasPrefix(name, "mcp:") || err != nil || n < -1 || n == 0 || n > 100_000_000 {
+			return nil, quote(text) + " is not the name of an upstream, = and its calls a minute (1 to 100000000, or -1); write it such as host:api.example.com:443=600 or mcp:search=60"
+		}
+		all[strings.ToLower(name)] = n
+	}
+	return all, ""
 }
 
 // Bulkheads bounds what one node has running at once.

@@ -79,6 +79,9 @@ func (c *Config) faults() []toolkeep.Fault {
 	if _, why := c.Tools.Retry.statuses(); why != "" {
 		f.add("tools.retry.status_codes", "format", "tools.retry.status_codes: "+why)
 	}
+	if _, why := c.Limits.upstreams(); why != "" {
+		f.add("limits.upstreams", "format", "limits.upstreams: "+why)
+	}
 	if _, err := redact.PersonalOf(c.Audit.Personal); err != nil {
 		f.add("audit.personal", "enum", "audit.personal: "+err.Error())
 	}
