@@ -163,7 +163,7 @@ const (
 	ResultSuspicious Code = "E3724"
 	// ResultUnsigned (warning): a warning and never a failure: the result could not be signed with results.signing_key
 	ResultUnsigned Code = "E3725"
-	// RateLimitExceeded (refusal): agent or tool or tenant or global limit, or an upstream 429 after its retries; retry_after_s is set
+	// RateLimitExceeded (refusal): agent or tool or tenant or upstream or global limit, or an upstream 429 after its retries; retry_after_s is set
 	RateLimitExceeded Code = "E3801"
 	// ConcurrencyLimitExceeded (refusal): the bulkhead is full or the agent has too many concurrent calls
 	ConcurrencyLimitExceeded Code = "E3802"
@@ -334,7 +334,7 @@ var codeTable = [...]CodeInfo{
 	{Code: ResultSchemaMissing, Name: "result_schema_missing", BC2: "tool_execution_error", BC6: "FAILURE", Class: "PROVIDER_ERROR", Kind: "refusal", Retryable: false, HTTP: 502, GRPC: "FAILED_PRECONDITION", When: "strict results were requested from a tool without a result schema"},
 	{Code: ResultSuspicious, Name: "result_suspicious", BC2: "tool_execution_error", BC6: "SUCCESS", Class: "VALIDATION_ERROR", Kind: "warning", Retryable: false, HTTP: 200, GRPC: "OK", When: "a warning and never a failure: the result has text that addresses the model or characters that a reader does not see; details.marks names the places"},
 	{Code: ResultUnsigned, Name: "result_unsigned", BC2: "tool_execution_error", BC6: "SUCCESS", Class: "UNKNOWN", Kind: "warning", Retryable: false, HTTP: 200, GRPC: "OK", When: "a warning and never a failure: the result could not be signed with results.signing_key"},
-	{Code: RateLimitExceeded, Name: "rate_limit_exceeded", BC2: "rate_limit_exceeded", BC6: "FAILURE", Class: "RATE_LIMIT", Kind: "refusal", Retryable: true, HTTP: 429, GRPC: "RESOURCE_EXHAUSTED", When: "agent or tool or tenant or global limit, or an upstream 429 after its retries; retry_after_s is set"},
+	{Code: RateLimitExceeded, Name: "rate_limit_exceeded", BC2: "rate_limit_exceeded", BC6: "FAILURE", Class: "RATE_LIMIT", Kind: "refusal", Retryable: true, HTTP: 429, GRPC: "RESOURCE_EXHAUSTED", When: "agent or tool or tenant or upstream or global limit, or an upstream 429 after its retries; retry_after_s is set"},
 	{Code: ConcurrencyLimitExceeded, Name: "concurrency_limit_exceeded", BC2: "resource_exhausted", BC6: "FAILURE", Class: "RATE_LIMIT", Kind: "refusal", Retryable: true, HTTP: 429, GRPC: "RESOURCE_EXHAUSTED", When: "the bulkhead is full or the agent has too many concurrent calls"},
 	{Code: AuthFailuresLimited, Name: "auth_failures_limited", BC2: "rate_limit_exceeded", BC6: "FAILURE", Class: "RATE_LIMIT", Kind: "refusal", Retryable: true, HTTP: 429, GRPC: "RESOURCE_EXHAUSTED", When: "too many refusals for this agent or address; what is allowed still passes"},
 	{Code: Backpressure, Name: "backpressure", BC2: "resource_exhausted", BC6: "FAILURE", Class: "RATE_LIMIT", Kind: "refusal", Retryable: true, HTTP: 503, GRPC: "UNAVAILABLE", When: "the server sheds load; retry_after_s is set"},

@@ -7,6 +7,7 @@ import (
 	"go/parser"
 	"go/token"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -23,7 +24,7 @@ import (
 )
 
 // TestEveryRequestIsCounted: an agent that has used up its requests is refused every operation of REST, gRPC and MCP, but for
-// those that are listed here and those that need a permission.
+// those that are listed here and those that need a permission. What counts says in its headers what is left, in its refusal too.
 func TestEveryRequestIsCounted(t *testing.T) {
 	t.Parallel()
 	k, _, _ := limited(t, map[string]string{"limits.agent_per_minute": "1"})
@@ -31,6 +32,7 @@ func TestEveryRequestIsCounted(t *testing.T) {
 	ann := as(t, k, key)
 	ann.call("std.echo", "{}").success(t)
 	many, _, _ := limited(t, map[string]string{"limits.agent_per_minute": "3"})
+	const none, policy = `"agent";r=0;t=60`, `"agent";q=1;w=60`
 
 	t.Run("REST", func(t *testing.T) {
 		free := map[string]string{
@@ -58,6 +60,12 @@ func TestEveryRequestIsCounted(t *testing.T) {
 				}
 				a := ann.do(strings.ToUpper(method), path, body)
 				limited := strings.Contains(a.body, `"E3801"`)
+				if left := a.header.Get("RateLimit"); (left == none && a.header.Get("RateLimit-Policy") == policy) != limited || !limited && left != "" {
+					t.Errorf("%s %s: %d with %q", method, path, a.status, a.header)
+				}
+				if limited && (fmt.Sprint(a.at(t, "details", "remaining")) != "0" || fmt.Sprint(a.at(t, "details", "reset_s")) != "60") {
+					t.Errorf("%s %s: %s", method, path, a.body)
+				}
 				switch {
 				case limited:
 					counted++
@@ -76,8 +84,12 @@ func TestEveryRequestIsCounted(t *testing.T) {
 		}
 		for i, r := range append(once, request{"POST", "/api/v1/tools/invoke", `{"tool_id":"std.echo","dry_run":true}`}) {
 			fresh := as(t, many, many.Key("default", fmt.Sprint("agent", i), "agent"))
-			if a := fresh.do(r.method, r.path, r.body); strings.Contains(a.body, `"E3801"`) {
+			a := fresh.do(r.method, r.path, r.body)
+			if strings.Contains(a.body, `"E3801"`) {
 				t.Errorf("%s %s is counted more than once: %s", r.method, r.path, a.body)
+			}
+			if left := a.header.Get("RateLimit"); left != `"agent";r=2;t=20` || a.header.Get("RateLimit-Policy") != `"agent";q=3;w=60` {
+				t.Errorf("%s %s: %d with %q", r.method, r.path, a.status, left)
 			}
 			left := fresh.call("std.echo", "{}").success(t).header.Get("RateLimit")
 			if !strings.Contains(left, "r=1;") {
@@ -127,9 +139,17 @@ func TestEveryRequestIsCounted(t *testing.T) {
 					body = call
 				}
 				// A stream that ends without a message is an RPC like the others.
-				err := conn.Invoke(ctx, "/"+s.ServiceName+"/"+name, body, new(any))
+				var header metadata.MD
+				err := conn.Invoke(ctx, "/"+s.ServiceName+"/"+name, body, new(any), grpc.Header(&header))
 				if got := status.Code(err); (got == codes.ResourceExhausted) == free[name] {
 					t.Errorf("%s: %v", name, err)
+				}
+				want := []string{none, policy}
+				if free[name] {
+					want = nil
+				}
+				if got := append(header.Get("ratelimit"), header.Get("ratelimit-policy")...); !slices.Equal(got, want) {
+					t.Errorf("%s: %q", name, got)
 				}
 			}
 		}
@@ -137,8 +157,14 @@ func TestEveryRequestIsCounted(t *testing.T) {
 
 	t.Run("MCP", func(t *testing.T) {
 		post := func(version, method, params string, more ...string) string {
+			t.Helper()
 			message := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":%q,"params":%s}`, method, params)
-			return ann.do("POST", "/mcp", message, append(more, "Accept", mcpAccept, "Mcp-Protocol-Version", version)...).body
+			a := ann.do("POST", "/mcp", message, append(more, "Accept", mcpAccept, "Mcp-Protocol-Version", version)...)
+			left, limit := a.header.Get("RateLimit"), a.header.Get("RateLimit-Policy")
+			if refused := strings.Contains(a.body, "E3801"); refused && (left != none || limit != policy) || !refused && left != "" {
+				t.Errorf("%s: %q, %q of %s", method, left, limit, a.body)
+			}
+			return a.body
 		}
 		modern := func(method, params string, more ...string) string {
 			meta := `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`

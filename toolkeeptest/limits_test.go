@@ -2,6 +2,7 @@ package toolkeeptest_test
 
 import (
 	"fmt"
+	"net/http"
 	"strconv"
 	"strings"
 	"testing"
@@ -87,6 +88,53 @@ func TestGlobalBucket(t *testing.T) {
 	}
 	clock.advance(callers[4].call("std.echo", "{}").overLimit(t, toolkeep.RateLimitExceeded, "global"))
 	callers[4].call("std.echo", "{}").success(t)
+}
+
+// TestTenantsBucket: the agents of a tenant have its requests together, and those of another have theirs.
+func TestTenantsBucket(t *testing.T) {
+	t.Parallel()
+	k, _, clock := limited(t, map[string]string{"limits.tenant_per_minute": "3"})
+	ann, bob := as(t, k, k.Key("default", "ann", "agent")), as(t, k, k.Key("default", "bob", "agent"))
+	stray := as(t, k, k.Key(otherTenant, "ann", "agent"))
+	ann.call("std.echo", "{}").success(t)
+	ann.do("GET", "/api/v1/tools", "").want(t, 200)
+	if left := bob.call("std.echo", "{}").success(t).header.Get("RateLimit"); left != `"tenant";r=0;t=60` {
+		t.Errorf("RateLimit %q", left)
+	}
+	wait := bob.call("std.echo", "{}").overLimit(t, toolkeep.RateLimitExceeded, "tenant")
+	stray.call("std.echo", "{}").success(t)
+	clock.advance(wait)
+	ann.call("std.echo", "{}").success(t)
+	metrics := *ann
+	metrics.url = strings.TrimSuffix(k.MetricsURL(), "/metrics")
+	ann.do("GET", "/api/v1/tools", "").overLimit(t, toolkeep.RateLimitExceeded, "tenant")
+	if m := metrics.do("GET", "/metrics", "").want(t, 200).body; !strings.Contains(m, `tool_rate_limit_exceeded_total{limit_type="tenant"} 2`) {
+		t.Errorf("a call and a list were refused: %s", m)
+	}
+}
+
+// TestUpstreamsBucket: the tools of an upstream have its calls together, whoever calls them; one of another upstream has its own.
+func TestUpstreamsBucket(t *testing.T) {
+	t.Parallel()
+	answer := func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("{}")) }
+	one, port := upstream(t, answer)
+	two, _ := upstream(t, answer)
+	k, _, clock := limited(t, map[string]string{"limits.upstream_per_minute": "1", "limits.upstreams": fmt.Sprintf("host:127.0.0.1:%d=2", port)})
+	k.Publish(webTool("web.a", one, "/a"), webTool("web.b", one, "/b"), webTool("web.c", two, "/c"))
+	ann, bob := as(t, k, k.Key("default", "ann", "agent")), as(t, k, k.Key("default", "bob", "agent"))
+	ann.call("web.a", "{}").success(t)
+	if left := bob.call("web.b", "{}").success(t).header.Get("RateLimit"); left != `"upstream";r=0;t=60` {
+		t.Errorf("RateLimit %q", left)
+	}
+	if v := bob.call("web.a", "{}", `"dry_run":true`).want(t, 200); !strings.Contains(v.body, `"limit_type":"upstream"`) {
+		t.Errorf("explain does not tell: %s", v.body)
+	}
+	wait := bob.call("web.a", "{}").overLimit(t, toolkeep.RateLimitExceeded, "upstream")
+	ann.call("web.c", "{}").success(t)
+	ann.call("web.c", "{}").overLimit(t, toolkeep.RateLimitExceeded, "upstream")
+	ann.call("std.echo", "{}").success(t)
+	clock.advance(wait)
+	bob.call("web.b", "{}").success(t)
 }
 
 func TestConcurrency(t *testing.T) {
