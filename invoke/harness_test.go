@@ -313,7 +313,7 @@ func (l *fakeLimits) Peek(ctx context.Context, p *toolkeep.Principal, t *toolkee
 func (l *fakeLimits) held() int {
 	var free []*limit.Slots
 	for {
-		s, err := l.Limits.Take(context.Background(), alice, &toolkeep.Tool{ID: "std.none", Manifest: &toolkeep.Manifest{}}, nil)
+		s, err := l.Limits.Take(context.Background(), alice, &toolkeep.Tool{ID: "std.none", Manifest: &toolkeep.Manifest{}}, "", nil)
 		if err != nil {
 			break
 		}
