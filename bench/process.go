@@ -65,7 +65,7 @@ func startNode(binary, dir string, env ...string) (*process, error) {
 		_, ports[i], _ = net.SplitHostPort(addr)
 	}
 	cmd := exec.Command(binary, "serve", "--data", dir)
-	cmd.Env = append(os.Environ(), "TOOLKEEP_LIMITS_AGENT_CONCURRENT=-1", "L03_HEALTH_PORT="+ports[0], "L03_METRICS_PORT="+ports[1], "L03_GRPC_PORT="+ports[2],
+	cmd.Env = append(os.Environ(), "TOOLKEEP_EXAMPLES_TOOLS=true", "TOOLKEEP_LIMITS_AGENT_CONCURRENT=-1", "L03_HEALTH_PORT="+ports[0], "L03_METRICS_PORT="+ports[1], "L03_GRPC_PORT="+ports[2],
 		"L03_RATE_LIMITER_PER_AGENT_RPM=-1", "L03_RATE_LIMITER_PER_TOOL_RPM=-1", "L03_RATE_LIMITER_GLOBAL_RPM=-1",
 		"L03_TOOL_CACHE_MAX_ENTRIES=200000", "L03_TOOL_CACHE_MAX_SIZE_BYTES=1000000000",
 		"L03_ENVIRONMENT=production", "L03_LOG_LEVEL=INFO")

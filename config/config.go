@@ -533,9 +533,13 @@ type SQL struct {
 
 // Examples configures the example catalogue with its small HTTP service.
 type Examples struct {
-	Enabled bool   `key:"examples.enabled" default:"false" help:"publish the example catalogue and run its bookshop"`
+	Enabled bool   `key:"examples.enabled" default:"false" help:"publish the example tools, std.* and bookshop.*, and run the bookshop; tools that an earlier start published stay"`
+	Tools   bool   `key:"examples.tools" default:"false" help:"publish the example tools std.* alone, such as std.hash and std.wait, which run in the server; examples.enabled publishes them too"`
 	Addr    string `key:"examples.addr" default:"127.0.0.1:8090" help:"where the example bookshop listens; loopback only"`
 }
+
+// Std reports whether the tools std.* are published.
+func (e Examples) Std() bool { return e.Enabled || e.Tools }
 
 // Drain configures the shutdown.
 type Drain struct {

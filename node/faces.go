@@ -124,9 +124,6 @@ func (n *Node) buildFaces(context.Context) error {
 // startPeers makes this node known to the others on its store. Where only one process
 // has the store there are none.
 func (n *Node) startPeers(ctx context.Context) error {
-	if n.config.Store.DSN == "" {
-		return nil
-	}
 	return n.peers.Start(ctx, n.config.HTTP.Peer(n.URL()))
 }
 
@@ -201,9 +198,6 @@ var (
 
 // startExamples runs the bookshop and imports its document.
 func (n *Node) startExamples(ctx context.Context) error {
-	if !n.config.Examples.Enabled {
-		return nil
-	}
 	return bookshop.Serve(ctx, bookshop.Serving{Secrets: n.config.SecretDirs()[0], By: access.System(), Imports: n.faces.imports,
 		Listen: func(s *http.Server) (net.Addr, error) { return n.faces.listeners.HTTP(s, n.config.Examples.Addr, nil) }})
 }

@@ -10,6 +10,14 @@ type part struct {
 	stop  func()
 }
 
+// when is start where on is set, else nothing.
+func when(on bool, start func(context.Context) error) func(context.Context) error {
+	if on {
+		return start
+	}
+	return nil
+}
+
 // running are parts that were started.
 type running struct{ parts []part }
 

@@ -106,9 +106,6 @@ func (n *Node) closeSearch() {
 // buildRedis makes the connections to Redis that all uses of it share, where one is
 // configured. A server that is away keeps nothing from starting.
 func (n *Node) buildRedis(ctx context.Context) (err error) {
-	if n.config.Redis.URL == "" {
-		return nil
-	}
 	c := settings.Redis(n.config.Redis)
 	c.Name = n.name
 	c.Password = n.credential(n.config.Redis.Password)
@@ -124,9 +121,6 @@ func (n *Node) buildRedis(ctx context.Context) (err error) {
 
 // shareLimits has Redis count the limits of all nodes.
 func (n *Node) shareLimits(ctx context.Context) error {
-	if !n.config.SharesLimits() {
-		return nil
-	}
 	n.limits.UseCounter(n.redis.Limits(), 0, n.logger("rate_limiter"))
 	n.health.Add(telemetry.Component{Name: "shared_limits", Check: n.limits.Health})
 	return nil

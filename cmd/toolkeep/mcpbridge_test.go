@@ -30,7 +30,7 @@ type bridged struct {
 func command(args ...string) *exec.Cmd {
 	c := exec.Command("toolkeep", args...)
 	own := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "TOOLKEEP_") })
-	c.Env = append(own, "TOOLKEEP_HTTP_ADDR=127.0.0.1:0", "TOOLKEEP_METRICS_ADDR=127.0.0.1:0", "TOOLKEEP_GRPC_ADDR=127.0.0.1:0", "TOOLKEEP_URL=")
+	c.Env = append(own, "TOOLKEEP_HTTP_ADDR=127.0.0.1:0", "TOOLKEEP_METRICS_ADDR=127.0.0.1:0", "TOOLKEEP_GRPC_ADDR=127.0.0.1:0", "TOOLKEEP_EXAMPLES_TOOLS=true", "TOOLKEEP_URL=")
 	return c
 }
 

@@ -46,7 +46,7 @@ func (f *serveFlags) add(c *cobra.Command) {
 	fl.StringVar(&f.addr, "addr", "", "address of REST and health, default 127.0.0.1:8080")
 	fl.StringVar(&f.grpc, "grpc-addr", "", "address of gRPC, default 127.0.0.1:50053; off for none")
 	fl.StringVar(&f.metrics, "metrics-addr", "", "address of /metrics, default 127.0.0.1:9090")
-	fl.BoolVar(&f.examples, "examples", false, "start the example bookshop and import it")
+	fl.BoolVar(&f.examples, "examples", false, "publish the example tools, std.* and bookshop.*, and start the bookshop")
 	fl.StringVar(&f.level, "log-level", "", "DEBUG, INFO, WARN or ERROR")
 }
 
@@ -234,9 +234,18 @@ func (a *app) welcome(n *node.Node, c *config.Config) {
 	if !samePath(c.Data, dataDefault()) {
 		data = " --data " + quote(c.Data)
 	}
-	fmt.Fprintf(w, "\nTry:\n  toolkeep%s tools\n  toolkeep%s call std.hash text=hello\n", data, data)
-	if c.Examples.Enabled {
-		fmt.Fprintf(w, "  toolkeep%s call bookshop.searchBooks q=island\n", data)
+	try := []string{"tools"}
+	if c.Examples.Std() {
+		try = append(try, "call std.hash text=hello")
 	}
-	fmt.Fprintf(w, "\nCtrl-C stops it.\n")
+	if c.Examples.Enabled {
+		try = append(try, "call bookshop.searchBooks q=island")
+	} else {
+		try = append(try, "import openapi FILE-OR-URL", "import mcp NAME -- COMMAND")
+	}
+	fmt.Fprint(w, "\nTry:\n")
+	for _, command := range try {
+		fmt.Fprintf(w, "  toolkeep%s %s\n", data, command)
+	}
+	fmt.Fprint(w, "\nCtrl-C stops it.\n")
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/toolkeep/toolkeep/catalog"
 )
 
-// Publish registers the builtin tools for all tenants. What is there already stays as it is.
+// Publish registers the tools std.* for all tenants, as examples. What is there already stays as it is.
 func Publish(ctx context.Context, c *catalog.Catalog) error {
 	if _, err := c.Publish(ctx, access.System(), Manifests(), catalog.PublishOptions{Shared: true}); err != nil {
 		return fmt.Errorf("the builtin tools cannot be published: %w", err)
