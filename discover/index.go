@@ -60,6 +60,9 @@ type Config struct {
 	// or the share of the query's words, weighted by rarity, whichever is higher, from 0 to 1.
 	// Default 0: nothing is left out.
 	Threshold float64
+	// Last reports whether a tool stands behind all others that a query finds, unless the query names it;
+	// nil: none does.
+	Last func(*toolkeep.Tool) bool
 	// Usage makes search learn from how tools were used; nil: only the query counts.
 	Usage Usage
 	Log   *slog.Logger // nil: nothing is logged
@@ -78,9 +81,10 @@ type Weights struct {
 type Index struct {
 	weights     Weights
 	threshold   float64
-	usage       Usage        // nil: only the query counts
-	exampleSets *exampleSets // nil without usage
-	meaning     *meaning     // nil without an embedder
+	last        func(*toolkeep.Tool) bool // nil: no tool
+	usage       Usage                     // nil: only the query counts
+	exampleSets *exampleSets              // nil without usage
+	meaning     *meaning                  // nil without an embedder
 	current     atomic.Pointer[postings]
 	sums        atomic.Pointer[viewSums]
 	rankers     sync.Pool // of *ranker
@@ -163,7 +167,7 @@ func New(cfg Config) *Index {
 	if x.weights = cfg.Weights; x.weights == (Weights{}) {
 		x.weights = DefaultWeights
 	}
-	x.threshold, x.usage = cfg.Threshold, cfg.Usage
+	x.threshold, x.usage, x.last = cfg.Threshold, cfg.Usage, cfg.Last
 	if cfg.Usage != nil {
 		x.exampleSets = newExampleSets(x, cfg.Usage, cmp.Or(cfg.Log, slog.New(slog.DiscardHandler)))
 	}

@@ -496,6 +496,23 @@ func (p *postings) alikeness(a, b uint32) float64 {
 	return both / all
 }
 
+// putLast moves the tools of Config.Last behind the others, except those that the query names. Both groups keep their order.
+func (r *ranker) putLast(list []candidate) []candidate {
+	if r.x.last == nil {
+		return list
+	}
+	var last []candidate
+	rest := list[:0]
+	for _, c := range list {
+		if !c.parts.Named && r.x.last(r.p.docs[c.at].tool) {
+			last = append(last, c)
+		} else {
+			rest = append(rest, c)
+		}
+	}
+	return append(rest, last...)
+}
+
 // matches returns the result. Where tools were moved other than by score, they take the score of
 // their rank.
 func (r *ranker) matches(list []candidate, n int) []Match {

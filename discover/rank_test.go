@@ -290,3 +290,41 @@ func BenchmarkFind10000(b *testing.B) {
 		})
 	}
 }
+
+// TestLast: what Config.Last names stands behind all others that match, in every strategy and however many are asked for; the
+// query that names such a tool finds it first.
+func TestLast(t *testing.T) {
+	last := func(t *toolkeep.Tool) bool { return strings.HasPrefix(t.ID, "std.") }
+	x := New(Config{Last: last})
+	x.Update(slices.Values([]toolkeep.Version{
+		tool("std.hash", "1.0.0", "Hash a text"),
+		tool("std.stats", "1.0.0", "Count the words of a text"),
+		tool("shop.print", "1.0.0", "Print a text with its picture, price and place on the shelf"),
+		tool("kitchen.peel", "1.0.0", "Peel potatoes for a hash, the meal, and other dishes of the week"),
+	}))
+	for _, c := range []struct {
+		query string
+		limit int
+		want  string
+	}{
+		{"hash a text", 10, "kitchen.peel shop.print std.hash std.stats"},
+		{"hash a text", 2, "kitchen.peel shop.print"},
+		{"hash a text", 3, "kitchen.peel shop.print std.hash"},
+		{"std.hash", 1, "std.hash"},
+		{"hash", 2, "std.hash kitchen.peel"},
+	} {
+		for _, strategy := range []Strategy{Hybrid, Semantic, Keyword, InSession} {
+			list, _ := x.Find(t.Context(), Query{Text: c.query, Limit: c.limit, Strategy: strategy}, nil)
+			var got []string
+			for i, m := range list {
+				got = append(got, m.Tool.ID)
+				if i > 0 && m.Score > list[i-1].Score {
+					t.Errorf("%s, %s: %s has a higher score than the one before", c.query, strategy, m.Tool.ID)
+				}
+			}
+			if strings.Join(got, " ") != c.want {
+				t.Errorf("%s, %s, %d: found %q, want %q", c.query, strategy, c.limit, got, c.want)
+			}
+		}
+	}
+}

@@ -169,7 +169,7 @@ func (x *Index) Find(ctx context.Context, ask Query, visible func(*toolkeep.Tool
 	if report.Strategy == Semantic {
 		list = r.diversify(list, limit)
 	}
-	return r.matches(list, limit), report
+	return r.matches(r.putLast(list), limit), report
 }
 
 // query is an analysed query.

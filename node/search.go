@@ -5,6 +5,7 @@ import (
 	"context"
 	"path/filepath"
 
+	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/control/search"
 	"github.com/toolkeep/toolkeep/datadir"
 	"github.com/toolkeep/toolkeep/discover"
@@ -12,6 +13,8 @@ import (
 	"github.com/toolkeep/toolkeep/discover/minilm"
 	"github.com/toolkeep/toolkeep/discover/pgvector"
 	"github.com/toolkeep/toolkeep/discover/usage"
+	"github.com/toolkeep/toolkeep/examples/bookshop"
+	"github.com/toolkeep/toolkeep/executor/builtin"
 	"github.com/toolkeep/toolkeep/node/settings"
 	"github.com/toolkeep/toolkeep/secret"
 	"github.com/toolkeep/toolkeep/sharedcache"
@@ -39,7 +42,8 @@ func (n *Node) buildIndex(ctx context.Context) (err error) {
 	n.model = &minilm.Lazy{Dir: minilm.In(cmp.Or(c.ModelsDir, filepath.Join(n.config.Data, datadir.Models)))}
 	models := &search.Models{Setting: c.Model, BuiltIn: n.model, Service: c.Service(), AskService: !secret.NeedsStore(c.EmbeddingsKey)}
 	models.Service.Key = n.credential(c.EmbeddingsKey)
-	ic := discover.Config{Weights: c.Weights(), Threshold: c.Threshold, Usage: n.usage, Log: n.logger("search")}
+	ic := discover.Config{Weights: c.Weights(), Threshold: c.Threshold, Usage: n.usage, Log: n.logger("search"),
+		Last: func(t *toolkeep.Tool) bool { return builtin.Published(t) || bookshop.Published(t) }}
 	if ic.Embedder, err = models.Embedder(ctx); err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
@@ -14,6 +15,15 @@ import (
 	"github.com/toolkeep/toolkeep/control/imports"
 	"github.com/toolkeep/toolkeep/datadir"
 )
+
+// The namespace of the published tools, and the name of their document.
+const namespace, documentName = "bookshop", "openapi.yaml"
+
+// Published reports whether a tool is one of those that Serve publishes.
+func Published(t *toolkeep.Tool) bool {
+	from := t.Manifest.Source
+	return t.Tenant == "" && strings.HasPrefix(t.ID, namespace+".") && from != nil && from.Type == "openapi" && from.URI == documentName
+}
 
 // Serving is what Serve needs of a server.
 type Serving struct {
@@ -37,7 +47,7 @@ func Serve(ctx context.Context, s Serving) error {
 	if err != nil {
 		return errors.Join(err, errors.New("move the example bookshop with examples.addr, or start without --examples"))
 	}
-	_, _, err = s.Imports.OpenAPI(ctx, s.By, imports.Request{Document: Document(), Name: "openapi.yaml", Namespace: "bookshop",
+	_, _, err = s.Imports.OpenAPI(ctx, s.By, imports.Request{Document: Document(), Name: documentName, Namespace: namespace,
 		Server: "http://" + addr.String(), Auth: map[string]string{"apiKey": "file://" + keyFile}, PublishOptions: catalog.PublishOptions{Shared: true}})
 	return err
 }

@@ -3,7 +3,9 @@ package builtin
 import (
 	"context"
 	"fmt"
+	"strings"
 
+	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/catalog"
 )
@@ -14,4 +16,9 @@ func Publish(ctx context.Context, c *catalog.Catalog) error {
 		return fmt.Errorf("the builtin tools cannot be published: %w", err)
 	}
 	return nil
+}
+
+// Published reports whether a tool is one of those that Publish registers.
+func Published(t *toolkeep.Tool) bool {
+	return t.Tenant == "" && t.Manifest.Execution.Kind == "builtin" && strings.HasPrefix(t.ID, "std.")
 }
