@@ -228,7 +228,7 @@ func (o OAuth) Roles() map[string]string {
 type Log struct {
 	Level      slog.Level            `key:"log.level" env:"L03_LOG_LEVEL" default:"INFO" development:"DEBUG" production:"WARN" help:"DEBUG, INFO, WARN or ERROR; changeable at run time"`
 	Components map[string]slog.Level // levels of individual components
-	Format     string                `key:"log.format" default:"json" choices:"json,text" help:"json lines, or text for people"`
+	Format     string                `key:"log.format" default:"auto" production:"json" choices:"auto,json,text" help:"json lines, text (short lines for people), or auto: text where standard error is a terminal, else json"`
 	Buffer     int                   `key:"log.buffer" kind:"size" default:"1MiB" min:"4KiB" max:"1GiB" help:"lines that wait to be written; past it they are dropped and counted"`
 }
 

@@ -99,7 +99,7 @@ func TestDefaults(t *testing.T) {
 		Policy:  Policy{BundlePoll: 30 * time.Second, Timeout: 100 * time.Millisecond, RemoteTimeout: 500 * time.Millisecond, CacheTTL: 5 * time.Minute, Poll: 250 * time.Millisecond},
 		OAuth:   OAuth{SubjectClaim: "sub", TenantClaim: "tenant"},
 		Tokens:  Tokens{Algorithm: "RS256", MaxLife: 24 * time.Hour},
-		Log:     Log{Level: slog.LevelInfo, Format: "json", Buffer: 1 << 20},
+		Log:     Log{Level: slog.LevelInfo, Format: "auto", Buffer: 1 << 20},
 		Limits:  limits(10_000, 1000, 1_000_000, 64),
 		Breaker: Breaker{Enabled: true, Window: "time", WindowSize: 60, MinimumCalls: 10, FailureRate: 5, ConsecutiveFailures: 10, SlowCall: 5 * time.Second,
 			Open: 30 * time.Second, HalfOpen: "fixed", HalfOpenCalls: 1},
@@ -469,7 +469,7 @@ examples: {enabled: true, addr: "0.0.0.0:1"}
 		`/secrets/dirs format: the secrets folder "relative" is not an absolute path`,
 		"/examples/addr loopback: ",
 		"/http/max_depth range: http.max_depth is 0, below the least of 1",
-		`/log/format range: log.format is "xml", which is not in this build; use json, text`,
+		`/log/format range: log.format is "xml", which is not in this build; use auto, json, text`,
 		"/calls/lease range: calls.lease is 1s, below the least of 3s",
 	)
 }

@@ -208,25 +208,6 @@ func appendSecurity(b []byte, v *toolkeep.Invocation, durations []time.Duration)
 	return append(b, '}')
 }
 
-// appendText writes the short, human-readable form.
-func (l *Log) appendText(b []byte, lv slog.Level, v *toolkeep.Invocation, e *toolkeep.Error) []byte {
-	b = append(b, "time="...)
-	b = l.stamp(v).AppendFormat(b, stampFormat)
-	b = append(append(b, " level="...), lv.String()...)
-	b = append(b, " component="+CallComponent+" event="...)
-	b = append(b, v.EventType()...)
-	for _, f := range [...][2]string{{"invocation_id", v.ID}, {"tool_id", v.ToolID}, {"tool_version", v.Version},
-		{"agent_id", v.Subject}, {"tenant_id", v.Tenant}, {"status", v.State.BC2(v.Code)}, {"code", string(v.Code)},
-		{"message", v.Message}, {"cause", l.cause(e)}} {
-		if f[1] != "" {
-			b = append(append(append(b, ' '), f[0]...), '=')
-			b = appendString(b, f[1], maxText)
-		}
-	}
-	b = append(b, " duration_ms="...)
-	return appendMS(b, v.TotalUS)
-}
-
 func field(b []byte, name, value string) []byte {
 	b = append(append(append(b, `,"`...), name...), `":`...)
 	return appendString(b, value, maxText)

@@ -16,7 +16,7 @@ import (
 // error.
 type LogConfig struct {
 	Out         io.Writer             // default os.Stderr
-	Text        bool                  // key=value lines for people instead of JSON
+	Text        bool                  // short lines for people, in local time, instead of JSON
 	Level       slog.Level            // of components without their own
 	Components  map[string]slog.Level // levels of single components
 	Clean       toolkeep.Cleaner      // removes secrets in flight from every text; nil cleans nothing
@@ -81,13 +81,10 @@ func (l *Log) Samples() []Sample {
 
 // Logger returns the logger of one component, at that component's level.
 func (l *Log) Logger(component string) *slog.Logger {
-	o := &slog.HandlerOptions{Level: l.levels.For(component), ReplaceAttr: l.replace}
-	var h slog.Handler
 	if l.text {
-		h = slog.NewTextHandler(l.w, o)
-	} else {
-		h = slog.NewJSONHandler(l.w, o)
+		return slog.New(&textHandler{log: l, level: l.levels.For(component), component: component})
 	}
+	h := slog.NewJSONHandler(l.w, &slog.HandlerOptions{Level: l.levels.For(component), ReplaceAttr: l.replace})
 	return slog.New(h).With("component", component)
 }
 
@@ -96,9 +93,6 @@ func (l *Log) replace(groups []string, a slog.Attr) slog.Attr {
 	if len(groups) == 0 {
 		switch a.Key {
 		case slog.TimeKey:
-			if l.text {
-				return a
-			}
 			return slog.String("timestamp", a.Value.Time().UTC().Format(stampFormat))
 		case slog.MessageKey:
 			a.Key = "message"
@@ -106,16 +100,20 @@ func (l *Log) replace(groups []string, a slog.Attr) slog.Attr {
 			return a
 		}
 	}
-	if l.clean == nil {
-		return a
-	}
-	switch a.Value.Kind() {
-	case slog.KindString:
-		a.Value = slog.StringValue(l.clean.Clean(a.Value.String()))
-	case slog.KindAny:
-		a.Value = l.cleanAny(a.Value)
-	}
+	a.Value = l.cleanValue(a.Value)
 	return a
+}
+
+// cleanValue takes secrets out of a text or of what becomes one.
+func (l *Log) cleanValue(v slog.Value) slog.Value {
+	switch {
+	case l.clean == nil:
+	case v.Kind() == slog.KindString:
+		return slog.StringValue(l.clean.Clean(v.String()))
+	case v.Kind() == slog.KindAny:
+		return l.cleanAny(v)
+	}
+	return v
 }
 
 // cleanAny converts a value that contains a secret in any of its forms to cleaned text.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -206,9 +207,26 @@ func TestTextForm(t *testing.T) {
 	}), nil, nil, nil)
 	l.Logger("store").Info("fine")
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	if len(lines) != 2 || !strings.Contains(lines[0], `code="E3201" message="no role allows\u000ait"`) ||
-		!strings.Contains(lines[1], "component=store") {
-		t.Fatalf("%q", lines)
+	if want := regexp.MustCompile(`^\d\d:\d\d:\d\d\.\d{3} ERROR tool_executor: \S+@\S+ \S+ [0-9.]+ms agent=\S+ tenant=\S+ id=\S+ code=E3201 message="no role allows\\u000ait"$`); len(lines) != 2 || !want.MatchString(lines[0]) {
+		t.Errorf("%q", lines)
+	}
+	if want := regexp.MustCompile(`^\d\d:\d\d:\d\d\.\d{3} INFO  store: fine$`); !want.MatchString(lines[1]) {
+		t.Errorf("%q", lines)
+	}
+}
+
+// TestTextLine: a line of text stays one line of plain characters whatever it holds, and has no secret.
+func TestTextLine(t *testing.T) {
+	var out bytes.Buffer
+	l := NewLog(LogConfig{Out: &out, Text: true, Level: slog.LevelInfo, Clean: replacing{"hunter2"}})
+	log := l.Logger("store").With("a", 1).WithGroup("g").With("b", "two words")
+	log.Debug("not at this level")
+	log.Warn("broke on hunter2\n\x1b[2J", "error", errors.New("hunter2 is wrong"), slog.Group("h", "c", "", "d", time.Second, "e", []string{"hunter2"}),
+		"f", "grün", "bad", "a\xffb", "at", "x=y", slog.Attr{})
+	_, line, _ := strings.Cut(out.String(), " ")
+	want := `WARN  store: "broke on [redacted]\u000a\u001b[2J" a=1 g.b="two words" g.error="[redacted] is wrong" g.h.c="" g.h.d=1s g.h.e=[[redacted]] g.f=grün g.bad="a\ufffdb" g.at="x=y"` + "\n"
+	if line != want {
+		t.Errorf("the line is\n%swant\n%s", line, want)
 	}
 }
 

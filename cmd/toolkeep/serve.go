@@ -161,6 +161,9 @@ func checkSettings(ctx context.Context, c *config.Config, loaded error) error {
 }
 
 func (a *app) serve(ctx context.Context, c *config.Config) error {
+	if file, ok := a.stderr.(*os.File); c.Log.Format == "auto" && ok && isTerminal(file) {
+		c.Log.Format = "text"
+	}
 	pace, stopPacing := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopPacing()
 	started := paceCollector(pace)
