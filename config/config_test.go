@@ -159,7 +159,7 @@ func TestLimitsOnLoopback(t *testing.T) {
 		for k, v := range c.s.Flags {
 			flags[k] = v
 		}
-		got := l.merge([]*layer{l.read(sourceEnv, environ(c.s.Environ, c.s.Ignore)), l.read("flag", flags)})
+		got := l.merge([]*layer{l.read(sourceEnv, environ(c.s.Environ, c.s.Ignore)), l.read("flag", flags)}, c.s)
 		if len(l.faults) > 0 || !reflect.DeepEqual(got.Limits, c.want) {
 			t.Errorf("%s: %+v %v", name, got.Limits, l.faults)
 		}

@@ -26,6 +26,9 @@ type Sources struct {
 	File    string            // YAML file; "" is none. A named file must exist.
 	Environ []string          // as os.Environ
 	Flags   map[string]string // by key, such as "http.addr"
+	// Port moves http.addr, grpc.addr, metrics.addr and examples.addr to this port and the three after it, except those
+	// in Flags; 0: to free ones, nil: nothing, MaxPort at most.
+	Port *int
 	// Ignore lists environment names that begin with TOOLKEEP_ or L03_ and belong to
 	// something else.
 	Ignore []string
@@ -90,7 +93,7 @@ func Load(s Sources) (*Config, error) {
 		flags[name] = v
 	}
 	layers = append(layers, l.read("flag", flags))
-	c := l.merge(layers)
+	c := l.merge(layers, s)
 	if l.unknowns > maxUnknown {
 		l.faults.add("", "unknown", fmt.Sprintf("there are %d more unknown settings", l.unknowns-maxUnknown))
 	}
@@ -372,8 +375,8 @@ func where(y *layer, name string) string {
 	return "setting " + name
 }
 
-// merge applies the sources over the defaults.
-func (l *loader) merge(layers []*layer) *Config {
+// merge applies the sources, of which the flags are the last, over the defaults.
+func (l *loader) merge(layers []*layer, s Sources) *Config {
 	c := &Config{given: make(map[string]given)}
 	environment := ""
 	for _, y := range layers {
@@ -388,6 +391,9 @@ func (l *loader) merge(layers []*layer) *Config {
 		for key, g := range y.ports {
 			l.port(c.given, y, key, g)
 		}
+	}
+	if s.Port != nil {
+		move(c.given, layers[len(layers)-1], *s.Port)
 	}
 	for name, g := range c.given {
 		if row := byName[name]; row != nil && row.path != nil {

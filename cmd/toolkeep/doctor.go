@@ -88,15 +88,14 @@ func (a *app) showFindings(found []doctor.Finding) error {
 func doctorConfig(c *config.Config) doctor.Config {
 	of := doctor.Config{Data: c.Data, Blobs: c.BlobDir(), Archive: c.Audit.Archive, SealKey: cmp.Or(c.Secrets.SealKey, filepath.Join(c.Data, datadir.SealKey)),
 		KeysElsewhere: c.Secrets.SealKeys != "", Shared: c.Store.DSN != "", Direct: c.Store.DirectDSN != "", WALBytes: c.Store.WALBytes,
-		Listeners: []doctor.Listener{{Name: "http.addr", Addr: c.HTTP.Addr}, {Name: "metrics.addr", Addr: c.Metrics.Addr}},
-		Cert:      c.TLS.Cert, Key: c.TLS.Key, ClientCA: c.TLS.ClientCA != "", Version: version, Store: storeOf{c}, Quote: quote,
+		Cert: c.TLS.Cert, Key: c.TLS.Key, ClientCA: c.TLS.ClientCA != "", Version: version, Store: storeOf{c}, Quote: quote,
 		ServerTLS: func() error { _, err := c.TLS.Server(nil); return err },
 		CheckSeal: func(check []byte) (bool, error) {
 			return secrets.CheckSeal(secrets.SealConfig{Data: c.Data, KeyFile: c.Secrets.SealKey, Keys: c.Secrets.SealKeys}, check)
 		}}
 	of.Compare = func(live []toolkeep.NodeState) []doctor.Finding { return compareNodes(c, live) }
-	if c.GRPC.Enabled() {
-		of.Listeners = append(of.Listeners, doctor.Listener{Name: "grpc.addr", Addr: c.GRPC.Addr})
+	for _, l := range c.Listeners() {
+		of.Listeners = append(of.Listeners, doctor.Listener{Name: l.Setting, Addr: l.Addr})
 	}
 	return of
 }

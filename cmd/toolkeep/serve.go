@@ -28,6 +28,7 @@ type serveFlags struct {
 	addr     string
 	grpc     string
 	metrics  string
+	port     int
 	examples bool
 	level    string
 	set      []string
@@ -46,6 +47,7 @@ func (f *serveFlags) add(c *cobra.Command) {
 	fl.StringVar(&f.addr, "addr", "", "address of REST and health, default 127.0.0.1:8080")
 	fl.StringVar(&f.grpc, "grpc-addr", "", "address of gRPC, default 127.0.0.1:50053; off for none")
 	fl.StringVar(&f.metrics, "metrics-addr", "", "address of /metrics, default 127.0.0.1:9090")
+	fl.IntVar(&f.port, "port", 8080, "`N` moves all of them: REST to N, gRPC to N+1, /metrics to N+2, the bookshop to N+3; 0 takes free ports; an address in a flag wins")
 	fl.BoolVar(&f.examples, "examples", false, "publish the example tools, std.* and bookshop.*, and start the bookshop")
 	fl.StringVar(&f.level, "log-level", "", "DEBUG, INFO, WARN or ERROR")
 }
@@ -74,7 +76,14 @@ func (a *app) load(cmd *cobra.Command, f *serveFlags) (*config.Config, error) {
 		}
 		flags[key] = value
 	}
-	c, err := config.Load(config.Sources{File: f.file, Environ: os.Environ(), Flags: flags, Ignore: ignoredNames()})
+	var port *int
+	if cmd.Flags().Changed("port") {
+		if err := between("--port", f.port, 0, config.MaxPort); err != nil {
+			return nil, err
+		}
+		port = &f.port
+	}
+	c, err := config.Load(config.Sources{File: f.file, Environ: os.Environ(), Flags: flags, Port: port, Ignore: ignoredNames()})
 	if err != nil {
 		return c, &failure{code: exitUsage, err: err}
 	}
@@ -161,6 +170,9 @@ func checkSettings(ctx context.Context, c *config.Config, loaded error) error {
 }
 
 func (a *app) serve(ctx context.Context, c *config.Config) error {
+	if err := checkPorts(c); err != nil {
+		return err
+	}
 	if file, ok := a.stderr.(*os.File); c.Log.Format == "auto" && ok && isTerminal(file) {
 		c.Log.Format = "text"
 	}
@@ -188,7 +200,7 @@ func (a *app) serve(ctx context.Context, c *config.Config) error {
 		}
 	}
 	if errors.Is(err, syscall.EADDRINUSE) {
-		err = fmt.Errorf("%w; name another with --addr, --grpc-addr, --metrics-addr or --set examples.addr=…, or stop what uses it", err)
+		err = fmt.Errorf("%w; %s", err, movePorts("N"))
 	}
 	signalled := ctx.Err() != nil
 	a.stopSignals() // the next signal kills the process
