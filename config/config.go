@@ -23,7 +23,7 @@ import (
 // bytes with a unit, default, development and production are the defaults, min, max and
 // choices the bounds, secret masks the value.
 type Config struct {
-	Data        string `key:"data" default:"data" help:"directory of all that the server keeps; one process at a time"`
+	Data        string `key:"data" help:"directory of all that the server keeps; one process at a time; by default ./data if a server has its files there, else toolkeep in the user's own data ($XDG_DATA_HOME, or ~/.local/share)"`
 	Service     Service
 	Node        Node
 	HTTP        HTTP

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep/canon/yaml"
+	"github.com/toolkeep/toolkeep/datadir"
 	"github.com/toolkeep/toolkeep/suggest"
 )
 
@@ -184,6 +185,18 @@ func environ(environ, ignore []string) map[string]any {
 		}
 	}
 	return values
+}
+
+// lookup returns os.Getenv for a list such as os.Environ's.
+func lookup(environ []string) func(string) string {
+	return func(name string) string {
+		for _, e := range environ {
+			if v, ok := strings.CutPrefix(e, name+"="); ok {
+				return v
+			}
+		}
+		return ""
+	}
 }
 
 // read reads the values of a source, sorted by name, so that faults have a stable
@@ -377,7 +390,7 @@ func where(y *layer, name string) string {
 
 // merge applies the sources, of which the flags are the last, over the defaults.
 func (l *loader) merge(layers []*layer, s Sources) *Config {
-	c := &Config{given: make(map[string]given)}
+	c := &Config{given: map[string]given{"data": {datadir.Default(lookup(s.Environ)), "data", "default"}}}
 	environment := ""
 	for _, y := range layers {
 		if g, ok := y.values["service.environment"]; ok {
@@ -478,8 +491,8 @@ func (l *loader) defaults(values map[string]given, environment string, room bool
 		} else if d, ok := s.in["development"]; ok && room && (s.key == "drain.grace" || strings.HasPrefix(s.key, "limits.")) {
 			def, source = d, "default on loopback"
 		}
-		if def == "" && s.kind != text && s.kind != list {
-			continue // the zero value
+		if s.key == "data" || def == "" && s.kind != text && s.kind != list {
+			continue // merge has it, or the zero value
 		}
 		v, err := parse(s.kind, def)
 		if err != nil { // a mistake in the table; a test reads all rows

@@ -2,6 +2,7 @@ package config
 
 import (
 	"net/netip"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -43,5 +44,25 @@ func TestPort(t *testing.T) {
 				t.Errorf("the source of the port is not told:\n%s", b.String())
 			}
 		})
+	}
+}
+
+// TestDataDirectory: the default is the same as the command line's, and each source is stronger.
+func TestDataDirectory(t *testing.T) {
+	home := t.TempDir()
+	t.Chdir(t.TempDir())
+	for _, c := range []struct {
+		sources Sources
+		want    string
+	}{
+		{Sources{}, "data"},
+		{Sources{Environ: []string{"HOME=" + home}}, filepath.Join(home, ".local", "share", "toolkeep")},
+		{Sources{Environ: []string{"HOME=" + home, "XDG_DATA_HOME=/srv/x"}}, "/srv/x/toolkeep"},
+		{Sources{Environ: []string{"HOME=" + home, "TOOLKEEP_DATA=/srv/y"}}, "/srv/y"},
+		{Sources{Environ: []string{"HOME=" + home}, Flags: map[string]string{"data": "data"}}, "data"},
+	} {
+		if got := load(t, c.sources); got.Data != c.want {
+			t.Errorf("%+v: the data directory is %s, want %s", c.sources, got.Data, c.want)
+		}
 	}
 }

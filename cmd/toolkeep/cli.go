@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/datadir"
 	"github.com/toolkeep/toolkeep/face/gate"
 )
 
@@ -341,7 +342,7 @@ func dataDefault() string {
 	if d := os.Getenv("TOOLKEEP_DATA"); d != "" {
 		return d
 	}
-	return "data"
+	return datadir.Default(os.Getenv)
 }
 
 // withJSON adds the --json flag to a command.

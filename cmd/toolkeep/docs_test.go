@@ -157,7 +157,7 @@ func startExamples(t *testing.T, flags ...string) *exampleServer {
 	link(t, binary, filepath.Join(s.dir, "bin", "toolkeep"))
 	s.env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + s.dir, "TMPDIR=" + t.TempDir()}
 
-	server := exec.Command("toolkeep", "serve", "--examples", "--addr=127.0.0.1:0", "--metrics-addr=127.0.0.1:0", "--set=grpc.addr=127.0.0.1:0", "--set=examples.addr=127.0.0.1:0")
+	server := exec.Command("toolkeep", "serve", "--examples", "--data=data", "--addr=127.0.0.1:0", "--metrics-addr=127.0.0.1:0", "--set=grpc.addr=127.0.0.1:0", "--set=examples.addr=127.0.0.1:0")
 	for _, f := range flags {
 		server.Args = append(server.Args, strings.ReplaceAll(f, "$PWD", s.dir))
 	}

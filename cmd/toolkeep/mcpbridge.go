@@ -21,6 +21,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/datadir"
 	"github.com/toolkeep/toolkeep/mcp"
 	"github.com/toolkeep/toolkeep/mcp/transport"
@@ -79,7 +80,8 @@ func (r readCloser) Close() error {
 
 // startServer starts a server that outlives this command, and waits until it answers.
 func (a *app) startServer(ctx context.Context) (*client, error) {
-	if err := os.MkdirAll(a.data, 0o700); err != nil {
+	undo, err := datadir.Make(a.data, 0o700)
+	if err != nil {
 		return nil, &failure{code: exitUnavailable, err: err}
 	}
 	log, err := os.OpenFile(filepath.Join(a.data, datadir.ServerLog), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -113,7 +115,14 @@ func (a *app) startServer(ctx context.Context) (*client, error) {
 					return cl, nil
 				}
 			}
-			return nil, &failure{code: exitUnavailable, err: fmt.Errorf("no server runs for %s and none could be started; %s says why", a.data, log.Name())}
+			why := log.Name() + " says why"
+			if !datadir.Is(a.data) { // it refused to start, so that its log is all there is
+				raw, _ := readFile(log.Name())
+				why = strings.TrimPrefix(toolkeep.ClipBytes(strings.TrimSpace(string(raw)), 2000), "toolkeep: ")
+				_ = os.Remove(log.Name())
+				undo()
+			}
+			return nil, &failure{code: exitUnavailable, err: fmt.Errorf("no server runs for %s and none could be started; %s", a.data, why)}
 		case <-limit:
 			return nil, &failure{code: exitUnavailable, err: fmt.Errorf("a server was started for %s and does not answer; %s says why", a.data, log.Name())}
 		case <-tick.C:

