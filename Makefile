@@ -13,6 +13,7 @@ help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 run: build ## build and start Toolkeep on loopback with the example catalogue
+	@./bin/toolkeep models install --if-missing --data data || true
 	@./bin/toolkeep serve --examples --data data
 
 build: ## build bin/toolkeep

