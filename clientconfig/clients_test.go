@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -132,10 +133,22 @@ func TestDollarSignsAreRefused(t *testing.T) {
 	}
 }
 
-// Clients are in the order of their names, and each entry has its key once.
+// Clients are in the order of their names, each entry has its key once, and docs/connect.md has them all.
 func TestClients(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "docs", "connect.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	last := ""
 	for _, c := range Clients() {
+		over := "program"
+		if c.HTTP {
+			over = "HTTP"
+		}
+		row := regexp.MustCompile("(?m)^\\| `" + c.Name + "` \\| " + over + " \\| .* <" + regexp.QuoteMeta(c.Docs) + "> \\|$")
+		if !row.Match(page) {
+			t.Errorf("docs/connect.md has no row %s", row)
+		}
 		if c.Name <= last {
 			t.Errorf("%s stands behind %s", c.Name, last)
 		}

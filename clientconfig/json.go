@@ -19,19 +19,28 @@ func parseJSON(text []byte) (map[string]any, error) {
 	}
 	plain, err := hujson.Standardize(bytes.Clone(text))
 	if err != nil {
-		return nil, fmt.Errorf("it is not JSON: %w", err)
+		return nil, notJSON(err)
 	}
 	dec := json.NewDecoder(bytes.NewReader(plain))
 	dec.UseNumber()
 	var v any
 	if err := dec.Decode(&v); err != nil {
-		return nil, fmt.Errorf("it is not JSON: %w", err)
+		return nil, notJSON(err)
 	}
 	all, ok := v.(map[string]any)
 	if !ok {
 		return nil, errTop
 	}
 	return all, nil
+}
+
+// notJSON tells where a text is not JSON. What stands there, which may be a secret, is left out.
+func notJSON(err error) error {
+	var line, column int
+	if n, _ := fmt.Sscanf(err.Error(), "hujson: line %d, column %d:", &line, &column); n != 2 {
+		return errors.New("it is not JSON")
+	}
+	return fmt.Errorf("it is not JSON: line %d, column %d", line, column)
 }
 
 // jsonObject is an object in a text: its braces stand at open and end.
@@ -219,7 +228,7 @@ func unsetJSON(text []byte, key, name string) ([]byte, error) {
 // openJSON returns the value of a text, its top, and the place of the key there, -1 if it is not there.
 func openJSON(text []byte, key string) (root hujson.Value, top jsonObject, at int, err error) {
 	if root, err = hujson.Parse(text); err != nil {
-		return root, top, 0, fmt.Errorf("it is not JSON: %w", err)
+		return root, top, 0, notJSON(err)
 	}
 	if top, err = newJSONObject(text, &root); err == nil {
 		at, err = top.find(key)

@@ -2,6 +2,7 @@ package clientconfig
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -12,7 +13,9 @@ import (
 func parseTOML(text []byte) (map[string]any, error) {
 	all := map[string]any{}
 	if _, err := toml.Decode(string(text), &all); err != nil {
-		return nil, fmt.Errorf("it is not TOML: %w", err)
+		var at toml.ParseError // its text has what stands there, which may be a secret
+		errors.As(err, &at)
+		return nil, fmt.Errorf("it is not TOML: line %d", at.Position.Line)
 	}
 	return all, nil
 }

@@ -10,6 +10,7 @@ import (
 // machine.
 type ServerFile struct {
 	URL     string `json:"url"`
+	Addr    string `json:"addr"` // the setting http.addr; with the port 0 each start takes another one
 	GRPC    string `json:"grpc"` // host:port; "" where it is off
 	Metrics string `json:"metrics"`
 	PID     int    `json:"pid"`

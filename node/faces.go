@@ -187,7 +187,7 @@ func (n *Node) MetricsURL() string { return n.faces.metrics }
 // announce tells probes that the node serves, and clients on this machine where.
 func (n *Node) announce(context.Context) error {
 	n.health.SetStarted()
-	f := datadir.ServerFile{URL: n.URL(), GRPC: n.faces.grpc, Metrics: n.faces.metrics, PID: os.Getpid(), Version: n.options.Version}
+	f := datadir.ServerFile{URL: n.URL(), Addr: n.config.HTTP.Addr, GRPC: n.faces.grpc, Metrics: n.faces.metrics, PID: os.Getpid(), Version: n.options.Version}
 	return f.Write(n.config.Data)
 }
 

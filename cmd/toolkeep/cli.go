@@ -284,6 +284,7 @@ authorised, validated, limited, recorded.
   toolkeep import openapi petstore.yaml         every operation becomes a tool
   toolkeep search "send a letter"               find the right one
   toolkeep call std.hash text=hello             call it
+  toolkeep connect claude-code                  give it to an agent
   toolkeep invocations                          read what happened
 
 The client commands find the server and the key in the data directory (--data), or in
@@ -302,12 +303,12 @@ TOOLKEEP_URL (http or https) and TOOLKEEP_KEY.`,
 			root.AddCommand(c)
 		}
 	}
-	add("run", a.serveCmd(), a.mcpCmd(), a.configCmd(), a.versionCmd())
+	add("run", a.serveCmd(), a.connectCmd(), a.mcpCmd(), a.configCmd(), a.versionCmd())
 	add("tools", a.importCmd(), a.exportCmd(), a.toolsCmd(), a.searchCmd(), a.relatedCmd(), a.describeCmd(), a.diffCmd())
 	add("calls", a.callCmd(), a.explainCmd(), a.invocationsCmd(), a.approvalsCmd(), a.blobsCmd(), a.verifyCmd())
 	add("admin", a.keysCmd(), a.tokenCmd(), a.policyCmd(), a.breakersCmd(), a.lifecycleCmd(), a.serversCmd(), a.contextCmd(), a.secretsCmd(), a.modelsCmd(), a.cacheCmd(), a.reindexCmd(), a.analyticsCmd(), a.nodesCmd(), a.auditCmd(), a.outboxCmd(), a.doctorCmd(), a.backupCmd(), a.restoreCmd())
 	for _, c := range root.Commands() {
-		if c.GroupID != "run" && c.Name() != "backup" && c.Name() != "restore" || c.Name() == "mcp" {
+		if c.GroupID != "run" && c.Name() != "backup" && c.Name() != "restore" || c.Name() == "mcp" || c.Name() == "connect" {
 			a.tls.addFlags(c)
 		}
 	}

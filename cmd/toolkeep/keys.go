@@ -95,15 +95,35 @@ func (a *app) makeKey(ctx context.Context, path string, body any) error {
 }
 
 type keyList struct {
-	Keys []struct {
-		ID, Subject, Name string
-		Roles, Scope      []string
-		Successor         string
-		ExpiresAt         *time.Time `json:"expires_at"`
-		RevokedAt         *time.Time `json:"revoked_at"`
-		Signed            bool       `json:"require_signature"`
-	} `json:"keys"`
-	TotalCount int `json:"total_count"`
+	Keys       []keyLine `json:"keys"`
+	TotalCount int       `json:"total_count"`
+}
+
+type keyLine struct {
+	ID, Subject, Name string
+	Roles, Scope      []string
+	Successor         string
+	ExpiresAt         *time.Time `json:"expires_at"`
+	RevokedAt         *time.Time `json:"revoked_at"`
+	Signed            bool       `json:"require_signature"`
+}
+
+// keyOf returns a key of the caller's tenant by its id, nil if there is none.
+func (c *client) keyOf(ctx context.Context, id string) (*keyLine, error) {
+	for page, seen := 1, 0; ; page++ {
+		var list keyList
+		if _, err := c.get(ctx, fmt.Sprintf("/api/v1/keys?page=%d&page_size=200", page), &list); err != nil {
+			return nil, err
+		}
+		for i := range list.Keys {
+			if list.Keys[i].ID == id {
+				return &list.Keys[i], nil
+			}
+		}
+		if seen += len(list.Keys); len(list.Keys) == 0 || seen >= list.TotalCount {
+			return nil, nil
+		}
+	}
 }
 
 func (a *app) keysListCmd() *cobra.Command {
