@@ -1,7 +1,11 @@
 package inspect_test
 
 import (
+	"archive/zip"
+	"bytes"
 	"fmt"
+	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -139,6 +143,39 @@ func TestAttacks(t *testing.T) {
 				t.Errorf("said %q, want %q: %v", said, c.said, got.Warnings)
 			}
 		})
+	}
+}
+
+// TestZipBomb has a real bomb, 640 MiB in archives within an archive: it is an attachment as it was sent, and is not opened.
+func TestZipBomb(t *testing.T) {
+	pack := func(content []byte, times int, method uint16) []byte {
+		var b bytes.Buffer
+		w := zip.NewWriter(&b)
+		for n := range times {
+			f, err := w.CreateHeader(&zip.FileHeader{Name: strconv.Itoa(n), Method: method})
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.Write(content)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return b.Bytes()
+	}
+	bomb := pack(pack(make([]byte, 32<<20), 1, zip.Deflate), 20, zip.Store)
+	for _, kind := range []string{"application/zip", "application/octet-stream"} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		got, err := inspect.New(inspect.Config{}).Inspect(tool(nil, ""), body(kind, string(bomb)), nil)
+		runtime.ReadMemStats(&after)
+		if err != nil || !got.Attached || !bytes.Equal(got.Whole, bomb) || len(got.Warnings) > 0 ||
+			string(got.Output) != fmt.Sprintf(`{"bytes":%d,"content_type":"application/zip"}`, len(bomb)) {
+			t.Errorf("%s: %.200s, %v", kind, got.Output, err)
+		}
+		if grown := after.TotalAlloc - before.TotalAlloc; grown > 8<<20 {
+			t.Errorf("%s: %d bytes were allocated for an archive of %d", kind, grown, len(bomb))
+		}
 	}
 }
 
