@@ -70,8 +70,8 @@ func count(v any) int {
 // parseCSV parses comma-separated values (RFC 4180) into a list of objects, one per row, with the header row's
 // names. Empty or duplicate names get their position: "column 3", "name (3)". A row shorter than the header lacks
 // the last columns; a longer one is refused. Without a header row (header=absent in the type) rows are lists. All
-// values are text.
-func parseCSV(text []byte, header bool) ([]any, error) {
+// values are text. Of a table that tableOf wrote, escaped, the apostrophes before formulas are not part of them.
+func parseCSV(text []byte, header, escaped bool) ([]any, error) {
 	r := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(text, utf8BOM)))
 	r.FieldsPerRecord, r.ReuseRecord = -1, true
 	t := newTable(header)
@@ -86,6 +86,11 @@ func parseCSV(text []byte, header bool) ([]any, error) {
 				return nil, fmt.Errorf("line %d has a quote out of place", e.Line)
 			}
 			return nil, err
+		}
+		for n := range row {
+			if escaped {
+				row[n] = unescaped(row[n])
+			}
 		}
 		line, _ := r.FieldPos(0)
 		if err := t.add(row, line); err != nil {

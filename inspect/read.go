@@ -66,7 +66,7 @@ func (i *Inspector) read(r *result, o *toolkeep.Output) error {
 	case kindXML:
 		r.value, err = parseXML(text, maxElements)
 	case kindCSV:
-		r.value, err = list(parseCSV(text, header))
+		r.value, err = list(parseCSV(text, header, params[escapeName] == escapeApostrophe))
 	case kindTSV:
 		r.value, err = list(parseTSV(text, header))
 	case kindLines:

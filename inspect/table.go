@@ -2,23 +2,27 @@ package inspect
 
 import (
 	"bytes"
-	"encoding/csv"
 	"encoding/json"
-	"errors"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 const (
-	tableType  = "text/csv; charset=utf-8; header=present"
+	tableType  = "text/csv; charset=utf-8; header=present; " + escapeName + "=" + escapeApostrophe
 	maxColumns = 1000
+
+	// A table with this parameter has an apostrophe before each text that is a formula to isFormula.
+	escapeName, escapeApostrophe = "escape", "apostrophe"
 )
 
-// tableOf returns a list of flat objects as CSV (RFC 4180): a header with all names, sorted, and a line for each object. A member
-// that is null or not there is an empty field; numbers keep their text. ok is false for any other value, for one without
-// names, with over 1,000, so sparse that its empty fields would outweigh it, or with a text that a field changes. most is the list's size as JSON.
+// tableOf returns a list of flat objects as CSV (RFC 4180): a header with all names, sorted, and a line for each object. Texts
+// and names stand in quotes; numbers keep their text; null and a member that is not there are empty. A text that a program
+// which shows tables may run has an apostrophe before it, as OWASP advises on CSV injection. ok is false for any other value,
+// for one without names, with over 1,000, so sparse that its empty fields would outweigh it, or with a row that would be an
+// empty line. most is the list's size as JSON.
 func tableOf(v any, most int) (text []byte, ok bool) {
 	rows, isList := v.([]any)
 	if !isList || len(rows) == 0 {
@@ -31,8 +35,7 @@ func tableOf(v any, most int) (text []byte, ok bool) {
 			return nil, false
 		}
 		for name, e := range object {
-			text, isText := e.(string)
-			if isContainer(e) || isFormula(name) || isText && (isFormula(text) || isLiteral(text)) {
+			if isContainer(e) {
 				return nil, false
 			}
 			if names[name] = true; len(names) > maxColumns {
@@ -46,49 +49,57 @@ func tableOf(v any, most int) (text []byte, ok bool) {
 	header := slices.Sorted(maps.Keys(names))
 	var b bytes.Buffer
 	b.Grow(most)
-	w := csv.NewWriter(&b)
-	w.Write(header)
-	fields := make([]string, len(header))
+	for n, name := range header {
+		writeField(&b, n, name)
+	}
+	b.WriteByte('\n')
 	for _, row := range rows {
 		object := row.(map[string]any)
+		if len(header) == 1 && object[header[0]] == nil {
+			return nil, false
+		}
 		for n, name := range header {
-			fields[n] = field(object[name])
+			writeField(&b, n, object[name])
 		}
-		if len(fields) == 1 && fields[0] == "" { // an empty line would be no row
-			w.Flush()
-			b.WriteString("\"\"\n")
-			continue
-		}
-		w.Write(fields)
+		b.WriteByte('\n')
 	}
-	w.Flush()
-	return b.Bytes(), true // a Buffer has no write errors
+	return b.Bytes(), true
 }
 
-// isFormula reports whether a program that shows tables may run a field.
-func isFormula(text string) bool {
-	if text != "" && (text[0] == '\t' || text[0] == '\r') {
-		return true
+// writeField writes the field of column n.
+func writeField(b *bytes.Buffer, n int, v any) {
+	if n > 0 {
+		b.WriteByte(',')
 	}
-	text = strings.TrimSpace(text)
-	return text != "" && strings.ContainsAny(text[:1], "=+-@")
-}
-
-// isLiteral reports whether a text, as a field, reads as a number, a boolean or null.
-func isLiteral(text string) bool {
-	text = strings.ToLower(strings.TrimSpace(text))
-	_, err := strconv.ParseFloat(text, 64)
-	return text == "" || text == "true" || text == "false" || text == "null" || err == nil || errors.Is(err, strconv.ErrRange)
-}
-
-func field(v any) string {
 	switch v := v.(type) {
 	case string:
-		return v
+		b.WriteByte('"')
+		if isFormula(v) {
+			b.WriteByte('\'')
+		}
+		b.WriteString(strings.ReplaceAll(v, `"`, `""`))
+		b.WriteByte('"')
 	case json.Number:
-		return string(v)
+		b.WriteString(string(v))
 	case bool:
-		return strconv.FormatBool(v)
+		b.WriteString(strconv.FormatBool(v))
 	}
-	return ""
+}
+
+// isFormula reports whether a program that shows tables may run a text, whatever apostrophes are before it.
+func isFormula(text string) bool {
+	text = strings.TrimLeft(text, "'")
+	if text != "" && strings.IndexByte("\t\r\n", text[0]) >= 0 {
+		return true
+	}
+	first, _ := utf8.DecodeRuneInString(strings.TrimSpace(text))
+	return strings.ContainsRune("=+-@＝＋－＠", first)
+}
+
+// unescaped returns a text of a table without the apostrophe that writeField put before it.
+func unescaped(text string) string {
+	if strings.HasPrefix(text, "'") && isFormula(text) {
+		return text[1:]
+	}
+	return text
 }
