@@ -15,6 +15,14 @@ func (g *group) claim(v *toolkeep.Invocation, data []byte) error {
 	if g.w.isPending(v.Ref()) {
 		return fmt.Errorf("claim %s: %w", v.ID, toolkeep.ErrIDTaken)
 	}
+	if noted, err := g.note(v, data); noted || err != nil {
+		return err
+	}
+	if g.w.isHeld(v) {
+		if err := g.indexUpTo(len(g.w.pending)); err != nil {
+			return err
+		}
+	}
 	args := []any{
 		v.Tenant, v.ID, v.Subject, v.ToolID, v.Session, v.Parent, string(v.State), record.Nanos(v.CreatedAt),
 		v.Key, string(v.Priority), record.Nanos(v.Deadline), record.Nanos(v.ExpiresAt), record.Nanos(v.FetchedAt),
@@ -71,6 +79,9 @@ func newMove(c toolkeep.MoveCall, settled *toolkeep.Invocation) *move {
 
 func (g *group) move(m *move, data []byte) error {
 	v := m.call
+	if ended, err := g.endNoted(m, data); ended || err != nil {
+		return err
+	}
 	if err := g.settle(v.Ref()); err != nil {
 		return err
 	}
@@ -103,6 +114,9 @@ func (g *group) move(m *move, data []byte) error {
 // rename moves a call whose rarely changing columns differ. The usual move does not
 // touch these columns, because each is in an index.
 func (g *group) rename(v *toolkeep.Invocation, args []any) (int64, error) {
+	if err := g.indexUpTo(len(g.w.pending)); err != nil { // the table knows all keys then
+		return 0, err
+	}
 	n, err := g.exec(sqlRename, args[:10]...)
 	if isConstraint(err) {
 		return 0, fmt.Errorf("move %s to subject %s: %w", v.ID, v.Subject, toolkeep.ErrKeyTaken)
@@ -140,6 +154,9 @@ func (g *group) stateOf(ref toolkeep.CallRef) (toolkeep.CallState, error) {
 // renew extends leases that the owner has.
 func (g *group) renew(c toolkeep.RenewLeases) error {
 	for _, ref := range c.Calls {
+		if err := g.settle(ref); err != nil {
+			return err
+		}
 		if _, err := g.exec(sqlRenew, record.Nanos(c.Until), ref.Tenant, ref.ID, c.Owner); err != nil {
 			return err
 		}

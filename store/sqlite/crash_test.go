@@ -40,7 +40,11 @@ func childMain() bool {
 	parallel(8, func() {
 		for {
 			n := next.Add(1)
-			if err := s.Apply(ctx, childChanges(n)...); err != nil {
+			err := s.Apply(ctx, childChanges(n)...)
+			if err == nil && ends(n) {
+				err = s.Apply(ctx, childEnd(n))
+			}
+			if err != nil {
 				fmt.Println("error", err)
 				return
 			}
@@ -59,10 +63,21 @@ func childChanges(n int64) []toolkeep.Change {
 	if n%3 != 0 {
 		return []toolkeep.Change{recorded(id)}
 	}
+	v := call(id, toolkeep.CallRunning)
+	v.Key, v.CreatedAt = id, time.Now()
 	return []toolkeep.Change{
-		toolkeep.ClaimCall{Invocation: call(id, toolkeep.CallRunning)},
+		toolkeep.ClaimCall{Invocation: v},
 		toolkeep.AppendEvent{Event: toolkeep.Event{ID: id, Type: "invoked", Tenant: "t"}},
 	}
+}
+
+// ends reports whether a claimed call of the child ends, every other one.
+func ends(n int64) bool { return n%6 == 0 }
+
+func childEnd(n int64) toolkeep.Change {
+	v := call(strconv.FormatInt(n, 10), toolkeep.CallSucceeded)
+	v.Key, v.Output = v.ID, []byte(v.ID)
+	return toolkeep.MoveCall{Invocation: v, From: []toolkeep.CallState{toolkeep.CallRunning}}
 }
 
 // TestKill kills a process in the middle of its work, several times on the same file:
@@ -76,6 +91,10 @@ func TestKill(t *testing.T) {
 			v, err := s.Invocations().Get(t.Context(), toolkeep.CallRef{Tenant: "t", ID: n})
 			if err != nil || v.ID != n {
 				t.Fatalf("call %s was acknowledged and is lost: %v", n, err)
+			}
+			number, _ := strconv.ParseInt(n, 10, 64)
+			if v.State == toolkeep.CallRunning && ends(number) || ends(number) && string(v.Output) != n {
+				t.Fatalf("call %s ended, and is %s with %q", n, v.State, v.Output)
 			}
 		}
 		events, next := 0, int64(1)
@@ -98,7 +117,7 @@ func TestKill(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if claims := count(t, s, "SELECT count(*) FROM invocations WHERE state = 'running'"); claims != events || events == 0 {
+		if claims := count(t, s, "SELECT count(*) FROM invocations WHERE hold_key = id"); claims != events || events == 0 {
 			t.Errorf("%d claims and %d events", claims, events)
 		}
 		mustApply(t, s, recorded("after"))

@@ -28,6 +28,16 @@
 // up to a limit, so a claim still sees that an id is taken, and a reader makes the
 // writer catch up first.
 //
+// A synchronous call that is claimed costs one row of the table claims, which has no index, and
+// its end one more for the output, beside that of the journal. It is copied as it is then: mostly once, when it has
+// ended. Get and ByKey find it in memory until the table has it, and changes that are rare, such as a request to
+// cancel it, have the writer copy it first. The row of claims goes in the transaction that copies the call; a process that opens the file
+// copies what the last one left there, with the ends that the journal has after the mark. For this no row
+// of the journal after the mark is removed.
+//
+//	claimed -> running in memory and claims -> ended in memory, journal and claims -> table invocations
+//	                                        -> table invocations, if it runs for longer than 50 ms
+//
 // # The chain
 //
 // Each entry has a hash, which the writer computes as it inserts the row: see toolkeep.ChainHash.

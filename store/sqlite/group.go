@@ -21,9 +21,12 @@ type group struct {
 	current *request
 	rows    []record.Encoded // feed rows of the Applies that have succeeded so far
 	entries []record.Encoded // likewise of the journal
+	alone   bool             // the request under way has one change that acts, so nothing of it is undone
 	added   int              // rows added to writer.pending by this group
+	ended   []endedRow       // rows of writer.pending that this group changed
 	indexed int              // rows of writer.pending indexed by this transaction
 	mark    int64
+	dropped int64 // rows of the table claims removed by this transaction
 }
 
 // run executes all requests and commits. errs[i] is request i's own error; the returned
@@ -47,7 +50,7 @@ func (g *group) run(reqs []*request, errs []error) error {
 			continue
 		}
 		do := g.isolated
-		if len(r.Steps) == 1 && !r.Steps[0].foreign {
+		if g.alone = actsFirst(r.Steps); g.alone {
 			do = g.single
 		}
 		if errs[i], err = do(r); err != nil {
@@ -63,19 +66,33 @@ func (g *group) run(reqs []*request, errs []error) error {
 	return nil
 }
 
-// single executes a one-change request without a savepoint. Every change but Enqueue
-// knows whether it will succeed before it writes, so a failed one leaves nothing
+// actsFirst reports whether the first change is the only one that can fail, and is not foreign.
+func actsFirst(steps []step) bool {
+	for _, st := range steps[1:] {
+		if st.act != nil {
+			return false
+		}
+	}
+	return steps[0].act != nil && !steps[0].foreign
+}
+
+// single executes a request whose first change alone can fail, without a savepoint. Every change but
+// Enqueue knows whether it will succeed before it writes, so a failed one leaves nothing
 // behind; if SQLite itself fails midway, the whole group fails.
 func (g *group) single(r *request) (failed, broken error) {
-	st := &r.Steps[0]
-	changed, err := st.act(g, st)
+	changed, err := r.Steps[0].act(g, &r.Steps[0])
 	if isDriver(err) {
 		return nil, err
 	}
-	if err == nil && changed {
-		g.emit(st)
+	if err != nil {
+		return err, nil
 	}
-	return err, nil
+	for i := range r.Steps {
+		if i > 0 || changed {
+			g.emit(&r.Steps[i])
+		}
+	}
+	return nil, nil
 }
 
 // isolated executes one request inside a savepoint. failed is its own error; broken
@@ -84,7 +101,7 @@ func (g *group) isolated(r *request) (failed, broken error) {
 	if _, err := g.exec(sqlSavepoint); err != nil {
 		return nil, err
 	}
-	rows, entries, added, indexed, mark := len(g.rows), len(g.entries), g.added, g.indexed, g.mark
+	rows, entries, added, indexed, mark, dropped := len(g.rows), len(g.entries), g.added, g.indexed, g.mark, g.dropped
 	for i := range r.Steps {
 		st := &r.Steps[i]
 		changed := true
@@ -105,7 +122,7 @@ func (g *group) isolated(r *request) (failed, broken error) {
 	clear(g.entries[entries:])
 	g.rows, g.entries = g.rows[:rows], g.entries[:entries]
 	g.w.cutPending(len(g.w.pending) - (g.added - added))
-	g.added, g.indexed, g.mark = added, indexed, mark
+	g.added, g.indexed, g.mark, g.dropped = added, indexed, mark, dropped
 	// SQLite ends a transaction itself after errors such as a full disk. The savepoint
 	// is gone then, and the group with it.
 	if _, err := g.exec(sqlRollback); err != nil {
@@ -125,11 +142,7 @@ func (g *group) emit(st *step) {
 	}
 	if st.Kind == record.KindRecord {
 		g.added++
-		g.w.addPending(pendingRow{
-			seq:  g.w.entry + int64(len(g.entries)),
-			call: st.Call,
-			data: st.Data,
-		})
+		g.w.addPending(&pendingRow{callState: callState{call: st.Call, data: st.Data}, seq: g.w.entry + int64(len(g.entries)), notes: g.w.notes})
 	}
 }
 

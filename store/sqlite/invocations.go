@@ -71,11 +71,21 @@ func scanCall(row interface{ Scan(...any) error }) (*toolkeep.Invocation, error)
 	return v, nil
 }
 
-func (r invocations) one(ctx context.Context, stmt *sql.Stmt, args ...any) (*toolkeep.Invocation, error) {
-	if err := r.s.catchUp(ctx); err != nil {
-		return nil, err
+// one looks among the pending rows, then in the table: a row is pending until the table has it.
+func (r invocations) one(ctx context.Context, find func() *pendingRow, stmt *sql.Stmt, args ...any) (*toolkeep.Invocation, error) {
+	if r.s.closed() {
+		return nil, toolkeep.ErrClosed
 	}
-	v, err := scanCall(stmt.QueryRowContext(ctx, args...))
+	v, index, err := r.s.recent.seen(find)
+	if v != nil || err != nil {
+		return v, err
+	}
+	if index {
+		if err := r.s.catchUp(ctx); err != nil {
+			return nil, err
+		}
+	}
+	v, err = scanCall(stmt.QueryRowContext(ctx, args...))
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, toolkeep.ErrNotFound
 	}
@@ -84,14 +94,20 @@ func (r invocations) one(ctx context.Context, stmt *sql.Stmt, args ...any) (*too
 
 // Get returns one call; ErrNotFound.
 func (r invocations) Get(ctx context.Context, ref toolkeep.CallRef) (*toolkeep.Invocation, error) {
-	return r.one(ctx, r.s.byID, ref.Tenant, ref.ID)
+	return r.one(ctx, func() *pendingRow { return r.s.recent.ids[ref] }, r.s.byID, ref.Tenant, ref.ID)
 }
 
 // ByKey returns the call that holds an idempotency key, up to Config.KeyKeep after its
 // creation; ErrNotFound.
 func (r invocations) ByKey(ctx context.Context, tenant, subject, key string) (*toolkeep.Invocation, error) {
-	return r.one(ctx, r.s.byKey,
-		tenant, subject, key, record.Nanos(r.s.cfg.Clock().Add(-r.s.cfg.KeyKeep)))
+	valid := record.Nanos(r.s.cfg.Clock().Add(-r.s.cfg.KeyKeep))
+	return r.one(ctx, func() *pendingRow {
+		p := r.s.recent.keys[heldKey{tenant, subject, key}]
+		if p == nil || p.shown.call == nil || record.Nanos(p.shown.call.CreatedAt) <= valid {
+			return nil
+		}
+		return p
+	}, r.s.byKey, tenant, subject, key, valid)
 }
 
 // troubleWhere is the condition of the index by state, verbatim.

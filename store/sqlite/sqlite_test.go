@@ -467,6 +467,7 @@ func TestListCountsToMaxTotal(t *testing.T) {
 	if err := s.Apply(t.Context(), toolkeep.ClaimCall{Invocation: call("first", toolkeep.CallRunning)}); err != nil {
 		t.Fatal(err)
 	}
+	table(t, s)
 	if _, err := s.write.ExecContext(t.Context(), `INSERT INTO invocations (tenant, id, subject, tool, session, parent, state, created, data)
 		WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < ?)
 		SELECT tenant, id || n, subject, CASE WHEN n <= 20 THEN 'few' ELSE tool END, session, parent, state, created + n, data

@@ -11,6 +11,9 @@ const (
 	sqlSavepoint
 	sqlRelease
 	sqlRollback
+	sqlNoteClaim
+	sqlNoteOutput
+	sqlDropNotes
 	sqlClaim
 	sqlHasCall
 	sqlKeyHolder
@@ -51,19 +54,26 @@ const moveWhere = ` WHERE tenant = ?1 AND id = ?2 AND instr(?3, ',' || state || 
 func statements() [statementCount]string {
 	const columns = ` (seq, at, kind, tenant, ref, data) VALUES `
 	const entry = `INSERT INTO journal (seq, at, kind, tenant, ref, data, hash) VALUES `
-	index := `INSERT INTO invocations (tenant, id, subject, tool, session, parent, state, created, data) VALUES `
+	index := `INSERT INTO invocations (tenant, id, subject, tool, session, parent, state, created, data,
+		hold_key, lease_owner, lease_until, output) VALUES `
 	return [statementCount]string{
 		sqlFeed1:     `INSERT INTO feed` + columns + tuples(1, 6),
 		sqlJournal1:  entry + tuples(1, 7),
 		sqlJournal8:  entry + tuples(8, 7),
 		sqlJournal32: entry + tuples(32, 7),
-		sqlIndex1:    index + tuples(1, 9) + ` ON CONFLICT DO NOTHING`,
-		sqlIndex8:    index + tuples(8, 9) + ` ON CONFLICT DO NOTHING`,
+		sqlIndex1:    index + tuples(1, 13) + ` ON CONFLICT DO NOTHING`,
+		sqlIndex8:    index + tuples(8, 13) + ` ON CONFLICT DO NOTHING`,
 
 		sqlSavepoint: `SAVEPOINT one`,
 		sqlRelease:   `RELEASE one`,
 		sqlRollback:  `ROLLBACK TO one`,
 
+		// 2 and 3 are the call, 5 and 6 its subject and key.
+		sqlNoteClaim: `INSERT INTO claims (seq, tenant, id, data) SELECT ?1, ?2, ?3, ?4
+			WHERE NOT EXISTS (SELECT 1 FROM invocations WHERE tenant = ?2 AND id = ?3)
+			AND NOT EXISTS (SELECT 1 FROM invocations WHERE tenant = ?2 AND subject = ?5 AND hold_key = ?6 AND hold_key <> '')`,
+		sqlNoteOutput: `INSERT INTO claims (seq, tenant, id, output) VALUES (?, ?, ?, ?)`,
+		sqlDropNotes:  `DELETE FROM claims WHERE seq <= ?`,
 		sqlClaim: `INSERT INTO invocations (tenant, id, subject, tool, session, parent, state, created,
 			hold_key, priority, deadline, expires, fetched, lease_owner, lease_until, cancel_by, cancel_why,
 			progress, data, sealed, output) VALUES ` + tuples(1, 21),

@@ -34,6 +34,7 @@ type Store struct {
 	ops     chan *op                      // work for the writer between groups
 	ring    flow.Ring[toolkeep.Committed] // of the feed
 	entries flow.Ring[toolkeep.Entry]     // of the journal
+	recent  recent                        // calls that are not in the table invocations yet
 	wal     walKeeper
 	members members
 

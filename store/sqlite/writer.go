@@ -31,11 +31,12 @@ type writer struct {
 	entry int64 // newest committed number of the journal
 	chain record.Chain
 
-	// pending holds committed calls of the journal that are not indexed yet, in order; ids
-	// has their ids.
-	pending []pendingRow
-	ids     map[toolkeep.CallRef]struct{}
-	mark    int64 // the index's progress as stored in the database
+	// pending holds committed calls that are not indexed yet, in order; Store.recent finds them.
+	pending      []*pendingRow
+	firstPending int64 // nr of the first
+	mark         int64 // the index's progress as stored in the database
+	notes        int64 // newest number of the table claims
+	dropped      int64 // the newest that was removed
 
 	reqs  []*request
 	tick  *time.Timer // set while rows wait for the index
@@ -57,7 +58,8 @@ type op struct {
 }
 
 func newWriter(ctx context.Context, s *Store, head, entry int64) (*writer, error) {
-	w := &writer{s: s, head: head, entry: entry, ids: make(map[toolkeep.CallRef]struct{})}
+	w := &writer{s: s, head: head, entry: entry}
+	s.recent.ids, s.recent.keys = make(map[toolkeep.CallRef]*pendingRow), make(map[heldKey]*pendingRow)
 	for i, text := range statements() {
 		st, err := s.write.PrepareContext(ctx, text)
 		if err != nil {
@@ -98,7 +100,7 @@ func (w *writer) run() {
 			w.serve(o)
 		default:
 		}
-		if len(w.pending) >= indexSoon {
+		if len(w.pending) >= indexSoon && w.ready() >= indexSoon {
 			w.indexSome()
 		}
 	}
@@ -140,7 +142,7 @@ func (s *Store) do(ctx context.Context, f func(context.Context, *writer) error) 
 
 func (w *writer) close() {
 	for len(w.pending) != 0 {
-		if err := w.index(context.Background()); err != nil {
+		if err := w.index(context.Background(), indexRows); err != nil {
 			w.s.cfg.Log.Error("the index of calls is behind; it catches up at the next start", "error", err)
 			break
 		}
@@ -176,7 +178,7 @@ func (w *writer) begin(ctx context.Context) (tx *sql.Tx, end func(), err error) 
 
 // commit executes the taken requests in one transaction and answers them.
 func (w *writer) commit() {
-	g := &group{w: w, at: w.s.cfg.Clock()}
+	g := &group{w: w, at: w.s.cfg.Clock(), dropped: w.dropped}
 	errs := make([]error, len(w.reqs))
 	err := w.makeIndexRoom()
 	if err == nil {
@@ -200,7 +202,7 @@ func (w *writer) commit() {
 // makeIndexRoom keeps the pending rows bounded.
 func (w *writer) makeIndexRoom() error {
 	for len(w.pending) >= maxPending {
-		if err := w.index(context.Background()); err != nil {
+		if err := w.index(context.Background(), indexRows); err != nil {
 			return fmt.Errorf("sqlite: the index of calls cannot follow: %w", err)
 		}
 	}
@@ -220,13 +222,14 @@ func (w *writer) publish(g *group) {
 	before := w.entry
 	w.entry += int64(len(g.entries))
 	w.chain.Commit()
+	w.show(g)
 	w.dropPending(g.indexed)
 	w.s.lag.Store(int64(len(w.pending)))
 	if n := len(w.pending); n != 0 {
 		w.s.recorded.Store(w.pending[n-1].seq)
 	}
 	if g.indexed != 0 {
-		w.mark = g.mark
+		w.mark, w.dropped = g.mark, g.dropped
 	}
 	w.noteIndexed()
 	w.s.entries.Publish(before, w.entries, w.cost)
@@ -249,6 +252,9 @@ func (w *writer) publishFeed(g *group) {
 
 // forget undoes the in-memory effects of a failed group.
 func (w *writer) forget(g *group) {
+	for _, e := range g.ended {
+		e.row.callState = e.was
+	}
 	w.cutPending(len(w.pending) - g.added)
 	w.chain.Undo(0)
 }
