@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"sync/atomic"
@@ -85,4 +86,25 @@ func BenchmarkClaimAndMove(b *testing.B) {
 			b.ReportMetric(float64((cpu()-start).Microseconds())/float64(b.N), "µs-cpu/op")
 		})
 	}
+}
+
+// BenchmarkByKey looks for keys that no call holds, as each keyed call does.
+func BenchmarkByKey(b *testing.B) {
+	s := mustOpen(b, Config{Path: filepath.Join(b.TempDir(), "b.db")})
+	for i := range int64(2000) {
+		v := benchCall(i)
+		v.State, v.Key = toolkeep.CallRunning, v.ID
+		mustApply(b, s, toolkeep.ClaimCall{Invocation: v})
+	}
+	if err := s.catchUp(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	start := cpu()
+	for b.Loop() {
+		if _, err := s.Invocations().ByKey(b.Context(), "default", "agent-1", "none"); !errors.Is(err, toolkeep.ErrNotFound) {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64((cpu()-start).Microseconds())/float64(b.N), "µs-cpu/op")
 }

@@ -184,7 +184,7 @@ func TestClaimsAsInTable(t *testing.T) {
 			}
 		}
 	}
-	for round := range 20 {
+	for round := range 10 {
 		for i := range 25 {
 			list := []toolkeep.Change{change()}
 			if random.IntN(5) == 0 {

@@ -23,12 +23,13 @@ import (
 
 // Store stores everything in one SQLite file. It is safe for concurrent use.
 type Store struct {
-	cfg   Config
-	write *sql.DB // one connection
-	read  *sql.DB
-	byID  *sql.Stmt // selects whole calls, on read
-	byKey *sql.Stmt
-	check *sql.DB // one connection, for checkpoints only
+	cfg    Config
+	write  *sql.DB // one connection
+	read   *sql.DB
+	byID   *sql.Stmt // selects whole calls, on read
+	byKey  *sql.Stmt
+	hasKey *sql.Stmt // whether byKey selects one
+	check  *sql.DB   // one connection, for checkpoints only
 
 	queue   flow.Queue[step]
 	ops     chan *op                      // work for the writer between groups
@@ -111,6 +112,9 @@ func (s *Store) open(ctx context.Context) (*writer, error) {
 		return nil, err
 	}
 	if s.byKey, err = s.read.PrepareContext(ctx, `SELECT `+callColumns+` FROM invocations WHERE `+byKeyWhere); err != nil {
+		return nil, err
+	}
+	if s.hasKey, err = s.read.PrepareContext(ctx, `SELECT 1 FROM invocations WHERE `+byKeyWhere); err != nil {
 		return nil, err
 	}
 	if s.check, err = openDB(s.cfg.dsn(false), 1); err != nil {
