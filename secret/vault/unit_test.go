@@ -61,6 +61,9 @@ func newFake(t *testing.T) *fake {
 		if answer != nil && answer(w, r) {
 			return
 		}
+		if err := http.NewResponseController(w).EnableFullDuplex(); err != nil { // else a body that is not yet read to its end cuts the answer
+			t.Error(err)
+		}
 		pass.ServeHTTP(w, r)
 	}))
 	t.Cleanup(f.Close)
