@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
@@ -55,7 +56,9 @@ func TestResultsShareMemory(t *testing.T) {
 
 // TestNoMemoryForResults: a call that finds no room is refused in time, before it is sent,
 // and one that has begun to read waits for its deadline.
-func TestNoMemoryForResults(t *testing.T) {
+func TestNoMemoryForResults(t *testing.T) { synctest.Test(t, noMemoryForResults) }
+
+func noMemoryForResults(t *testing.T) {
 	h := newHarness(t, func(c *invoke.Config) { c.ResultMemory = 8 << 20 })
 	h.tool("large")
 	full, goOn := make(chan struct{}), make(chan struct{})
@@ -117,7 +120,9 @@ func TestNoMemoryForResults(t *testing.T) {
 }
 
 // TestMemoryIsWaitedForInTheMiddle: a result that finds no room while it arrives ends with its call's deadline.
-func TestMemoryIsWaitedForInTheMiddle(t *testing.T) {
+func TestMemoryIsWaitedForInTheMiddle(t *testing.T) { synctest.Test(t, memoryIsWaitedForInTheMiddle) }
+
+func memoryIsWaitedForInTheMiddle(t *testing.T) {
 	h := newHarness(t, func(c *invoke.Config) { c.ResultMemory = 8 << 20 })
 	h.tool("large")
 	reading, full, goOn := make(chan struct{}), make(chan struct{}), make(chan struct{})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
@@ -38,40 +39,42 @@ func TestSentWriteMayHaveTakenEffect(t *testing.T) {
 			{"reads", func(*toolkeep.Manifest) {}, true, ""},
 		} {
 			t.Run(end.name+", "+tool.name, func(t *testing.T) {
-				h := newHarness(t)
-				h.tool("slow", tool.is, func(m *toolkeep.Manifest) {
-					m.Execution.AttemptTimeoutMS = end.own
-					m.Retry.MaxAttempts = 1
-				})
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				h.executor.do = func(ctx context.Context, _ *toolkeep.Execution) (*toolkeep.Output, error) {
-					if end.stop {
-						cancel()
+				synctest.Test(t, func(t *testing.T) {
+					h := newHarness(t)
+					h.tool("slow", tool.is, func(m *toolkeep.Manifest) {
+						m.Execution.AttemptTimeoutMS = end.own
+						m.Retry.MaxAttempts = 1
+					})
+					ctx, cancel := context.WithCancel(t.Context())
+					defer cancel()
+					h.executor.do = func(ctx context.Context, _ *toolkeep.Execution) (*toolkeep.Output, error) {
+						if end.stop {
+							cancel()
+						}
+						<-ctx.Done()
+						e := toolkeep.AsError(ctx.Err())
+						e.NothingSent = !tool.sent
+						return nil, e
 					}
-					<-ctx.Done()
-					e := toolkeep.AsError(ctx.Err())
-					e.NothingSent = !tool.sent
-					return nil, e
-				}
-				c := end.call
-				c.Tool = "std.slow"
-				res, err := h.pipeline.Invoke(ctx, alice, &c)
-				e := toolkeep.AsError(err)
-				if err == nil && res.State == toolkeep.CallQueued {
-					h.work()
-					row := h.row(res.InvocationID)
-					e = &toolkeep.Error{Code: row.Code, Message: row.Message}
-				} else if err == nil {
-					e = res.Error
-				}
-				wantCode(t, e, end.code)
-				if has := strings.Contains(e.Message, effect); has != (tool.want != "") || !strings.Contains(e.Message, tool.want) {
-					t.Errorf("told %q", e.Message)
-				}
-				if tool.want != "" && (strings.Contains(e.Message, "async_mode") || strings.Contains(e.Message, "ask for more")) {
-					t.Errorf("told %q", e.Message)
-				}
+					c := end.call
+					c.Tool = "std.slow"
+					res, err := h.pipeline.Invoke(ctx, alice, &c)
+					e := toolkeep.AsError(err)
+					if err == nil && res.State == toolkeep.CallQueued {
+						h.work()
+						row := h.row(res.InvocationID)
+						e = &toolkeep.Error{Code: row.Code, Message: row.Message}
+					} else if err == nil {
+						e = res.Error
+					}
+					wantCode(t, e, end.code)
+					if has := strings.Contains(e.Message, effect); has != (tool.want != "") || !strings.Contains(e.Message, tool.want) {
+						t.Errorf("told %q", e.Message)
+					}
+					if tool.want != "" && (strings.Contains(e.Message, "async_mode") || strings.Contains(e.Message, "ask for more")) {
+						t.Errorf("told %q", e.Message)
+					}
+				})
 			})
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -411,6 +412,10 @@ func TestDamage(t *testing.T) {
 
 // TestFolderFails: while the folder cannot be written nothing is lost, health says why, and then all is archived.
 func TestFolderFails(t *testing.T) {
+	synctest.Test(t, folderFails)
+}
+
+func folderFails(t *testing.T) {
 	p := newPlace(t)
 	blocked := filepath.Join(p.dir, "t")
 	if err := os.WriteFile(blocked, nil, 0o600); err != nil {
@@ -422,9 +427,7 @@ func TestFolderFails(t *testing.T) {
 	done := make(chan struct{})
 	p.pass(2 * time.Hour)
 	go func() { p.archive.Run(ctx); close(done) }()
-	for p.archive.State().Error == "" {
-		time.Sleep(time.Millisecond)
-	}
+	synctest.Wait()
 	p.pass(2 * time.Minute)
 	if err := p.archive.Health(ctx); err == nil || !strings.Contains(err.Error(), "cannot be written since") || !strings.Contains(err.Error(), "not a directory") {
 		t.Errorf("health is %v", err)
@@ -436,9 +439,8 @@ func TestFolderFails(t *testing.T) {
 	if err := os.Remove(blocked); err != nil {
 		t.Fatal(err)
 	}
-	for p.archive.State().Entries < 2 || p.archive.State().Error != "" {
-		time.Sleep(time.Millisecond)
-	}
+	time.Sleep(time.Minute) // on the bubble's clock
+	synctest.Wait()
 	cancel()
 	<-done
 	if err := p.archive.Health(t.Context()); err != nil {

@@ -55,7 +55,7 @@ func TestCallsWaitForNoOther(t *testing.T) {
 		toolkeep.MoveCall{Invocation: &ended, From: []toolkeep.CallState{toolkeep.CallRunning}, Owner: "n", FreeKey: true},
 		toolkeep.MarkFetched{Call: ref, At: time.Now()},
 	} {
-		limited, cancel := context.WithTimeout(ctx, 2*time.Second)
+		limited, cancel := context.WithTimeout(ctx, time.Minute)
 		if err := s.ApplyWithin(limited, c); err != nil {
 			t.Errorf("%T waits for another node: %v", c, err)
 		}
