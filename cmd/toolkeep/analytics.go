@@ -197,15 +197,7 @@ func (a *app) analyticsResetCmd() *cobra.Command {
 		Example: "  toolkeep analytics reset",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cl, err := a.connect()
-			if err != nil {
-				return err
-			}
-			if _, err := cl.do(cmd.Context(), http.MethodDelete, "/api/v1/tools/admin/weights", nil); err != nil {
-				return err
-			}
-			_, err = fmt.Fprintln(a.stdout, "Search uses the weights of the configuration again.")
-			return err
+			return a.act(cmd.Context(), http.MethodDelete, "/api/v1/tools/admin/weights", nil, nil, "Search uses the weights of the configuration again.")
 		},
 	}
 }

@@ -285,15 +285,7 @@ func (a *app) revokeGrantCmd() *cobra.Command {
 		Example: "  toolkeep approvals revoke 01a21f9f-3123-7730-a182-cdb1880d30f8",
 		Args:    arguments(1, 1, "the standing approval's id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			cl, err := a.connect()
-			if err != nil {
-				return err
-			}
-			if _, err := cl.do(cmd.Context(), http.MethodDelete, "/api/v1/approvals/grants/"+url.PathEscape(args[0]), nil); err != nil {
-				return err
-			}
-			_, err = fmt.Fprintln(a.stdout, "taken back")
-			return err
+			return a.act(cmd.Context(), http.MethodDelete, "/api/v1/approvals/grants/"+url.PathEscape(args[0]), nil, nil, "taken back")
 		},
 	}
 }

@@ -114,10 +114,8 @@ func (a *app) holdRemoveCmd() *cobra.Command {
 		Example: "  toolkeep audit hold remove 019ab3c2-5a10-7c7e-9d3a-1f2e3d4c5b6a",
 		Args:    arguments(1, 1, "the hold's id, which `toolkeep audit hold list` shows"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.ask(cmd.Context(), http.MethodDelete, "/api/v1/audit/holds/"+url.PathEscape(args[0]), nil, nil, func(w io.Writer) error {
-				_, err := fmt.Fprintf(w, "Hold %s is removed.\n", args[0])
-				return err
-			})
+			return a.act(cmd.Context(), http.MethodDelete, "/api/v1/audit/holds/"+url.PathEscape(args[0]), nil,
+				map[string]any{"id": args[0], "removed": true}, "Hold "+args[0]+" is removed.")
 		},
 	})
 }

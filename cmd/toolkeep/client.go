@@ -257,6 +257,25 @@ func (a *app) ask(ctx context.Context, method, path string, body, v any, human f
 	return a.show(raw, human)
 }
 
+// act sends a request that is answered without a body, and says what was done: with fields under --json.
+func (a *app) act(ctx context.Context, method, path string, body any, fields map[string]any, said string) error {
+	cl, err := a.connect()
+	if err != nil {
+		return err
+	}
+	if _, err := cl.do(ctx, method, path, body); err != nil {
+		return err
+	}
+	raw, err := json.Marshal(fields)
+	if err != nil {
+		return err
+	}
+	return a.show(raw, func(w io.Writer) error {
+		_, err := fmt.Fprintln(w, said)
+		return err
+	})
+}
+
 func decode(raw []byte, v any) error {
 	if err := json.Unmarshal(raw, v); err != nil {
 		return &failure{code: exitUnavailable, err: fmt.Errorf("the server's answer cannot be read, perhaps because its version differs: %w", err)}

@@ -1,8 +1,7 @@
 package main
 
 import (
-	"encoding/json"
-	"errors"
+	"context"
 	"fmt"
 	"io"
 	"maps"
@@ -65,14 +64,7 @@ func (a *app) contextSetCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			cl, err := a.connect()
-			if err != nil {
-				return err
-			}
-			if _, err := cl.do(cmd.Context(), http.MethodPut, contextPath(args), body); err != nil {
-				return err
-			}
-			return a.contextDone(args, "set")
+			return a.changeContext(cmd.Context(), http.MethodPut, args, body, "set")
 		},
 	}
 	f := c.Flags()
@@ -142,14 +134,9 @@ func (a *app) contextBody(file, credentials, facts []string, timeout time.Durati
 	return raw, nil
 }
 
-// contextDone prints what was done.
-func (a *app) contextDone(args []string, done string) error {
-	if a.json {
-		raw, err := json.Marshal(map[string]any{"agent_id": args[0], "tool_id": args[1], done: true})
-		return errors.Join(err, a.printJSON(raw))
-	}
-	_, err := fmt.Fprintf(a.stdout, "The context of %s for %s is %s.\n", args[0], args[1], done)
-	return err
+func (a *app) changeContext(ctx context.Context, method string, args []string, body any, done string) error {
+	return a.act(ctx, method, contextPath(args), body, map[string]any{"agent_id": args[0], "tool_id": args[1], done: true},
+		fmt.Sprintf("The context of %s for %s is %s.", args[0], args[1], done))
 }
 
 func (a *app) contextGetCmd() *cobra.Command {
@@ -191,14 +178,7 @@ func (a *app) contextDeleteCmd() *cobra.Command {
 		Example: "  toolkeep context delete billing-agent shop.createOrder",
 		Args:    arguments(2, 2, wantContext),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			cl, err := a.connect()
-			if err != nil {
-				return err
-			}
-			if _, err := cl.do(cmd.Context(), http.MethodDelete, contextPath(args), nil); err != nil {
-				return err
-			}
-			return a.contextDone(args, "deleted")
+			return a.changeContext(cmd.Context(), http.MethodDelete, args, nil, "deleted")
 		},
 	}
 	return a.withJSON(c)

@@ -199,22 +199,8 @@ func (a *app) keysRevokeCmd() *cobra.Command {
 		Args:              arguments(1, 1, "the key's id, which `toolkeep keys list` shows"),
 		ValidArgsFunction: a.completeKeys,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			cl, err := a.connect()
-			if err != nil {
-				return err
-			}
-			raw, err := cl.do(cmd.Context(), http.MethodDelete, "/api/v1/keys/"+url.PathEscape(args[0]), nil)
-			if err != nil {
-				return err
-			}
-			if a.json {
-				if len(raw) == 0 {
-					raw, err = json.Marshal(map[string]any{"id": args[0], "revoked": true})
-				}
-				return errors.Join(err, a.printJSON(raw))
-			}
-			_, err = fmt.Fprintf(a.stdout, "Key %s is revoked.\n", args[0])
-			return err
+			return a.act(cmd.Context(), http.MethodDelete, "/api/v1/keys/"+url.PathEscape(args[0]), nil,
+				map[string]any{"id": args[0], "revoked": true}, "Key "+args[0]+" is revoked.")
 		},
 	}
 	return a.withJSON(c)

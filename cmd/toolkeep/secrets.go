@@ -225,10 +225,6 @@ func (a *app) secretsTestCmd() *cobra.Command {
   toolkeep secrets test shop --user carol --workspace billing`,
 		Args: arguments(1, 1, "the name of a secret, or a reference such as vault://secret/acme/shop#token"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			cl, err := a.connect()
-			if err != nil {
-				return err
-			}
 			body := map[string]any{"reference": args[0]}
 			if user != "" {
 				body["user"] = user
@@ -237,11 +233,7 @@ func (a *app) secretsTestCmd() *cobra.Command {
 				body["workspace"] = workspace
 			}
 			var st secrets.State
-			raw, err := cl.post(cmd.Context(), "/api/v1/secrets/test", body, &st)
-			if err != nil {
-				return err
-			}
-			err = a.show(raw, func(w io.Writer) error {
+			err := a.ask(cmd.Context(), http.MethodPost, "/api/v1/secrets/test", body, &st, func(w io.Writer) error {
 				line := st.Reference + ": " + st.State
 				for _, part := range []struct{ name, value string }{{"scope", st.Scope}, {"store", st.Store}, {"version", st.Version}} {
 					if part.value != "" {
@@ -280,10 +272,6 @@ func (a *app) secretsDeleteCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			cl, err := a.connect()
-			if err != nil {
-				return err
-			}
 			q := url.Values{}
 			for k, v := range fields {
 				q.Set(k, v)
@@ -292,15 +280,8 @@ func (a *app) secretsDeleteCmd() *cobra.Command {
 			if len(q) > 0 {
 				path += "?" + q.Encode()
 			}
-			if _, err := cl.do(cmd.Context(), http.MethodDelete, path, nil); err != nil {
-				return err
-			}
-			if a.json {
-				raw, err := json.Marshal(map[string]any{"name": args[0], "deleted": true})
-				return errors.Join(err, a.printJSON(raw))
-			}
-			_, err = fmt.Fprintf(a.stdout, "The secret %s (%s) is deleted.\n", args[0], or(where.scope, "user"))
-			return err
+			return a.act(cmd.Context(), http.MethodDelete, path, nil, map[string]any{"name": args[0], "deleted": true},
+				fmt.Sprintf("The secret %s (%s) is deleted.", args[0], or(where.scope, "user")))
 		},
 	}
 	where.flags(c)
@@ -321,16 +302,8 @@ func (a *app) secretsRotateCmd() *cobra.Command {
 			if !sealKey {
 				return usagef("--seal-key is missing; to rotate a single secret, set it again")
 			}
-			cl, err := a.connect()
-			if err != nil {
-				return err
-			}
 			var done secrets.Resealed
-			raw, err := cl.post(cmd.Context(), "/api/v1/secrets/rotate", map[string]any{"new_key": !only}, &done)
-			if err != nil {
-				return err
-			}
-			err = a.show(raw, func(w io.Writer) error {
+			err := a.ask(cmd.Context(), http.MethodPost, "/api/v1/secrets/rotate", map[string]any{"new_key": !only}, &done, func(w io.Writer) error {
 				_, err := fmt.Fprintf(w, "The key %s seals now; there are %d keys. Resealed: %d, unchanged: %d, failed: %d.\n", done.Key, done.Keys, done.Resealed, done.Unchanged, done.Failed)
 				return err
 			})

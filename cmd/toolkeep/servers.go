@@ -92,22 +92,11 @@ func (a *app) steerCmd(action, short, done string) *cobra.Command {
 	return a.withJSON(&cobra.Command{Use: action + " NAME", Short: short, Example: "  toolkeep servers " + action + " files",
 		Args: arguments(1, 1, "the server's name"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			cl, err := a.connect()
-			if err != nil {
-				return err
-			}
 			method, path := http.MethodPost, serverPath(args[0])+"/"+action
 			if action == "remove" {
 				method, path = http.MethodDelete, serverPath(args[0])
 			}
-			_, err = cl.do(cmd.Context(), method, path, nil)
-			if err != nil {
-				return a.explainLogin(err)
-			}
-			return a.show([]byte(`{"done":true}`), func(w io.Writer) error {
-				_, err := fmt.Fprintln(w, done)
-				return err
-			})
+			return a.explainLogin(a.act(cmd.Context(), method, path, nil, map[string]any{"done": true}, done))
 		}})
 }
 

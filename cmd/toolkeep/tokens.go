@@ -175,15 +175,7 @@ func (a *app) tokenRevokeCmd() *cobra.Command {
 		Example: "  toolkeep token inspect < token.jwt\n  toolkeep token revoke 019ab3c2-5a10-7c7e-9d3a-1f2e3d4c5b6a",
 		Args:    arguments(1, 1, "the token's jti, which `toolkeep token inspect` shows"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			cl, err := a.connect()
-			if err != nil {
-				return err
-			}
-			if _, err := cl.do(cmd.Context(), http.MethodDelete, "/api/v1/tokens/"+url.PathEscape(args[0]), nil); err != nil {
-				return err
-			}
-			_, err = fmt.Fprintf(a.stdout, "Token %s and all that were made from it are revoked.\n", args[0])
-			return err
+			return a.act(cmd.Context(), http.MethodDelete, "/api/v1/tokens/"+url.PathEscape(args[0]), nil, nil, "Token "+args[0]+" and all that were made from it are revoked.")
 		},
 	}
 }
