@@ -43,10 +43,20 @@ type SigningKey struct {
 	CreatedAt time.Time `json:"created_at"`
 }
 
-// keyBody is the body of a KeyKind document.
-type keyBody struct {
-	Sealed    []byte    `json:"sealed"` // the seed, bound to the key's id
+// KeyBody is the body of a document with a key of the audit, a KeyKind or one of package archive.
+type KeyBody struct {
+	Sealed    []byte    `json:"sealed,omitempty"` // the key, or what it is made of, with KeyContext
+	Lost      bool      `json:"lost,omitzero"`    // the operator gave up the key
 	CreatedAt time.Time `json:"created_at"`
+}
+
+// KeyContext is what a key is bound to where it is sealed.
+func KeyContext(kind, id string) []byte { return []byte(kind + "\x00" + id) }
+
+// KeyID is the first 8 bytes of a SHA-256, in hex.
+func KeyID(of []byte) string {
+	sum := sha256.Sum256(of)
+	return hex.EncodeToString(sum[:8])
 }
 
 type keyRing struct {
@@ -64,13 +74,6 @@ type signKey struct {
 	private ed25519.PrivateKey
 }
 
-func keyID(public ed25519.PublicKey) string {
-	sum := sha256.Sum256(public)
-	return hex.EncodeToString(sum[:8])
-}
-
-func sealContext(id string) []byte { return []byte(KeyKind + "\x00" + id) }
-
 // load reads the keys that the sealer opens, or has opened. A document that does not open for certain is none of this
 // installation.
 func (k *keyRing) load(ctx context.Context) error {
@@ -84,11 +87,11 @@ func (k *keyRing) load(ctx context.Context) error {
 			keys[d.ID] = had
 			continue
 		}
-		var body keyBody
+		var body KeyBody
 		if json.Unmarshal(d.Body, &body) != nil {
 			continue
 		}
-		seed, err := k.sealer.Open(body.Sealed, sealContext(d.ID))
+		seed, err := k.sealer.Open(body.Sealed, KeyContext(KeyKind, d.ID))
 		if MayOpenLater(err) {
 			away[d.ID] = toolkeep.NewError(toolkeep.RecordUnavailable, "the key %s of the audit's checkpoints cannot be opened now; try again", d.ID).Because(err)
 		}
@@ -97,7 +100,7 @@ func (k *keyRing) load(ctx context.Context) error {
 		}
 		private := ed25519.NewKeyFromSeed(seed)
 		public := private.Public().(ed25519.PublicKey)
-		if keyID(public) == d.ID {
+		if KeyID(public) == d.ID {
 			keys[d.ID] = signKey{SigningKey{ID: d.ID, Public: base64.StdEncoding.EncodeToString(public), CreatedAt: body.CreatedAt}, private}
 		}
 	}
@@ -142,13 +145,13 @@ func (k *keyRing) signer(ctx context.Context) (signKey, error) {
 		return signKey{}, err
 	}
 	public := private.Public().(ed25519.PublicKey)
-	id := keyID(public)
-	sealed, err := k.sealer.Seal(private.Seed(), sealContext(id))
+	id := KeyID(public)
+	sealed, err := k.sealer.Seal(private.Seed(), KeyContext(KeyKind, id))
 	if err != nil {
 		return signKey{}, err
 	}
 	key := signKey{SigningKey{ID: id, Public: base64.StdEncoding.EncodeToString(public), CreatedAt: k.now().UTC()}, private}
-	body, err := json.Marshal(keyBody{sealed, key.CreatedAt})
+	body, err := json.Marshal(KeyBody{Sealed: sealed, CreatedAt: key.CreatedAt})
 	if err != nil {
 		return signKey{}, err
 	}
@@ -181,20 +184,21 @@ func (k *keyRing) find(ctx context.Context, id string) (signKey, bool, error) {
 	return key, ok, err
 }
 
-// Reseal seals the key of a KeyKind document again under the sealer's newest key. done is false if that key sealed it.
+// Reseal seals the key of a document with a KeyBody again under the sealer's newest key. done is false if that key sealed it,
+// or the key was given up.
 func Reseal(s Sealer, stale func([]byte) bool, d toolkeep.Document) (raw []byte, done bool, err error) {
-	var body keyBody
+	var body KeyBody
 	if err := json.Unmarshal(d.Body, &body); err != nil {
-		return nil, false, errors.New("the audit key's document cannot be read")
+		return nil, false, errors.New("the document of the key cannot be read")
 	}
-	if !stale(body.Sealed) {
+	if body.Lost || !stale(body.Sealed) {
 		return nil, false, nil
 	}
-	seed, err := s.Open(body.Sealed, sealContext(d.ID))
+	key, err := s.Open(body.Sealed, KeyContext(d.Kind, d.ID))
 	if err != nil {
 		return nil, false, err
 	}
-	if body.Sealed, err = s.Seal(seed, sealContext(d.ID)); err != nil {
+	if body.Sealed, err = s.Seal(key, KeyContext(d.Kind, d.ID)); err != nil {
 		return nil, false, err
 	}
 	raw, err = json.Marshal(body)

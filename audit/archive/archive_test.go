@@ -248,7 +248,7 @@ func TestSealing(t *testing.T) {
 		t.Fatalf("%d keys: %v", len(docs), err)
 	}
 	d := docs[0]
-	body, done, err := archive.Reseal(p.sealer, p.sealer.Stale, d)
+	body, done, err := audit.Reseal(p.sealer, p.sealer.Stale, d)
 	if err != nil || !done {
 		t.Fatalf("%t, %v", done, err)
 	}
@@ -256,7 +256,7 @@ func TestSealing(t *testing.T) {
 	if err := p.store.Apply(t.Context(), toolkeep.PutDocument{Document: d, Expect: d.Revision}); err != nil {
 		t.Fatal(err)
 	}
-	if _, done, err := archive.Reseal(p.sealer, p.sealer.Stale, d); done || err != nil {
+	if _, done, err := audit.Reseal(p.sealer, p.sealer.Stale, d); done || err != nil {
 		t.Errorf("sealed again: %t, %v", done, err)
 	}
 	raw, err := os.ReadFile(keys)
@@ -318,7 +318,7 @@ func TestSealing(t *testing.T) {
 	if _, done, err := archive.GiveUp(stranger, &d); done || err != nil {
 		t.Errorf("it was given up twice: %v", err)
 	}
-	if _, done, err := archive.Reseal(stranger, stranger.Stale, d); done || err != nil {
+	if _, done, err := audit.Reseal(stranger, stranger.Stale, d); done || err != nil {
 		t.Errorf("it was sealed again: %v", err)
 	}
 	p.begin(stranger)

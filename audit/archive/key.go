@@ -3,10 +3,7 @@ package archive
 import (
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -30,13 +27,6 @@ type Store interface {
 	Documents(ctx context.Context, kind string) ([]toolkeep.Document, int64, error)
 }
 
-// keyBody is the body of a KeyKind document.
-type keyBody struct {
-	Sealed    []byte    `json:"sealed,omitempty"` // bound to the key's id
-	Lost      bool      `json:"lost,omitempty"`   // the operator gave up the key
-	CreatedAt time.Time `json:"created_at"`
-}
-
 // dataSecret is a key of the archive.
 type dataSecret struct {
 	id      string
@@ -55,13 +45,6 @@ type keyRing struct {
 	away map[string]error // why a key cannot be opened now; those that were given up are not there
 }
 
-func keyID(key []byte) string {
-	sum := sha256.Sum256(key)
-	return hex.EncodeToString(sum[:8])
-}
-
-func sealContext(id string) []byte { return []byte(KeyKind + "\x00" + id) }
-
 // load reads the keys that the sealer opens, or has opened. k.mu is held.
 func (k *keyRing) load(ctx context.Context) error {
 	documents, _, err := k.store.Documents(ctx, KeyKind)
@@ -70,7 +53,7 @@ func (k *keyRing) load(ctx context.Context) error {
 	}
 	keys, away := make(map[string]dataSecret, len(documents)), map[string]error{}
 	for _, d := range documents {
-		var body keyBody
+		var body audit.KeyBody
 		err := json.Unmarshal(d.Body, &body)
 		if had, ok := k.keys[d.ID]; ok {
 			had.lost = had.lost || err == nil && body.Lost
@@ -82,10 +65,10 @@ func (k *keyRing) load(ctx context.Context) error {
 		}
 		var key []byte
 		if err == nil {
-			key, err = k.sealer.Open(body.Sealed, sealContext(d.ID))
+			key, err = k.sealer.Open(body.Sealed, audit.KeyContext(KeyKind, d.ID))
 		}
 		switch {
-		case err == nil && len(key) == keyBytes && keyID(key) == d.ID:
+		case err == nil && len(key) == keyBytes && audit.KeyID(key) == d.ID:
 			keys[d.ID] = dataSecret{id: d.ID, key: key, created: body.CreatedAt}
 		case audit.MayOpenLater(err):
 			away[d.ID] = fmt.Errorf("the archive's key %s cannot be opened now: %w", d.ID, err)
@@ -122,12 +105,12 @@ func (k *keyRing) newest(ctx context.Context) (dataSecret, error) {
 	}
 	key := make([]byte, keyBytes)
 	rand.Read(key) // never fails
-	use = dataSecret{id: keyID(key), key: key, created: k.now().UTC()}
-	sealed, err := k.sealer.Seal(key, sealContext(use.id))
+	use = dataSecret{id: audit.KeyID(key), key: key, created: k.now().UTC()}
+	sealed, err := k.sealer.Seal(key, audit.KeyContext(KeyKind, use.id))
 	if err != nil {
 		return dataSecret{}, err
 	}
-	body, err := json.Marshal(keyBody{Sealed: sealed, CreatedAt: use.created})
+	body, err := json.Marshal(audit.KeyBody{Sealed: sealed, CreatedAt: use.created})
 	if err != nil {
 		return dataSecret{}, err
 	}
@@ -154,40 +137,20 @@ func (k *keyRing) find(ctx context.Context, id string) (dataSecret, bool, error)
 	return key, ok, err
 }
 
-// Reseal seals the key of a KeyKind document again under the sealer's newest key. done is false if that key sealed it.
-func Reseal(s audit.Sealer, stale func([]byte) bool, d toolkeep.Document) (raw []byte, done bool, err error) {
-	var body keyBody
-	if err := json.Unmarshal(d.Body, &body); err != nil {
-		return nil, false, errors.New("the document of the archive's key cannot be read")
-	}
-	if body.Lost || !stale(body.Sealed) {
-		return nil, false, nil
-	}
-	key, err := s.Open(body.Sealed, sealContext(d.ID))
-	if err != nil {
-		return nil, false, err
-	}
-	if body.Sealed, err = s.Seal(key, sealContext(d.ID)); err != nil {
-		return nil, false, err
-	}
-	raw, err = json.Marshal(body)
-	return raw, err == nil, err
-}
-
 // GiveUp returns the body for a KeyKind document that cannot be opened: what its key sealed stays unreadable, and another
 // key is made. done is false if it can be opened, or was given up before.
 func GiveUp(s audit.PersonSealer, d *toolkeep.Document) (raw []byte, done bool, err error) {
-	var body keyBody
+	var body audit.KeyBody
 	if json.Unmarshal(d.Body, &body) == nil {
 		if body.Lost {
 			return nil, false, nil
 		}
 		if s.Opens(body.Sealed) {
-			if _, err := s.Open(body.Sealed, sealContext(d.ID)); err == nil || audit.MayOpenLater(err) {
+			if _, err := s.Open(body.Sealed, audit.KeyContext(KeyKind, d.ID)); err == nil || audit.MayOpenLater(err) {
 				return nil, false, err
 			}
 		}
 	}
-	raw, err = json.Marshal(keyBody{Lost: true, CreatedAt: body.CreatedAt})
+	raw, err = json.Marshal(audit.KeyBody{Lost: true, CreatedAt: body.CreatedAt})
 	return raw, err == nil, err
 }

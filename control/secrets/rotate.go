@@ -42,7 +42,7 @@ func sealedKinds(s *Sealer, now func() time.Time) []sealedKind {
 		{kind: oauth.TokenKind, reseal: func(it toolkeep.Document) ([]byte, bool, error) { return oauth.Reseal(s, s.Stale, it, now()) }},
 		{kind: capability.KeyKind, reseal: func(it toolkeep.Document) ([]byte, bool, error) { return capability.Reseal(s, s.Stale, it) }},
 		{kind: audit.KeyKind, reseal: func(it toolkeep.Document) ([]byte, bool, error) { return audit.Reseal(s, s.Stale, it) }},
-		{kind: archive.KeyKind, reseal: func(it toolkeep.Document) ([]byte, bool, error) { return archive.Reseal(s, s.Stale, it) }},
+		{kind: archive.KeyKind, reseal: func(it toolkeep.Document) ([]byte, bool, error) { return audit.Reseal(s, s.Stale, it) }},
 		{kind: audit.PersonKind, reseal: func(it toolkeep.Document) ([]byte, bool, error) { return audit.ResealPerson(s, s.Stale, it) }, aside: true},
 		{kind: audit.PersonDigestKind, reseal: func(it toolkeep.Document) ([]byte, bool, error) { return audit.ResealPerson(s, s.Stale, it) }, aside: true},
 		{kind: upstream.DocumentKind, reseal: func(it toolkeep.Document) ([]byte, bool, error) { return upstream.Reseal(s, s.Stale, it) }},
