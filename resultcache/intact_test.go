@@ -85,18 +85,18 @@ func TestDropReachesEveryNode(t *testing.T) {
 		}
 	}
 	for _, tc := range []struct {
-		tool string
-		want [3]bool
-		n    int
-	}{{"x.y", [3]bool{false, true, true}, 1}, {"", [3]bool{false, false, true}, 2}} {
+		tenant, tool string
+		want         [3]bool
+		n            int
+	}{{"t", "x.y", [3]bool{false, true, true}, 1}, {"t", "", [3]bool{false, false, true}, 2}, {"", "x.y", [3]bool{false, true, false}, 2}, {"", "", [3]bool{}, 3}} {
 		fill()
-		n, err := here.Drop(t.Context(), "t", tc.tool)
+		n, err := here.Drop(t.Context(), tc.tenant, tc.tool)
 		if err != nil || n != tc.n {
-			t.Errorf("%q: %d dropped, %v", tc.tool, n, err)
+			t.Errorf("%q of %q: %d dropped, %v", tc.tool, tc.tenant, n, err)
 		}
 		for _, c := range []*Cache{here, there} {
 			if got := [3]bool{c.Peek(keyOf(1)), c.Peek(keyOf(2)), c.Peek(keyOf(3))}; got != tc.want {
-				t.Errorf("%q: left are %v, want %v", tc.tool, got, tc.want)
+				t.Errorf("%q of %q: left are %v, want %v", tc.tool, tc.tenant, got, tc.want)
 			}
 		}
 	}

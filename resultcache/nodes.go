@@ -17,13 +17,13 @@ type Store interface {
 	Head(ctx context.Context) (int64, error)
 }
 
-// DropKind is the kind of the documents by which Drop reaches all nodes: the last order of each tenant and tool.
+// DropKind is the kind of the documents by which Drop reaches all nodes: the last order of each tenant, "" for all, and tool.
 const DropKind = "cache_drop"
 
 // everyTool is the id of an order for all tools.
 const everyTool = "*"
 
-// Drop is Invalidate of one tenant's results on every node: on this one at once, on the others when they follow the feed,
+// Drop is Invalidate on every node: on this one at once, on the others when they follow the feed,
 // within a second. What Config.Shared has of before is ignored from then on. It returns the number of those of this node.
 // The error is that of the store, and then results of this node alone are dropped; or that this node does not follow the
 // feed, and then shared results can still be given here.
@@ -55,7 +55,7 @@ func (c *Cache) Follow(change toolkeep.Committed) {
 	case toolkeep.SetLifecycle:
 		drop("", ch.ToolID)
 	case toolkeep.PutDocument:
-		if d := ch.Document; d.Kind == DropKind && d.Tenant != "" {
+		if d := ch.Document; d.Kind == DropKind {
 			drop(d.Tenant, strings.TrimPrefix(d.ID, everyTool))
 		}
 	}

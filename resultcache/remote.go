@@ -55,7 +55,7 @@ type sharing struct {
 	askedSince time.Time
 }
 
-// scope is what a change drops: a tool's results of all tenants or one, or a tenant's of all tools.
+// scope is what a change drops: the results of a tenant, "" for all, of a tool, "" for all.
 type scope struct{ tenant, tool string }
 
 // unsent is a result that waits to be sent.
@@ -108,7 +108,7 @@ func (s *sharing) current(tenant, tool string, seq int64) bool {
 	applied := s.position.Applied()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.ready && seq <= applied && seq >= s.floor && seq >= s.last[scope{"", tool}] && seq >= s.last[scope{tenant, tool}] && seq >= s.last[scope{tenant, ""}]
+	return s.ready && seq <= applied && seq >= s.floor && seq >= s.last[scope{"", tool}] && seq >= s.last[scope{tenant, tool}] && seq >= s.last[scope{tenant, ""}] && seq >= s.last[scope{"", ""}]
 }
 
 // keepUp follows the feed to its head, at the start and each time that it was lost. Then, and when Config.Shared answers again,

@@ -382,8 +382,9 @@ func TestLateResultOfAnAbandonedRun(t *testing.T) {
 // TestDroppedResultsAreNotShared drops results before, while and after their run, with a node that is behind the feed.
 func TestDroppedResultsAreNotShared(t *testing.T) {
 	for name, drop := range map[string]func(c *Cache) error{
-		"a tool": func(c *Cache) error { _, err := c.Drop(context.Background(), "t", "x.y"); return err },
-		"all":    func(c *Cache) error { _, err := c.Drop(context.Background(), "t", ""); return err },
+		"a tool":              func(c *Cache) error { _, err := c.Drop(context.Background(), "t", "x.y"); return err },
+		"all":                 func(c *Cache) error { _, err := c.Drop(context.Background(), "t", ""); return err },
+		"all of every tenant": func(c *Cache) error { _, err := c.Drop(context.Background(), "", ""); return err },
 		"a lifecycle": func(c *Cache) error {
 			return c.config.Store.Apply(context.Background(), toolkeep.SetLifecycle{ToolID: "x.y"})
 		},

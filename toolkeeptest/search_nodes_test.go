@@ -323,8 +323,30 @@ func TestFlushedOnBothNodes(t *testing.T) {
 				t.Errorf("%s of another tenant's operator was not its business", body)
 			}
 		}
-		if status, _ := a.Do(http.MethodDelete, "/api/v1/tools/admin/cache/invalidate", `{"scope":"all"}`, "Authorization", "Bearer "+ann); status != http.StatusForbidden {
-			t.Errorf("an agent flushes: %d", status)
+		for key, body := range map[string]string{ann: `{"scope":"all"}`, op: `{"scope":"all_tenants"}`} {
+			if status, _ := a.Do(http.MethodDelete, "/api/v1/tools/admin/cache/invalidate", body, "Authorization", "Bearer "+key); status != http.StatusForbidden {
+				t.Errorf("%s by one who may not: %d", body, status)
+			}
+		}
+		// The operator of the system drops what both tenants have, results too.
+		a.Publish(toolkeeptest.Manifest("mail.kept", "1.0.0", "echo", `"side_effects":"none","cache":{"policy":"ttl","ttl_s":3600}`))
+		hit := func(k *toolkeeptest.Toolkeep, key string) bool {
+			got := as(t, k, key).call("mail.kept", `{}`)
+			return got.status == http.StatusOK && strings.Contains(got.body, `"cache_hit":true`)
+		}
+		for _, key := range []string{ann, stan} {
+			for _, k := range f.nodes {
+				within(t, 10*time.Second, "a result is cached", func() bool { return hit(k, key) })
+			}
+			f.warm(t, key, letters)
+		}
+		flush(admin, `{"scope":"all_tenants"}`)
+		for _, key := range []string{ann, stan} {
+			within(t, 10*time.Second, "its answer is gone on the other node", func() bool { return !find(t, b, key, letters).hit })
+			within(t, 10*time.Second, "its result is gone on the other node", func() bool { return !hit(b, key) })
+			if f.redis == nil && (find(t, a, key, letters).hit || hit(a, key)) {
+				t.Error("still there on the node that flushed")
+			}
 		}
 	})
 }

@@ -25,20 +25,21 @@ var searchStrategies = []string{"hybrid", "semantic", "keyword", "category", "se
 
 func (a *app) cacheInvalidateCmd() *cobra.Command {
 	var user, strategy string
-	var all bool
+	var all, tenants bool
 	c := &cobra.Command{
-		Use:   "invalidate TOOL | --user SUBJECT | --strategy NAME | --all",
+		Use:   "invalidate TOOL | --user SUBJECT | --strategy NAME | --all | --all-tenants",
 		Short: "Drop cached results of a tool and of searches",
 		Long: `Drop the cached results of a tool, for all its versions and callers, and the cached search results that contain
 it; the next call executes the tool. --user and --strategy drop only search results, --all drops everything.
-Search results are dropped for your tenant on every node, results of tools on the node that answers.
+All of that is your tenant's, on every node. --all-tenants, for operators of the tenant default, drops everything of
+every tenant.
 
 After a change of a tool or a permission this is not needed: outdated entries are not used.`,
 		Example:           "  toolkeep cache invalidate bookshop.getBook\n  toolkeep cache invalidate --user billing-agent\n  toolkeep cache invalidate --all",
-		Args:              arguments(0, 1, "the tool's id, such as bookshop.getBook, or --user, --strategy or --all"),
+		Args:              arguments(0, 1, "the tool's id, such as bookshop.getBook, or --user, --strategy, --all or --all-tenants"),
 		ValidArgsFunction: a.completeTools,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			body, what, err := flushed(args, user, strategy, all)
+			body, what, err := flushed(args, user, strategy, all, tenants)
 			if err != nil {
 				return err
 			}
@@ -63,25 +64,26 @@ After a change of a tool or a permission this is not needed: outdated entries ar
 	f := c.Flags()
 	f.StringVar(&user, "user", "", "drop the search results of this subject")
 	f.StringVar(&strategy, "strategy", "", "drop the search results of a strategy: "+strings.Join(searchStrategies, ", "))
-	f.BoolVar(&all, "all", false, "drop everything")
+	f.BoolVar(&all, "all", false, "drop everything of your tenant")
+	f.BoolVar(&tenants, "all-tenants", false, "drop everything of every tenant")
 	_ = c.RegisterFlagCompletionFunc("strategy", cobra.FixedCompletions(searchStrategies, cobra.ShellCompDirectiveNoFileComp))
 	return a.withJSON(c)
 }
 
 // flushed returns the flush request and its description.
-func flushed(args []string, user, strategy string, all bool) (body map[string]string, what string, err error) {
+func flushed(args []string, user, strategy string, all, tenants bool) (body map[string]string, what string, err error) {
 	n := len(args)
 	if n == 1 && args[0] == "" {
 		n = 0
 	}
-	for _, set := range []bool{user != "", strategy != "", all} {
+	for _, set := range []bool{user != "", strategy != "", all, tenants} {
 		if set {
 			n++
 		}
 	}
 	switch {
 	case n != 1:
-		return nil, "", usagef("name exactly one thing to drop: a tool, --user, --strategy or --all")
+		return nil, "", usagef("name exactly one thing to drop: a tool, --user, --strategy, --all or --all-tenants")
 	case user != "":
 		return map[string]string{"scope": "user", "userId": user}, "for " + user, nil
 	case strategy != "":
@@ -91,6 +93,8 @@ func flushed(args []string, user, strategy string, all bool) (body map[string]st
 		return map[string]string{"scope": "strategy", "strategy": strategy}, "by " + strategy, nil
 	case all:
 		return map[string]string{"scope": "all"}, "of all tools", nil
+	case tenants:
+		return map[string]string{"scope": "all_tenants"}, "of all tools and tenants", nil
 	}
 	if tool, _, versioned := strings.Cut(args[0], "@"); versioned {
 		return nil, "", usagef("results of all versions are dropped together; leave the version out: toolkeep cache invalidate %s", tool)

@@ -13,6 +13,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/discover/cache"
 )
 
@@ -74,13 +75,32 @@ func New(c Config) *Search {
 	return s
 }
 
-// Flush drops kept answers of the principal's tenant on every node: of all scopes, or of
-// the user, tool or strategy that id names. E3301, E3965.
-func (s *Search) Flush(ctx context.Context, p *toolkeep.Principal, scope, id string) error {
-	if s.c.Cache == nil {
-		return nil
+// AllTenants is the scope of a flush for every tenant.
+const AllTenants = "all_tenants"
+
+// TenantOf returns whose results and answers a flush drops: the principal's tenant's, or with AllTenants every tenant's, which is
+// "". E3201 for AllTenants unless the principal is an operator of the home tenant.
+func TenantOf(p *toolkeep.Principal, scope string) (string, error) {
+	switch {
+	case scope != AllTenants:
+		return p.Tenant, nil
+	case p.Tenant != access.HomeTenant || !p.May(toolkeep.PermOperate):
+		return "", toolkeep.NewError(toolkeep.PermissionDenied, "operators of the tenant %s (permission %s) drop what is cached for all tenants; scope all drops that of your own", access.HomeTenant, toolkeep.PermOperate)
 	}
-	return s.c.Cache.Flush(ctx, p.Tenant, p.Subject, cache.Scope(scope), id)
+	return "", nil
+}
+
+// Flush drops kept answers of the principal's tenant on every node: of all scopes, or of the user, tool or strategy that id
+// names; with AllTenants those of every tenant. E3201, E3301, E3965.
+func (s *Search) Flush(ctx context.Context, p *toolkeep.Principal, scope, id string) error {
+	tenant, err := TenantOf(p, scope)
+	if err != nil || s.c.Cache == nil {
+		return err
+	}
+	if scope == AllTenants {
+		scope = string(cache.All)
+	}
+	return s.c.Cache.Flush(ctx, tenant, p.Subject, cache.Scope(scope), id)
 }
 
 // Reindex has every node take tools apart again, all that the tenant can see where ids is

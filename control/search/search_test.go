@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/discover/cache"
 	"github.com/toolkeep/toolkeep/store/sqlite"
 )
@@ -127,6 +128,15 @@ func TestFlush(t *testing.T) {
 	s, _, kept, _ := newSearch(t)
 	if err := s.Flush(t.Context(), ann, "tool", "a.own"); err != nil || !slices.Equal(kept.told, []string{"flush acme ann tool a.own"}) {
 		t.Errorf("%v, told %q", err, kept.told)
+	}
+	boss := &toolkeep.Principal{Tenant: access.HomeTenant, Subject: "boss", Permissions: []string{toolkeep.PermOperate}}
+	if err := s.Flush(t.Context(), boss, AllTenants, ""); err != nil || !slices.Equal(kept.told[1:], []string{"flush  boss all "}) {
+		t.Errorf("%v, told %q", err, kept.told)
+	}
+	for _, p := range []*toolkeep.Principal{{Tenant: access.HomeTenant}, {Tenant: "acme", Permissions: boss.Permissions}, {Tenant: "acme", Permissions: []string{"*"}}} {
+		if err := s.Flush(t.Context(), p, AllTenants, ""); !toolkeep.IsCode(err, toolkeep.PermissionDenied) || len(kept.told) != 2 {
+			t.Errorf("%+v: %v, told %q", p, err, kept.told)
+		}
 	}
 	off := New(Config{Index: fakeIndex{}})
 	if err := off.Flush(t.Context(), ann, "all", ""); err != nil {

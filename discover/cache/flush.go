@@ -23,7 +23,7 @@ const (
 // Scope selects the answers to flush.
 type Scope string
 
-// Scopes. A flush always concerns one tenant.
+// Scopes of a tenant's flush.
 const (
 	All      Scope = "all"
 	User     Scope = "user"     // answers to one subject
@@ -68,7 +68,10 @@ func (c *Cache) flushes(tenant string) *flushes {
 	return none
 }
 
-// Flush drops answers of a tenant on every node: on this node when it returns, on the others when
+// everyTenant is the tenant of a flush of all tenants' answers. Its revision is in each key.
+const everyTenant = ""
+
+// Flush drops answers of a tenant, or with scope all and tenant "" of every tenant, on every node: on this node when it returns, on the others when
 // the feed reaches them. id is the subject, tool or strategy of the scope; "" for all. E3301; E3965
 // if the store failed, and nothing was dropped.
 func (c *Cache) Flush(ctx context.Context, tenant, by string, scope Scope, id string) error {
@@ -77,6 +80,8 @@ func (c *Cache) Flush(ctx context.Context, tenant, by string, scope Scope, id st
 		return toolkeep.NewError(toolkeep.InvalidParameters, "a flush of scope %s needs to say which one, and one of scope all must not", scope)
 	case scope != All && scope != User && scope != Tool && scope != Strategy:
 		return toolkeep.NewError(toolkeep.InvalidParameters, "there is no scope %q; use all, user, tool or strategy", scope)
+	case tenant == everyTenant && scope != All:
+		return toolkeep.NewError(toolkeep.InvalidParameters, "a flush for all tenants is of scope all, not %s", scope)
 	case len(id) > maxID:
 		return toolkeep.NewError(toolkeep.InvalidParameters, "the name of what to flush has over %d bytes", maxID)
 	}

@@ -23,15 +23,17 @@ func TestFlush(t *testing.T) {
 		scope Scope
 		id    string
 		drops map[int]bool // ids of all dropped answers
+		every bool         // of every tenant
 	}{
-		"all":            {All, "", map[int]bool{0: true, 1: true, 2: true, 3: true}},
-		"user":           {User, "ann", map[int]bool{0: true, 1: true, 2: true}},
-		"a stranger":     {User, "eve", nil},
-		"tool":           {Tool, "mail.send", map[int]bool{0: true, 2: true, 3: true}},
-		"another tool":   {Tool, "no.such", nil},
-		"strategy":       {Strategy, "keyword", map[int]bool{2: true}},
-		"the default":    {Strategy, "hybrid", map[int]bool{0: true, 1: true, 3: true}},
-		"nobody follows": {Strategy, "semantic", nil},
+		"all":                 {All, "", map[int]bool{0: true, 1: true, 2: true, 3: true}, false},
+		"user":                {User, "ann", map[int]bool{0: true, 1: true, 2: true}, false},
+		"a stranger":          {User, "eve", nil, false},
+		"tool":                {Tool, "mail.send", map[int]bool{0: true, 2: true, 3: true}, false},
+		"another tool":        {Tool, "no.such", nil, false},
+		"strategy":            {Strategy, "keyword", map[int]bool{2: true}, false},
+		"the default":         {Strategy, "hybrid", map[int]bool{0: true, 1: true, 3: true}, false},
+		"one without answers": {Strategy, "semantic", nil, false},
+		"all of every tenant": {All, "", map[int]bool{0: true, 1: true, 2: true, 3: true, 4: true}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSystem(true)
@@ -40,7 +42,11 @@ func TestFlush(t *testing.T) {
 				a.warm(t, q)
 				b.warm(t, q)
 			}
-			if err := a.Flush(t.Context(), "acme", "operator", c.scope, c.id); err != nil {
+			tenant := "acme"
+			if c.every {
+				tenant = ""
+			}
+			if err := a.Flush(t.Context(), tenant, "operator", c.scope, c.id); err != nil {
 				t.Fatal(err)
 			}
 			// searched reports for each query whether the index was searched.

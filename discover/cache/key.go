@@ -61,6 +61,7 @@ func (c *Cache) key(ask discover.Query) (k key, ok bool) {
 	h.text(ask.Session.Tenant)
 	h.text(ask.Audience)
 	h.text(c.config.Ranking)
+	h.number(uint64(c.flushes(everyTenant).rev))
 	k.permission = h.sum()
 	return k, true
 }

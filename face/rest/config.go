@@ -131,8 +131,8 @@ type Config struct {
 	Contexts  Contexts
 	Secrets   Secrets
 	Approvals Approvals
-	// Invalidate drops the cached results that a tenant has of a tool, "" of all, on every node, and
-	// tells how many this one had.
+	// Invalidate drops the cached results that a tenant, "" for all, has of a tool, "" for all, on every node, and tells how many
+	// this one had.
 	Invalidate func(ctx context.Context, tenant, toolID string) (int, error)
 	// Health answers /health, /ready and /health/….
 	Health http.Handler

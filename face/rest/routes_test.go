@@ -433,7 +433,15 @@ func TestInvalidate(t *testing.T) {
 	if got != "a.b" {
 		t.Errorf("%q", got)
 	}
-	for body, code := range map[string]toolkeep.Code{`{"scope":"tool"}`: toolkeep.MalformedRequest, `{"scope":"all","toolId":"x"}`: toolkeep.MalformedRequest,
+	got = "-"
+	problem(t, s.do(t, "DELETE", "/api/v1/tools/admin/cache/invalidate", `{"scope":"all_tenants"}`), toolkeep.PermissionDenied) // an operator of the tenant t
+	if got != "-" {
+		t.Errorf("results of %q were dropped by an operator of another tenant", whose)
+	}
+	if wantStatus(t, s.do(t, "DELETE", "/api/v1/tools/admin/cache/invalidate", `{"scope":"all_tenants"}`, "Authorization: Bearer operator"), 200); got != "" || whose != "" {
+		t.Errorf("%q of %q", got, whose)
+	}
+	for body, code := range map[string]toolkeep.Code{`{"scope":"tool"}`: toolkeep.MalformedRequest, `{"scope":"all_tenants","toolId":"x"}`: toolkeep.MalformedRequest, `{"scope":"all","toolId":"x"}`: toolkeep.MalformedRequest,
 		`{"scope":"some","toolId":"x"}`: toolkeep.InvalidParameters} {
 		problem(t, s.do(t, "DELETE", "/api/v1/tools/admin/cache/invalidate", body), code)
 	}

@@ -5,13 +5,14 @@ import (
 	"net/http"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/control/search"
 )
 
 // SearchAdmin looks after the search of the principal's tenant, on every node;
 // *search.Search of control is one.
 type SearchAdmin interface {
 	// Flush drops kept answers of search: of all scopes, or of the user, tool or
-	// strategy that id names. E3301, E3965.
+	// strategy that id names; of every tenant with search.AllTenants. E3201, E3301, E3965.
 	Flush(ctx context.Context, p *toolkeep.Principal, scope, id string) error
 	// Reindex takes tools apart again, all that the tenant can see where ids is nil, and with
 	// embeddings makes their vectors again too. It tells how many tools that will be. E3965.
@@ -28,7 +29,7 @@ func (a *API) audience(p *toolkeep.Principal, more ...string) string {
 
 type invalidateInput struct {
 	Body struct {
-		Scope    string `json:"scope" enum:"all,user,tool,strategy" doc:"all and tool drop cached results of tools and kept answers of search, user and strategy answers alone. All are those of your tenant: answers on every node, results on this node"`
+		Scope    string `json:"scope" enum:"all,user,tool,strategy,all_tenants" doc:"all and tool drop cached results of tools and kept answers of search, user and strategy answers alone. All are those of your tenant, on every node; all_tenants drops what all does of every tenant, for operators of the tenant default"`
 		UserID   string `json:"userId,omitempty" maxLength:"256" doc:"required for scope user: the subject of a credential"`
 		ToolID   string `json:"toolId,omitempty" maxLength:"4096" doc:"required for scope tool"`
 		Strategy string `json:"strategy,omitempty" enum:"hybrid,semantic,keyword,category,session" doc:"required for scope strategy"`
@@ -61,6 +62,10 @@ func (a *API) invalidate(ctx context.Context, p *toolkeep.Principal, in *invalid
 		return nil, err
 	}
 	scope := in.Body.Scope
+	tenant, err := search.TenantOf(p, scope)
+	if err != nil {
+		return nil, err
+	}
 	if scope == "tool" {
 		if err := a.known(p, id); err != nil {
 			return nil, err
@@ -73,8 +78,8 @@ func (a *API) invalidate(ctx context.Context, p *toolkeep.Principal, in *invalid
 	} else if scope == "user" || scope == "strategy" {
 		return nil, toolkeep.NewError(toolkeep.MalformedRequest, "the search cache is off; there is nothing of scope %s to drop", scope)
 	}
-	if scope == "tool" || scope == "all" {
-		return invalidated(a.c.Invalidate(ctx, p.Tenant, id))
+	if scope != "user" && scope != "strategy" {
+		return invalidated(a.c.Invalidate(ctx, tenant, id))
 	}
 	return invalidated(0, nil)
 }
