@@ -2,6 +2,7 @@ package resultcache
 
 import (
 	"context"
+	"encoding/json"
 	"hash/maphash"
 	"log/slog"
 	"maps"
@@ -121,8 +122,18 @@ func (c *Cache) checksum(r *toolkeep.Result) uint64 {
 	var h maphash.Hash
 	h.SetSeed(c.seed)
 	h.Write(r.Output)
+	maphash.WriteComparable(&h, struct {
+		tool, version  string
+		state          toolkeep.CallState
+		truncated      bool
+		started, ended int64
+	}{r.ToolID, r.ToolVersion, r.State, r.Truncated, r.StartedAt.UnixNano(), r.EndedAt.UnixNano()})
 	for _, a := range r.Attachments {
-		h.WriteString(a.URL)
+		maphash.WriteComparable(&h, a)
+	}
+	if len(r.Warnings) > 0 {
+		raw, _ := json.Marshal(r.Warnings) // what has no JSON is not shown either
+		h.Write(raw)
 	}
 	return h.Sum64()
 }

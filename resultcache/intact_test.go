@@ -37,26 +37,55 @@ func TestStale(t *testing.T) {
 	})
 }
 
-// TestCorrupt changes the bytes of a stored result, as a fault of memory or of a program would.
+// TestCorrupt changes each part of a stored result, as a fault of memory or of a program would.
 func TestCorrupt(t *testing.T) {
-	c := New(Config{})
-	defer c.Stop()
-	for n := range 2 {
-		c.Put(keyOf(n), "t", "x.y", output(`{"a":1}`), ttl)
+	whole := func() *toolkeep.Result {
+		r := output(`{"a":1}`)
+		r.ToolID, r.ToolVersion, r.State, r.StartedAt, r.EndedAt = "x.y", "1.0.0", toolkeep.CallSucceeded, time.Unix(1, 0), time.Unix(2, 0)
+		r.Warnings = []toolkeep.Warning{{Code: toolkeep.FieldIgnored, Message: "w", Details: map[string]any{"n": 1, "m": 2}}}
+		r.Attachments = []toolkeep.Attachment{{Kind: "blob", URL: "/b", ContentType: "text/plain", Bytes: 5, SHA256: "2c"}}
+		return r
 	}
-	e, _ := c.store.GetEntryQuietly(keyOf(0))
-	e.Value.result.Output[5] ^= 1
-	if _, ok := c.Stale(keyOf(0)); ok {
-		t.Error("a corrupt result was given")
-	}
-	if _, ok := c.Get(keyOf(0)); ok {
-		t.Error("a corrupt result was given")
-	}
-	if _, ok := c.Get(keyOf(1)); !ok {
-		t.Error("an intact result is gone")
-	}
-	if s := c.Stats(); s.Corruptions != 1 || s.Evictions[ManualInvalidation] != 0 || s.Entries != 1 || s.Misses != 1 {
-		t.Errorf("%+v", s)
+	for name, change := range map[string]func(r *toolkeep.Result){
+		"output":       func(r *toolkeep.Result) { r.Output[5] ^= 1 },
+		"tool":         func(r *toolkeep.Result) { r.ToolID = "x.z" },
+		"version":      func(r *toolkeep.Result) { r.ToolVersion = "1.0.1" },
+		"state":        func(r *toolkeep.Result) { r.State = toolkeep.CallFailed },
+		"truncated":    func(r *toolkeep.Result) { r.Truncated = true },
+		"times":        func(r *toolkeep.Result) { r.EndedAt = r.EndedAt.Add(1) },
+		"warning":      func(r *toolkeep.Result) { r.Warnings[0].Message = "v" },
+		"its details":  func(r *toolkeep.Result) { r.Warnings[0].Details["n"] = 2 },
+		"its code":     func(r *toolkeep.Result) { r.Warnings[0].Code = toolkeep.Hedged },
+		"no warning":   func(r *toolkeep.Result) { r.Warnings = nil },
+		"kind":         func(r *toolkeep.Result) { r.Attachments[0].Kind = "image" },
+		"address":      func(r *toolkeep.Result) { r.Attachments[0].URL = "/c" },
+		"content type": func(r *toolkeep.Result) { r.Attachments[0].ContentType = "text/html" },
+		"size":         func(r *toolkeep.Result) { r.Attachments[0].Bytes++ },
+		"SHA-256":      func(r *toolkeep.Result) { r.Attachments[0].SHA256 = "2d" },
+		"nothing":      func(*toolkeep.Result) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := New(Config{})
+			defer c.Stop()
+			for n := range 2 {
+				c.Put(keyOf(n), "t", "x.y", whole(), ttl)
+			}
+			e, _ := c.store.GetEntryQuietly(keyOf(0))
+			change(&e.Value.result)
+			intact := name == "nothing"
+			if _, ok := c.Stale(keyOf(0)); ok != intact {
+				t.Error("a corrupt result was given")
+			}
+			if _, ok := c.Get(keyOf(0)); ok != intact {
+				t.Error("a corrupt result was given")
+			}
+			if _, ok := c.Get(keyOf(1)); !ok {
+				t.Error("an intact result is gone")
+			}
+			if s := c.Stats(); !intact && (s.Corruptions != 1 || s.Evictions[ManualInvalidation] != 0 || s.Entries != 1 || s.Misses != 1) {
+				t.Errorf("%+v", s)
+			}
+		})
 	}
 }
 
