@@ -131,7 +131,7 @@ func (b *bench) crowd(name string, pause time.Duration) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if after.goroutines > before.goroutines+10 || after.files > before.files+10 {
+	if after.goroutines > before.goroutines+10 || after.files > before.files+10 || after.memory > before.memory+maxGrown {
 		return nil, fmt.Errorf("a leak: %+v before, %+v after", before, after)
 	}
 	var m measured
@@ -235,12 +235,18 @@ func askUntil(req []byte, addr string, pause time.Duration, end time.Time) (a ag
 }
 
 // held is what a process holds.
-type held struct{ goroutines, files int }
+type held struct {
+	goroutines, files int
+	memory            int64 // RssAnon, bytes
+}
+
+// maxGrown is how much more memory a server may hold after the calls than before, in bytes: what the collector leaves.
+const maxGrown = 64 << 20
 
 // settled is what the server holds once that no longer falls.
 func (p *process) settled() (last held, err error) {
 	for range 20 {
-		now := held{}
+		now := held{memory: p.rssAnon()}
 		list, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.cmd.Process.Pid))
 		if err != nil {
 			return now, err
@@ -260,7 +266,7 @@ func (p *process) settled() (last held, err error) {
 				now.goroutines, _ = strconv.Atoi(strings.TrimSpace(v))
 			}
 		}
-		if last != (held{}) && now.goroutines >= last.goroutines && now.files >= last.files {
+		if last != (held{}) && now.goroutines >= last.goroutines && now.files >= last.files && now.memory >= last.memory-maxGrown/64 {
 			return now, nil
 		}
 		last = now

@@ -148,27 +148,30 @@ func times(pid int) (own, children time.Duration, parent int) {
 	return ticks(11) + ticks(12), ticks(13) + ticks(14), parent
 }
 
-// settledMemory is RssAnon once it no longer falls.
-func (p *process) settledMemory() int64 {
+// settledMemory is RssAnon once it no longer falls, and VmRSS, which has the pages of mapped files too.
+func (p *process) settledMemory() (anon, rss int64) {
 	last := p.rssAnon()
 	for range 20 {
 		time.Sleep(500 * time.Millisecond)
 		now := p.rssAnon()
 		if now >= last {
-			return now
+			return now, p.status("VmRSS:")
 		}
 		last = now
 	}
-	return last
+	return last, p.status("VmRSS:")
 }
 
-func (p *process) rssAnon() int64 {
+func (p *process) rssAnon() int64 { return p.status("RssAnon:") }
+
+// status is a line of the process's status in bytes, 0 of a process that is gone.
+func (p *process) status(name string) int64 {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
 	if err != nil {
 		return 0
 	}
 	for line := range strings.Lines(string(raw)) {
-		if v, ok := strings.CutPrefix(line, "RssAnon:"); ok {
+		if v, ok := strings.CutPrefix(line, name); ok {
 			kb, _ := strconv.ParseInt(strings.Fields(v)[0], 10, 64)
 			return kb * 1024
 		}
