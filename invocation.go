@@ -88,6 +88,8 @@ type Invocation struct {
 
 	// Replayed means that the caller got a stored result; never stored.
 	Replayed bool
+	// Missed means that the result cache was asked, had no result, and the call was not refused then; never stored.
+	Missed bool
 
 	// AllowedRole and AllowedPolicy are the rules that permitted the call: the allow rule of a role, and the rule of the
 	// policy that allowed it or asked for its approval. Each is "" if there is none. See AllowedBy.

@@ -409,6 +409,40 @@ func TestFiftyEqualKeysExecuteOnce(t *testing.T) {
 	}
 }
 
+// TestMissesOfTheCache: a call counts as a miss if the cache was asked, had nothing, and the tool was.
+func TestMissesOfTheCache(t *testing.T) {
+	h := newHarness(t)
+	cached := func(m *toolkeep.Manifest) { m.Cache = &toolkeep.CacheSpec{Policy: "ttl", TTLSeconds: 60} }
+	h.tool("read", cached)
+	h.tool("plain")
+	h.tool("write", writes, cached)
+	want := func(what string, cached, missed bool, tool string, change ...func(*toolkeep.Call)) {
+		t.Helper()
+		c := &toolkeep.Call{Tool: "std." + tool, Arguments: []byte(`{"n":1}`)}
+		for _, f := range change {
+			f(c)
+		}
+		h.call(c)
+		if v := <-h.observed; v.Cached != cached || v.Missed != missed {
+			t.Errorf("%s: cached %t, missed %t", what, v.Cached, v.Missed)
+		}
+	}
+	other := func(c *toolkeep.Call) { c.Arguments = []byte(`{"n":2}`) }
+	want("the first call", false, true, "read")
+	want("the second", true, false, "read")
+	want("one that skips the cache", false, false, "read", func(c *toolkeep.Call) { c.SkipCache = true })
+	want("a tool without a rule", false, false, "plain")
+	want("one that writes", false, false, "write")
+	want("bad arguments", false, false, "read", func(c *toolkeep.Call) { c.Arguments = []byte(`{`) })
+	h.limits.refuse.Store(toolkeep.NewError(toolkeep.RateLimitExceeded, "too many"))
+	want("one that is refused after the look", false, false, "read", other)
+	h.limits.refuse.Store(nil)
+	h.executor.do = func(context.Context, *toolkeep.Execution) (*toolkeep.Output, error) {
+		return nil, toolkeep.NewError(toolkeep.UpstreamClientError, "no")
+	}
+	want("a tool that fails", false, true, "read", other)
+}
+
 func TestCacheAndSingleFlight(t *testing.T) {
 	h := newHarness(t)
 	cached := func(m *toolkeep.Manifest) { m.Cache = &toolkeep.CacheSpec{Policy: "ttl", TTLSeconds: 60} }

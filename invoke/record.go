@@ -171,6 +171,7 @@ func (p *Pipeline) settle(a *activeCall, res *toolkeep.Result, e *toolkeep.Error
 	default:
 		row.State = toolkeep.CallRefused
 	}
+	row.Missed = a.cache.on() && !row.Cached && row.State != toolkeep.CallRefused
 }
 
 // settleError writes an error into the row. It advises a retry only if the error may

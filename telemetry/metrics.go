@@ -62,6 +62,7 @@ type Metrics struct {
 	calls      *prometheus.CounterVec
 	cost       *prometheus.CounterVec
 	cacheHits  *prometheus.CounterVec
+	cacheMiss  *prometheus.CounterVec
 	duration   *prometheus.HistogramVec
 	limited    *prometheus.CounterVec
 	authFailed *prometheus.CounterVec
@@ -99,7 +100,7 @@ func NewMetrics(c MetricsConfig) (*Metrics, error) {
 		m.steps[i] = steps.WithLabelValues(name)
 	}
 
-	all := []prometheus.Collector{m.calls, m.cost, m.cacheHits, m.duration, m.limited, m.authFailed, m.dropped, m.rotations,
+	all := []prometheus.Collector{m.calls, m.cost, m.cacheHits, m.cacheMiss, m.duration, m.limited, m.authFailed, m.dropped, m.rotations,
 		m.retries, m.timeouts, overhead, steps,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})}
 	all = append(all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "toolkeep_build_info",
@@ -143,7 +144,8 @@ func (m *Metrics) define() {
 	}
 	m.calls = counter("tool_invocation_total", "Calls by tool and BC-2 status; tool_id is empty where no tool was found.", "tool_id", "status")
 	m.cost = counter("tool_cost_usd_total", "US dollars that calls of the tool cost.", "tool_id")
-	m.cacheHits = counter("tool_cache_hits_total", "Calls of the tool that the result cache answered; their share of tool_invocation_total is the tool's hit rate.", "tool_id")
+	m.cacheHits = counter("tool_cache_hits_total", "Calls of the tool that the result cache answered; their share of these and tool_cache_misses_total is the tool's hit rate.", "tool_id")
+	m.cacheMiss = counter("tool_cache_misses_total", "Calls of the tool that the result cache was asked for and did not answer; refused ones and those that did not ask it are not in it.", "tool_id")
 	m.duration = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "tool_invocation_duration_ms",
 		Help: "Milliseconds of a whole call, by the tool's category.", Buckets: durationBuckets}, []string{"category"})
 	m.limited = counter("tool_rate_limit_exceeded_total", "Calls and other requests refused for load, by the limit that refused; upstream: it answered that it gets too many.", "limit_type")
@@ -205,6 +207,9 @@ func (m *Metrics) countCall(v *toolkeep.Invocation, t *toolkeep.Tool) {
 		s.call(statusOf(v)).Inc()
 		if v.Cached {
 			s.hit().Inc()
+		}
+		if v.Missed {
+			s.miss().Inc()
 		}
 	}
 	if v.CostUSD > 0 && !v.Replayed {

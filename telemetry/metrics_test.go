@@ -41,7 +41,7 @@ func TestMetricsOfCalls(t *testing.T) {
 	refused := func(code toolkeep.Code) *toolkeep.Invocation {
 		return call(func(v *toolkeep.Invocation) { v.State, v.Code, v.ToolUS, v.CostUSD = toolkeep.CallRefused, code, 0, 0 })
 	}
-	m.Called(call(nil), tool(), nil, durations())
+	m.Called(call(func(v *toolkeep.Invocation) { v.Missed = true }), tool(), nil, durations())
 	m.Called(call(func(v *toolkeep.Invocation) { v.Attempts = 3 }), tool(), nil, durations())
 	m.Called(call(func(v *toolkeep.Invocation) { v.Cached, v.CostUSD = true, 0 }), tool(), nil, nil)
 	m.Called(call(func(v *toolkeep.Invocation) { v.Replayed = true }), tool(), nil, nil)
@@ -84,9 +84,12 @@ tool_rate_limit_exceeded_total{limit_type="upstream"} 1
 # HELP tool_cache_corruptions_total Cached results that did not match their checksum and were dropped.
 # TYPE tool_cache_corruptions_total counter
 tool_cache_corruptions_total 0
-# HELP tool_cache_hits_total Calls of the tool that the result cache answered; their share of tool_invocation_total is the tool's hit rate.
+# HELP tool_cache_hits_total Calls of the tool that the result cache answered; their share of these and tool_cache_misses_total is the tool's hit rate.
 # TYPE tool_cache_hits_total counter
 tool_cache_hits_total{tool_id="clock.now"} 1
+# HELP tool_cache_misses_total Calls of the tool that the result cache was asked for and did not answer; refused ones and those that did not ask it are not in it.
+# TYPE tool_cache_misses_total counter
+tool_cache_misses_total{tool_id="clock.now"} 1
 # HELP tool_cache_evictions_total Results that left the cache, by reason.
 # TYPE tool_cache_evictions_total counter
 tool_cache_evictions_total{eviction_reason="ttl_expired"} 2
@@ -94,7 +97,7 @@ tool_cache_evictions_total{eviction_reason="ttl_expired"} 2
 # TYPE tool_cache_hit_rate gauge
 tool_cache_hit_rate 0.25
 `, "tool_invocation_total", "tool_cost_usd_total", "tool_retries_total", "tool_timeout_total", "tool_auth_failures_total",
-		"tool_rate_limit_exceeded_total", "tool_cache_corruptions_total", "tool_cache_hits_total", "tool_cache_evictions_total", "tool_cache_hit_rate")
+		"tool_rate_limit_exceeded_total", "tool_cache_corruptions_total", "tool_cache_hits_total", "tool_cache_misses_total", "tool_cache_evictions_total", "tool_cache_hit_rate")
 
 	body := scrape(t, m)
 	for _, want := range []string{

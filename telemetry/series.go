@@ -69,6 +69,7 @@ type toolSeries struct {
 	byState [len(statuses)]atomic.Pointer[prometheus.Counter]
 	cost    atomic.Pointer[prometheus.Counter]
 	cached  atomic.Pointer[prometheus.Counter]
+	missed  atomic.Pointer[prometheus.Counter]
 }
 
 func (m *Metrics) newToolSeries(id string) *toolSeries { return &toolSeries{m: m, id: id} }
@@ -85,6 +86,10 @@ func (s *toolSeries) spent() prometheus.Counter {
 
 func (s *toolSeries) hit() prometheus.Counter {
 	return once(&s.cached, func() prometheus.Counter { return s.m.cacheHits.WithLabelValues(s.id) })
+}
+
+func (s *toolSeries) miss() prometheus.Counter {
+	return once(&s.missed, func() prometheus.Counter { return s.m.cacheMiss.WithLabelValues(s.id) })
 }
 
 // once may create the counter twice under a race; the vector returns the same one.

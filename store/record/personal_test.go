@@ -14,7 +14,7 @@ import (
 // docs/audit.md, or among those of AppendPersonal.
 const inClear = `ID Tenant Subject Session Plan Task Face KeyID ToolID Version Range Digest Category Kind Writes State Code Retryable RetryS
 	Key ArgsSize Async Priority Parent Ordinal CreatedAt StartedAt EndedAt Deadline ExpiresAt FetchedAt Attempts Sent Cached Truncated ToolUS
-	TotalUS BytesSent BytesRecv CostUSD Output OutputSize Secrets PriorTools Sealed Withheld Replayed SealedArgs Roles Scope Workspace Method Timeout
+	TotalUS BytesSent BytesRecv CostUSD Output OutputSize Secrets PriorTools Sealed Withheld Replayed Missed SealedArgs Roles Scope Workspace Method Timeout
 	SkipCache CacheTTL Traceparent LeaseOwner LeaseUntil Requeued Grant Approved Fallback SealedCaller AllowedRole AllowedPolicy Certificate`
 
 // TestPersonal: the fields that are cleared come back, and every other one is named in inClear.

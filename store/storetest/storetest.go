@@ -248,7 +248,7 @@ func keyed(id, key string) *toolkeep.Invocation {
 func ref(id string) toolkeep.CallRef { return toolkeep.CallRef{Tenant: "t", ID: id} }
 
 // NeverStored returns the names of the fields that are only for the caller.
-func NeverStored() []string { return []string{"Replayed"} }
+func NeverStored() []string { return []string{"Replayed", "Missed"} }
 
 // FullCall returns a call in which every stored field is set, so that a test which
 // compares it with what a store returns fails for every field that the store loses,
