@@ -3,7 +3,7 @@
 // the same run; gRPC beside its floor; MCP beside its upstream called directly;
 // PostgreSQL beside SQLite; executors beside the same request made directly; how often
 // search finds the right tool and how long it takes, and how often contexts hold it, in
-// process; how fast tools are published; what a catalogue of 100,000 tools costs; how long calls take while others are refused, or attempt what they may not; what a thousand agents get of a tool that fails now and then; what a decision about a call costs; how many entries the audit takes; one and three nodes, and a simulation of up to 64. `make bench` runs it.
+// process; how fast tools are published; what a catalogue of 100,000 tools costs; how long calls take while others are refused, or attempt what they may not; how late the end of a time limit is answered; what a thousand agents get of a tool that fails now and then; what a decision about a call costs; how many entries the audit takes; one and three nodes, and a simulation of up to 64. `make bench` runs it.
 //
 // It starts the servers under test, PostgreSQL and the floors (a bare net/http JSON
 // echo and a bare grpc-go echo) as processes of their own, on loopback, and reads
@@ -73,6 +73,7 @@ var sections = []section{
 	{"register", []string{"register"}, []string{"publication", "goal", "tools a second", "p50", "p95"}},
 	{"catalogue", []string{"catalogue"}, []string{"what", "goal", "measured"}},
 	{"shed", []string{"shed"}, []string{"keyed calls", "admitted a second", "refused a second", "p50 / p99 of the admitted"}},
+	{"timeouts", []string{"timeouts"}, []string{"limit", "callers", "calls", "late p50 / p99"}},
 	{"agents", []string{"agents"}, []string{"an agent calls", "calls a second", "failed after all attempts", "p50 / p99", "overhead p50 / p99", "share of the slowest agent", "goroutines before / after", "open files before / after"}},
 	{"denied", []string{"denied"}, []string{"calls of an agent", "p50 / p99"}},
 	{"nodes", []string{"nodes"}, []string{"call", "CPU per call of all nodes", "PostgreSQL CPU per call", "calls a second in all", "p50 / p99"}},
@@ -82,7 +83,7 @@ var sections = []section{
 var measurements = map[string]func(*bench) (part, error){
 	"calls": calls, "latency": openLoop, "memory": memory, "start": start,
 	"grpc": grpcCalls, "mcp": throughMCP, "postgres": stores, "nodes": nodes, "scale": scale, "executors": executors,
-	"decisions": decisions, "audit": audits, "catalogue": largeCatalogue, "shed": shedding, "denied": denied, "agents": agents,
+	"decisions": decisions, "audit": audits, "catalogue": largeCatalogue, "shed": shedding, "timeouts": timeouts, "denied": denied, "agents": agents,
 	"retrieval": retrieval, "search": searching,
 	"disclosure": disclosure, "register": registering,
 }

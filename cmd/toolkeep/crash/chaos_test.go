@@ -209,7 +209,7 @@ func (x *chaos) networkTimeout(t *testing.T, p *process) {
 	wires := newProxy(t, "127.77.0.5", x.upstream.addr())
 	p.toolAt(wires.addr, "chaos.lossy", reading+`,"retry":{"max_attempts":3,"base_delay_ms":1},"breaker":{"window":"count","window_size":10000}`, `"attempt_timeout_ms":2000,`)
 	p.toolAt(wires.addr, "chaos.lost", reading+`,"retry":{"max_attempts":3,"base_delay_ms":1}`, `"attempt_timeout_ms":100,`)
-	p.toolAt(wires.addr, "chaos.late", reading+`,"retry":{"max_attempts":3,"base_delay_ms":1}`, `"timeout_ms":100,`)
+	p.toolAt(wires.addr, "chaos.late", reading+`,"retry":{"max_attempts":3,"base_delay_ms":1},"breaker":{"enabled":false}`, `"timeout_ms":100,`)
 	timeouts := p.metric("tool_timeout_total")
 	var sent, lost atomic.Int64
 	wires.fail(func(string) (f fault) {
@@ -247,9 +247,13 @@ func (x *chaos) networkTimeout(t *testing.T, p *process) {
 	}
 	// "error E3901 (TIMEOUT_EXCEEDED) returned": an attempt that is late is E3502, the call E3901.
 	got = p.ends(ask{tool: "chaos.late", args: named("late", 0)}).is(t, "the tool's time is over", toolkeep.Timeout)
-	// "timeout detected within 200ms": measured, with a bound that a machine of any speed keeps.
-	if t.Logf("a limit of 100 ms ended the call after %d ms", got.Meta.MS); got.Meta.MS < 100 || got.Meta.MS > 30_000 {
-		t.Errorf("a limit of 100 ms ended the call after %d ms", got.Meta.MS)
+	// "timeout detected within 200ms", of a call with a limit of 100 ms: the best of some, for the machine has other work too.
+	least := got.Meta.MS
+	for range 4 {
+		least = min(least, p.ends(ask{tool: "chaos.late", args: named("late", 0)}).is(t, "the tool's time is over", toolkeep.Timeout).Meta.MS)
+	}
+	if least < 100 || least > 200 {
+		t.Errorf("a limit of 100 ms ended a call after %d ms at the earliest", least)
 	}
 	// "metric tool_timeout_total incremented".
 	if n := p.metric("tool_timeout_total") - timeouts; n < 2 {
