@@ -85,7 +85,7 @@ func (b *bench) crowd(name string, pause time.Duration) ([]string, error) {
 	upstream := &http.Server{Handler: u, ReadHeaderTimeout: 10 * time.Second}
 	go func() { _ = upstream.Serve(l) }() // until it is closed
 	defer upstream.Close()
-	srv, err := b.server("agents "+name, "TOOLKEEP_EGRESS_IDLE_TIMEOUT=1s", "TOOLKEEP_STORE_MAX_WAIT=0",
+	srv, err := b.server("agents "+name, "TOOLKEEP_EGRESS_IDLE_TIMEOUT=1s", "TOOLKEEP_STORE_MAX_WAIT=0", "TOOLKEEP_CALLS_MAX_CPU_WAIT=0",
 		"TOOLKEEP_BREAKER_FAILURE_RATE=50", "TOOLKEEP_BREAKER_CONSECUTIVE_FAILURES=0") // on a busy machine more is late than hangs
 	if err != nil {
 		return nil, err

@@ -72,7 +72,7 @@ var sections = []section{
 	{"disclosure", []string{"disclosure"}, []string{"tools", "phase", "tokens of all manifests", "tokens of the context", "less", "a right tool is in it", "all right tools are", "a right tool is whole", "questions"}},
 	{"register", []string{"register"}, []string{"publication", "goal", "tools a second", "p50", "p95"}},
 	{"catalogue", []string{"catalogue"}, []string{"what", "goal", "measured"}},
-	{"shed", []string{"shed"}, []string{"keyed calls", "admitted a second", "refused a second", "p50 / p99 of the admitted"}},
+	{"shed", []string{"shed"}, []string{"calls", "admitted a second", "refused a second", "p50 / p99 of the admitted"}},
 	{"timeouts", []string{"timeouts"}, []string{"limit", "callers", "calls", "late p50 / p99"}},
 	{"agents", []string{"agents"}, []string{"an agent calls", "calls a second", "failed after all attempts", "p50 / p99", "overhead p50 / p99", "share of the slowest agent", "goroutines before / after", "open files before / after"}},
 	{"denied", []string{"denied"}, []string{"calls of an agent", "p50 / p99"}},

@@ -12,31 +12,40 @@ import (
 // shedPause is how long a caller waits after a refusal, as Retry-After asks at least.
 const shedPause = time.Second
 
-// shedding measures what calls take that were admitted while others are refused because the store's queue is long.
+// shedding measures what calls take that were admitted while others are refused because they would wait for too long for the
+// processor or the store.
 func shedding(b *bench) (part, error) {
-	const many, bound = 1000, "100ms"
-	p := part{set: fmt.Sprintf("Set: keyed calls of 600 bytes over REST in closed loops, SQLite; `store.max_wait` %s where something is refused. "+
-		"A caller that is refused asks again after %s. Callers come one after the other for a first while; what is shown is the time after that, in "+
-		"which all are there, and of latencies those of admitted calls.", bound, shedPause)}
-	for _, c := range []struct {
-		name    string
-		callers int
-		wait    string
-	}{
-		{fmt.Sprintf("%d callers", clients), clients, "0s"},
-		{fmt.Sprintf("%d callers, none refused", many), many, "0s"},
-		{fmt.Sprintf("%d callers, those beyond the bound refused", many), many, bound},
-	} {
-		srv, err := b.server("shed "+c.name, "TOOLKEEP_STORE_MAX_WAIT="+c.wait)
-		if err != nil {
-			return part{}, err
+	const ordinary, many = 200, 1000
+	p := part{set: fmt.Sprintf("Set: calls of 600 bytes over REST in closed loops, SQLite, and the settings as they come; where none is refused `calls.max_cpu_wait` and "+
+		"`store.max_wait` are 0. A caller that is refused asks again after %s. Callers come one after the other for a first while; what is shown is the time "+
+		"after that, in which all are there, and of latencies those of admitted calls.", shedPause)}
+	for _, keyed := range []bool{false, true} {
+		what := "reading"
+		if keyed {
+			what = "keyed"
 		}
-		m, refused, err := admitted(overREST(echoBody(), true, srv), c.callers, b.d)
-		srv.stop()
-		if err != nil {
-			return part{}, err
+		for _, c := range []struct {
+			name     string
+			callers  int
+			settings []string
+		}{
+			{"%s, %d callers", clients, nil},
+			{"%s, %d callers", ordinary, nil},
+			{"%s, %d callers, none refused", many, []string{"TOOLKEEP_CALLS_MAX_CPU_WAIT=0", "TOOLKEEP_STORE_MAX_WAIT=0"}},
+			{"%s, %d callers", many, nil},
+		} {
+			name := fmt.Sprintf(c.name, what, c.callers)
+			srv, err := b.server("shed "+name, c.settings...)
+			if err != nil {
+				return part{}, err
+			}
+			m, refused, err := admitted(overREST(echoBody(), keyed, srv), c.callers, b.d)
+			srv.stop()
+			if err != nil {
+				return part{}, err
+			}
+			p.rows = append(p.rows, []string{name, rate(m), fmt.Sprintf("%.0f", float64(refused)/m.took.Seconds()), m.quantiles()})
 		}
-		p.rows = append(p.rows, []string{c.name, rate(m), fmt.Sprintf("%.0f", float64(refused)/m.took.Seconds()), m.quantiles()})
 	}
 	return p, nil
 }

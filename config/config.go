@@ -286,6 +286,8 @@ type Calls struct {
 	Lease          time.Duration `key:"calls.lease" default:"10s" min:"3s" max:"1h" help:"a node that does not renew the lease of a running call for this long counts as dead; leases are renewed after a third of it"`
 	MaxResult      int64         `key:"calls.max_result" kind:"size" default:"100MB" min:"1KiB" max:"4GiB" help:"largest raw result of a tool; past it the call fails (E3710)"`
 	RecordWait     time.Duration `key:"calls.record_wait" default:"50ms" min:"1ms" max:"5s" help:"how long a reading call waits for the store; then its record goes to the spool file, from there to the store, and further reading calls do not wait until the store answers again; more where the store answers slowly as a rule"`
+	MaxCPUWait     time.Duration `key:"calls.max_cpu_wait" default:"100ms" max:"1m" help:"how long requests may wait for the processor before new calls are refused with E3811 and without a record: a share of them that rises with the wait, of priority low first and of high last; 0 refuses none"`
+	MaxInFlight    int           `key:"calls.max_in_flight" default:"5000" max:"1000000" help:"calls that this node has in flight at once, those that wait for a tool or a person among them; further ones are refused with E3811, those of priority low from three quarters of it on, those of high a quarter above it; 0 is no limit"`
 	ResultMemory   int64         `key:"calls.result_memory" kind:"size" default:"0" max:"1TiB" help:"memory that all results take together while they are read and checked; a call over it waits, and is refused with E3811 if its time ends before it was sent. A result takes about three times its bytes. 0 is a quarter of the memory that the process may use (GOMEMLIMIT, the cgroup or the machine)"`
 }
 

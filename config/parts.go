@@ -29,6 +29,7 @@ import (
 	"github.com/toolkeep/toolkeep/limit"
 	"github.com/toolkeep/toolkeep/limit/breaker"
 	"github.com/toolkeep/toolkeep/limit/bulkhead"
+	"github.com/toolkeep/toolkeep/limit/overload"
 	"github.com/toolkeep/toolkeep/redact"
 	"github.com/toolkeep/toolkeep/secret/vault"
 )
@@ -252,6 +253,11 @@ func (b Breaker) Rule() *breaker.Rule {
 // Retries bounds the retries of a tool.
 func (c Calls) Retries() *breaker.Retries {
 	return &breaker.Retries{Share: c.RetryShare, Floor: c.RetryFloor}
+}
+
+// Load bounds the calls that this node takes.
+func (c Calls) Load() overload.Config {
+	return overload.Config{Wait: c.MaxCPUWait, InFlight: c.MaxInFlight}
 }
 
 // SecretDirs are the folders of file:// references.

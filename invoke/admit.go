@@ -26,6 +26,9 @@ func (p *Pipeline) admit(ctx context.Context, a *activeCall) (*toolkeep.Result, 
 	if p.draining.Load() && a.mode != modeChild && !a.instead { // calls under way go on, including their child calls
 		return nil, toolkeep.NewError(toolkeep.Draining, "this node is shutting down; send the call again").After(time.Second)
 	}
+	if err := p.loaded(a); err != nil {
+		return nil, err
+	}
 	if err := p.admitSignature(ctx, a); err != nil { // it takes no id of the caller's
 		shorten(&a.row, p.KeyBytes)
 		return nil, err

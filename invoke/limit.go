@@ -60,6 +60,22 @@ func (p *Pipeline) limit(ctx context.Context, a *activeCall) (_ *toolkeep.Result
 	return nil, p.takeLimits(ctx, a)
 }
 
+// loaded refuses a new call where this node has more of them than it does in time. What is refused has no record, as in shed.
+func (p *Pipeline) loaded(a *activeCall) error {
+	if a.mode != modeLive || a.instead { // it belongs to a call that was taken, or is none
+		return nil
+	}
+	err := p.overload.Check(a.call.Priority, p.underway.Load())
+	a.unrecorded = err != nil
+	return err
+}
+
+// Overload is how long requests wait for the processor of this node at present, and how many calls were refused for that or for
+// the number of those in flight.
+func (p *Pipeline) Overload() (wait time.Duration, refused int64) {
+	return p.overload.Wait(), p.overload.Refused()
+}
+
 // shed refuses a new call that would add to the store's queue, if a change that comes now is
 // expected to wait there for longer than StoreWait: those of the calls under way, which go on, are
 // before it. A call whose answer is kept under its key adds nothing. What is refused has no record,

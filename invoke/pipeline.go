@@ -16,6 +16,7 @@ import (
 	"github.com/toolkeep/toolkeep/inspect"
 	"github.com/toolkeep/toolkeep/limit/breaker"
 	"github.com/toolkeep/toolkeep/limit/bulkhead"
+	"github.com/toolkeep/toolkeep/limit/overload"
 	"github.com/toolkeep/toolkeep/redact"
 	"github.com/toolkeep/toolkeep/schema"
 )
@@ -64,6 +65,8 @@ type Config struct {
 	// StoreWait is how long a change may be expected to wait for the store before new calls that need
 	// a row are refused with E3811, without a record; default no limit.
 	StoreWait time.Duration
+	// Load bounds what this node takes at once; beyond it new calls are refused with E3811, without a record. Default no bound.
+	Load overload.Config
 	// OnStoreAway is called when the store begins to count as away; it must not block. Optional.
 	OnStoreAway func()
 	HardBytes   int64 // largest raw result; default 100 MB
@@ -111,6 +114,7 @@ type Pipeline struct {
 	unsharedRuns keyedSemaphore
 	prior        *priorTools
 	memory       memory
+	overload     *overload.Guard
 	away         atomic.Bool // the store does not answer; see record
 	draining     atomic.Bool
 	interrupted  atomic.Bool     // Interrupt was called
@@ -156,6 +160,10 @@ func New(c Config) (*Pipeline, error) {
 	}
 	p.spool.ended = p.endLeftSpool
 	p.running.interest, p.watchers.interest = p.interest, p.interest
+	var err error
+	if p.overload, err = overload.New(c.Load); err != nil {
+		return nil, fmt.Errorf("invoke: the load of this node cannot be measured: %w", err)
+	}
 	p.run, p.stop = context.WithCancel(context.Background())
 	return p, nil
 }

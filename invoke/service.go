@@ -72,6 +72,7 @@ func (p *Pipeline) Stop() {
 	p.stopped = true
 	p.spawning.Unlock()
 	p.stop()
+	p.overload.Stop()
 	p.done.Wait()
 }
 

@@ -1,12 +1,14 @@
 package invoke_test
 
 import (
+	"context"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/invoke"
+	"github.com/toolkeep/toolkeep/limit/overload"
 )
 
 // busyStore is a store in which a new change is expected to wait.
@@ -75,5 +77,63 @@ func TestLongQueueRefusesNewCalls(t *testing.T) {
 	store.wait.Store(0)
 	if _, err := h.call(refused[1]); err != nil {
 		t.Errorf("the same call gave %v afterwards", err)
+	}
+}
+
+// TestCallsInFlightHaveABound: a call beyond the bound is refused before anything is taken or sent, and without a record; calls below one
+// that was taken, those that waited in the queue, and dry runs are not.
+func TestCallsInFlightHaveABound(t *testing.T) {
+	h := newHarness(t, func(c *invoke.Config) { c.Load = overload.Config{InFlight: 1} })
+	h.tool("held")
+	h.tool("parent")
+	h.tool("queued")
+	started, goOn := make(chan struct{}), make(chan struct{})
+	held := hold(started, goOn)
+	h.executor.do = func(ctx context.Context, x *toolkeep.Execution) (*toolkeep.Output, error) {
+		switch x.Tool.ID {
+		case "std.held":
+			return held(ctx, x)
+		case "std.parent":
+			if _, err := x.Child.Invoke(ctx, alice, &toolkeep.Call{Tool: "std.queued"}); err != nil {
+				return nil, err
+			}
+		}
+		return &toolkeep.Output{HasValue: true}, nil
+	}
+	if res, err := h.call(&toolkeep.Call{Tool: "std.parent"}); err != nil || res.Error != nil {
+		t.Fatalf("with a call below it: %+v, %v", res, err)
+	}
+	waiting, err := h.call(&toolkeep.Call{Tool: "std.queued", Async: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error)
+	go func() {
+		_, err := h.pipeline.Invoke(context.Background(), alice, &toolkeep.Call{Tool: "std.held"})
+		ended <- err
+	}()
+	<-started
+	taken := h.limits.taken.Load()
+	for _, c := range []*toolkeep.Call{{Tool: "std.queued"}, {Tool: "std.queued", Async: true}, {Tool: "std.queued", Key: "k"}} {
+		if _, err := h.call(c); err == nil || err.Code != toolkeep.Backpressure || !err.NothingSent || err.InvocationID != "" || err.RetryAfter <= 0 {
+			t.Errorf("%+v gave %v", c, err)
+		}
+	}
+	if _, refused := h.pipeline.Overload(); refused != 3 || h.limits.taken.Load() != taken {
+		t.Errorf("%d were refused, and %d took from the limits", refused, h.limits.taken.Load()-taken)
+	}
+	if _, err := h.pipeline.Explain(t.Context(), alice, &toolkeep.Call{Tool: "std.queued"}); err != nil {
+		t.Errorf("a dry run: %v", err)
+	}
+	h.work()
+	if v := h.row(waiting.InvocationID); v.State != toolkeep.CallSucceeded {
+		t.Errorf("the waiting call is %s", v.State)
+	}
+	close(goOn)
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if _, err := h.call(&toolkeep.Call{Tool: "std.queued"}); err != nil {
+		t.Errorf("afterwards: %v", err)
 	}
 }

@@ -423,7 +423,7 @@ func (n *Node) buildPipeline(context.Context) (err error) {
 		Observer: &telemetry.Observer{Metrics: n.metrics, Log: n.log},
 		Node:     n.members.Owner(), Earlier: n.members.Earlier(), Leads: n.leads(workSweep), SyncLimit: c.Calls.SyncLimit, HedgeAfter: c.Calls.HedgeAfter, WaitLimit: c.Calls.WaitLimit, ResultLife: c.Calls.ResultLifetime,
 		Lease: c.Calls.Lease, HardBytes: c.Calls.MaxResult, KeyBytes: c.HTTP.MaxKey, ResultMemory: c.Calls.ResultBytes(), NoSummaries: !c.Audit.ResultSummary, Personal: c.Audit.PersonalData(), QuoteArguments: c.Audit.Inputs == "redacted",
-		RecordWait: c.Calls.RecordWait, KeptBytes: c.Idempotency.MaxBytes, StoreWait: c.Store.MaxWait, OnStoreAway: func() { n.health.Recheck() },
+		RecordWait: c.Calls.RecordWait, KeptBytes: c.Idempotency.MaxBytes, StoreWait: c.Store.MaxWait, Load: c.Calls.Load(), OnStoreAway: func() { n.health.Recheck() },
 		Arguments: canon.Limits{Bytes: c.HTTP.MaxBody, Depth: c.HTTP.MaxDepth, Properties: c.HTTP.MaxProperties},
 		SpoolPath: filepath.Join(c.Data, datadir.Spool), Alone: c.Store.DSN == "", Clock: n.options.Clock, StoreClock: n.members.ClockDifference, Log: n.logger("invoke"), Hook: n.options.Hook,
 	})
@@ -481,7 +481,7 @@ func (n *Node) storeHealth(ctx context.Context) error {
 
 // samples are those of parts that count for themselves.
 func (n *Node) samples() []telemetry.Sample {
-	all := slices.Concat(telemetry.SpoolSamples(n.pipeline.Spooled()), telemetry.ResultSamples(n.pipeline.HeldByResults()), telemetry.SharedResultSamples(n.recall.Stats()), telemetry.IndexSamples(n.index.Len(), n.index.Embedding()), telemetry.UsageSamples(n.usage.Stats()), telemetry.ReadSamples(n.reads.Stats()))
+	all := slices.Concat(telemetry.SpoolSamples(n.pipeline.Spooled()), telemetry.ResultSamples(n.pipeline.HeldByResults()), telemetry.OverloadSamples(n.pipeline.Overload()), telemetry.SharedResultSamples(n.recall.Stats()), telemetry.IndexSamples(n.index.Len(), n.index.Embedding()), telemetry.UsageSamples(n.usage.Stats()), telemetry.ReadSamples(n.reads.Stats()))
 	for _, part := range []struct {
 		there bool
 		of    func() []telemetry.Sample

@@ -29,6 +29,14 @@ func ResultSamples(used, limit int64) []Sample {
 	}
 }
 
+// OverloadSamples tell how busy the processor is, and of the calls that were refused for that or for the number in flight.
+func OverloadSamples(wait time.Duration, refused int64) []Sample {
+	return []Sample{
+		{Name: "toolkeep_cpu_wait_seconds", Help: "How long requests waited for the processor lately, by calls.max_cpu_wait.", Value: wait.Seconds()},
+		{Name: "toolkeep_calls_shed_total", Help: "Calls refused because the processor or calls.max_in_flight had no room for them.", Counter: true, Value: float64(refused)},
+	}
+}
+
 // SharedResultSamples tell of the results that nodes share.
 func SharedResultSamples(s resultcache.Stats) []Sample {
 	return []Sample{

@@ -48,9 +48,10 @@ func Open(t testing.TB, dir string, options ...Option) *Toolkeep {
 	t.Helper()
 	settings := map[string]string{
 		"data": dir, "http.addr": "127.0.0.1:0", "grpc.addr": "127.0.0.1:0", "metrics.addr": "127.0.0.1:0", "examples.addr": "127.0.0.1:0",
-		"calls.record_wait": "5s", // tests read records at once, on machines of any speed
-		"examples.tools":    "true",
-		"store.max_wait":    "0", // nor are calls refused for a disk that is slow for a moment
+		"examples.tools":     "true",
+		"calls.record_wait":  "5s", // tests read records at once, on machines of any speed
+		"store.max_wait":     "0",  // nor are calls refused for a disk that is slow for a moment,
+		"calls.max_cpu_wait": "0",  // or a processor that other tests have
 	}
 	if !slices.ContainsFunc(options, func(o Option) bool { return o.Limits }) {
 		for _, name := range []string{"agent_per_minute", "agent_tool_per_minute", "global_per_minute", "agent_concurrent"} {
