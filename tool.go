@@ -265,6 +265,7 @@ type BreakerSpec struct {
 	OpenMS              *int64   `json:"open_ms,omitempty"`
 	HalfOpen            string   `json:"half_open,omitempty"` // canary or fixed
 	HalfOpenCalls       *int     `json:"half_open_calls,omitempty"`
+	IgnoreErrors        []Code   `json:"ignore_errors,omitempty"` // that count as nothing; nil is as the settings say
 }
 
 // RateLimitSpec is the tool's own rate limit.

@@ -270,6 +270,7 @@ type Breaker struct {
 	SlowCall            time.Duration `key:"breaker.slow_call" default:"5s" min:"1ms" max:"1d" help:"from when on a call is slow"`
 	Open                time.Duration `key:"breaker.open" default:"30s" min:"1ms" max:"1d" help:"how long calls are refused before test calls"`
 	HalfOpen            string        `key:"breaker.half_open" default:"fixed" choices:"fixed,canary" help:"how it is tested whether calls succeed again: with a number of calls (fixed), or with 1, 10, 50 and 100 % of them, one after the other (canary)"`
+	IgnoreErrors        []string      `key:"breaker.ignore_errors" help:"codes of errors that count neither as a failure nor as a success, of those that count as a failure: E3501, E3502, E3503, E3504, E3520, E3530, E3541, E3601, E3603"`
 	HalfOpenCalls       int           `key:"breaker.half_open_calls" default:"1" min:"1" max:"10000" help:"test calls that must succeed, with canary for each share"`
 }
 

@@ -245,9 +245,10 @@ func (l Limits) Bulkheads() bulkhead.Config {
 
 // Rule is the rule of breakers.
 func (b Breaker) Rule() *breaker.Rule {
+	ignore, _ := breaker.CodesOf(b.IgnoreErrors) // checked by Validate
 	return &breaker.Rule{On: b.Enabled, Count: b.Window == "count", Window: b.WindowSize, MinCalls: b.MinimumCalls, FailureRate: b.FailureRate,
 		Consecutive: b.ConsecutiveFailures, Failures: b.ErrorCount, SlowRate: b.SlowCallRate, Slow: b.SlowCall, Open: b.Open,
-		Canary: b.HalfOpen == "canary", HalfOpenCalls: b.HalfOpenCalls}
+		Canary: b.HalfOpen == "canary", HalfOpenCalls: b.HalfOpenCalls, Ignore: ignore}
 }
 
 // Retries bounds the retries of a tool.

@@ -13,6 +13,7 @@ import (
 	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/access/policy"
 	"github.com/toolkeep/toolkeep/datadir"
+	"github.com/toolkeep/toolkeep/limit/breaker"
 	"github.com/toolkeep/toolkeep/redact"
 	"github.com/toolkeep/toolkeep/schema"
 )
@@ -48,6 +49,9 @@ func (c *Config) faults() []toolkeep.Fault {
 	}
 	if err := c.Breaker.Rule().Validate(); err != nil {
 		f.add("breaker.window_size", "contradiction", err.Error())
+	}
+	if _, others := breaker.CodesOf(c.Breaker.IgnoreErrors); len(others) > 0 {
+		f.add("breaker.ignore_errors", "enum", fmt.Sprintf("breaker.ignore_errors has %q, which breakers do not count; it may have %v", others[0], breaker.Counted))
 	}
 	f.together(c, "tls.cert", "tls.key")
 	if c.TLS.ClientCA != "" && !c.TLS.Enabled() {

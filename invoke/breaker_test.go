@@ -61,6 +61,23 @@ func TestBreaker(t *testing.T) {
 	if state("frail") != breaker.Closed || state("slow") != breaker.Closed {
 		t.Errorf("%s and %s after bad calls", state("frail"), state("slow"))
 	}
+	// Nor does what its rule ignores, an attempt's own end among it.
+	ignores := func(m *toolkeep.Manifest) {
+		m.Breaker.IgnoreErrors = []toolkeep.Code{toolkeep.UpstreamServerError, toolkeep.UpstreamTimeout}
+	}
+	h.tool("spared", rule, ignores)
+	h.tool("slow", rule, ignores, func(m *toolkeep.Manifest) { m.Execution.TimeoutMS, m.Retry.MaxAttempts = 1, 1 })
+	fault = toolkeep.NewError(toolkeep.UpstreamServerError, "down")
+	for range 2 * few {
+		_, _ = call("spared")
+		_, _ = call("slow")
+	}
+	for _, name := range []string{"spared", "slow"} {
+		if info, _ := breakers.Get("", "tool:std."+name); info.State != breaker.Closed || info.Calls != 0 {
+			t.Errorf("what %s ignores: %+v", name, info)
+		}
+	}
+	h.tool("slow", rule, func(m *toolkeep.Manifest) { m.Execution.TimeoutMS = 50 })
 	// Each attempt counts: three of the first call, one of the second, whose answer is what the tool said.
 	fault = toolkeep.NewError(toolkeep.UpstreamServerError, "down")
 	before := h.executor.calls.Load()

@@ -112,20 +112,21 @@ func (p *Pipeline) attempt(ctx context.Context, ex toolkeep.Executor, x *toolkee
 	if x.Attempt == 1 {
 		w.guard.Began()
 	}
-	tool, host := breaker.Ignored, breaker.Ignored // of a panic
+	tool, host, code := breaker.Ignored, breaker.Ignored, toolkeep.Code("") // of a panic
 	var parked atomic.Int64
 	defer func() {
 		if of != nil && of.sent != nil && context.Cause(ctx) == causeAnswered {
 			pass.Outlasted()
 		}
 		pass.Without(time.Duration(parked.Load()))
+		pass.With(code)
 		pass.Done(tool, host)
 	}()
 	if of != nil && of.sent != nil {
 		of.sent()
 	}
 	out, fault = p.send(ctx, ex, x, w, below, held, &parked)
-	tool, host = verdictOf(ctx, w.id, fault)
+	tool, host, code = verdictOf(ctx, w.id, fault)
 	return out, fault, false
 }
 
@@ -159,19 +160,19 @@ func placeOf(pr *toolkeep.Principal, t *toolkeep.Tool, c *toolkeep.Call, g break
 	return bulkhead.Call{Tool: t, Tenant: pr.Tenant, Subject: pr.Subject, Priority: c.Priority, Usual: usual}
 }
 
-// verdictOf is what an attempt's end says of the tool and of its host. The tool's own time limit counts as a failure;
-// a cancel, and the limit of the caller or the server, say nothing. An answer that is no failure of the upstream, such
-// as to a bad request, is a success.
-func verdictOf(ctx context.Context, id string, e *toolkeep.Error) (tool, host breaker.Outcome) {
+// verdictOf is what an attempt's end says of the tool and of its host, and the code that it counts for. The tool's own time limit
+// counts as a failure, as that of an attempt does; a cancel, and the limit of the caller or the server, say nothing. An answer that is
+// no failure of the upstream, such as to a bad request, is a success.
+func verdictOf(ctx context.Context, id string, e *toolkeep.Error) (tool, host breaker.Outcome, code toolkeep.Code) {
 	if e == nil {
-		return breaker.Succeeded, breaker.Succeeded
+		return breaker.Succeeded, breaker.Succeeded, ""
 	}
 	if ctx.Err() != nil {
 		var limit *timeLimit
 		if late(ctx) && errors.As(context.Cause(ctx), &limit) && limit.call == id && limit.whose == toolkeep.LimitTool {
-			return breaker.Failed, breaker.Failed
+			return breaker.Failed, breaker.Failed, toolkeep.UpstreamTimeout
 		}
-		return breaker.Ignored, breaker.Ignored
+		return breaker.Ignored, breaker.Ignored, ""
 	}
 	outcome := func(failed bool) breaker.Outcome {
 		switch {
@@ -183,7 +184,7 @@ func verdictOf(ctx context.Context, id string, e *toolkeep.Error) (tool, host br
 		return breaker.Succeeded
 	}
 	t, h := breaker.Counts(e)
-	return outcome(t), outcome(h)
+	return outcome(t), outcome(h), e.Code
 }
 
 // send is an attempt within its own limit. A tool without one only has the

@@ -93,6 +93,7 @@ type Pass struct {
 	test      bool
 	began     int64
 	outlasted bool // see Attempt.Outlasted
+	code      toolkeep.Code
 }
 
 // Outcome is how an attempt ended for a breaker.

@@ -301,6 +301,9 @@ func (a *Attempt) Without(d time.Duration) {
 // still. It is called before Done.
 func (a *Attempt) Outlasted() { a.tool.outlasted = true }
 
+// With says the code of the error that the attempt ended with: a rule may ignore it. It is called before Done.
+func (a *Attempt) With(c toolkeep.Code) { a.tool.code, a.host.code = c, c }
+
 // Done tells of the attempt's end, for its tool and its upstream.
 func (a *Attempt) Done(tool, host Outcome) {
 	if a.s == nil {
@@ -345,6 +348,9 @@ func (s *Breakers) done(p *Pass, o Outcome, now int64) {
 	b := p.b
 	if b == nil {
 		return
+	}
+	if o == Failed && b.rule.Load().Ignore.has(p.code) {
+		o = Ignored
 	}
 	b.mu.Lock()
 	if o == Succeeded || p.outlasted {

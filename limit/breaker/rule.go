@@ -2,6 +2,7 @@ package breaker
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -30,6 +31,31 @@ type Rule struct {
 	Open          time.Duration // before test calls
 	Canary        bool          // half open, let a growing share of calls through, else HalfOpenCalls of them
 	HalfOpenCalls int           // test calls that must succeed: in all, or for each share of a canary
+	Ignore        Codes         // with which an attempt counts as nothing, of those that count as a failure
+}
+
+// Codes is a set of Counted.
+type Codes uint16
+
+// Counted are the codes that count as a failure, some of them with some details alone (see Counts).
+var Counted = [...]toolkeep.Code{toolkeep.NetworkError, toolkeep.UpstreamTimeout, toolkeep.TLSError, toolkeep.InvalidResponse, toolkeep.UpstreamServerError,
+	toolkeep.GRPCError, toolkeep.MCPUnavailable, toolkeep.DBConnectionFailed, toolkeep.DBTimeout}
+
+// CodesOf is the set of some codes, and those of them that never count.
+func CodesOf[C ~string](codes []C) (set Codes, others []C) {
+	for _, c := range codes {
+		if i := slices.Index(Counted[:], toolkeep.Code(c)); i >= 0 {
+			set |= 1 << i
+		} else {
+			others = append(others, c)
+		}
+	}
+	return set, others
+}
+
+func (s Codes) has(c toolkeep.Code) bool {
+	i := slices.Index(Counted[:], c)
+	return i >= 0 && s&(1<<i) != 0
 }
 
 // Defaults is the rule without settings: 60 s, at least 10 calls, more than 5 % failures or 10 of them in a row, open
@@ -64,6 +90,9 @@ func (r Rule) With(s *toolkeep.BreakerSpec) Rule {
 		r.Canary = s.HalfOpen == halfOpenCanary
 	}
 	set(&r.HalfOpenCalls, s.HalfOpenCalls)
+	if s.IgnoreErrors != nil {
+		r.Ignore, _ = CodesOf(s.IgnoreErrors)
+	}
 	return r.bounded()
 }
 
