@@ -80,6 +80,51 @@ func TestLongQueueRefusesNewCalls(t *testing.T) {
 	}
 }
 
+// TestLongQueueAndManyCalls: with many calls in flight a queue of half the bound refuses all new ones that would add to it, but those of priority
+// high.
+func TestLongQueueAndManyCalls(t *testing.T) {
+	store := &busyStore{}
+	h := newHarness(t, func(c *invoke.Config) {
+		store.Applier = c.Store
+		c.Store, c.StoreWait = store, time.Second
+	})
+	h.tool("held")
+	h.tool("write", writes)
+	const many = 33
+	started, goOn, ended := make(chan struct{}), make(chan struct{}), make(chan error)
+	h.executor.do = func(ctx context.Context, x *toolkeep.Execution) (*toolkeep.Output, error) {
+		if x.Tool.ID == "std.held" {
+			return hold(started, goOn)(ctx, x)
+		}
+		return &toolkeep.Output{HasValue: true}, nil
+	}
+	store.wait.Store(int64(500 * time.Millisecond))
+	if _, err := h.call(&toolkeep.Call{Tool: "std.write"}); err != nil {
+		t.Errorf("among few: %v", err)
+	}
+	for range many {
+		go func() {
+			_, err := h.pipeline.Invoke(context.Background(), alice, &toolkeep.Call{Tool: "std.held"})
+			ended <- err
+		}()
+		<-started
+	}
+	for _, c := range []*toolkeep.Call{{Tool: "std.write"}, {Tool: "std.write", Async: true, Priority: toolkeep.Low}} {
+		if _, err := h.call(c); err == nil || err.Code != toolkeep.Backpressure {
+			t.Errorf("%+v gave %v", c, err)
+		}
+	}
+	if _, err := h.call(&toolkeep.Call{Tool: "std.write", Priority: toolkeep.High}); err != nil {
+		t.Errorf("of priority high: %v", err)
+	}
+	close(goOn)
+	for range many {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestCallsInFlightHaveABound: a call beyond the bound is refused before anything is taken or sent, and without a record; calls below one
 // that was taken, those that waited in the queue, and dry runs are not.
 func TestCallsInFlightHaveABound(t *testing.T) {

@@ -17,7 +17,7 @@
 // The share of calls that is refused rises with the wait (as in random early detection), which keeps the processor busy: a
 // bound that all calls meet at once would have it idle while they stay away. Of priority low calls are refused from half of the
 // bound on, all of them at the bound; then of normal, all of them at twice the bound; then of high, all at four times. Up to 32
-// calls in flight are never refused for it.
+// calls in flight are never refused for it. The pipeline has the wait for the store refuse calls in the same way.
 //
 // The bound of calls in flight is for the memory that calls take which wait for something else.
 //

@@ -123,12 +123,12 @@ func (g *Guard) Check(priority toolkeep.Priority, inFlight int64) error {
 	if g == nil {
 		return nil
 	}
-	from, limit := 1.0, int64(g.c.InFlight)
+	limit := int64(g.c.InFlight)
 	switch priority {
 	case toolkeep.Low:
-		from, limit = 0.5, (limit*3+3)/4
+		limit = (limit*3 + 3) / 4
 	case toolkeep.High:
-		from, limit = 2, limit+limit/4
+		limit += limit / 4
 	default:
 		priority = toolkeep.Normal
 	}
@@ -141,15 +141,26 @@ func (g *Guard) Check(priority toolkeep.Priority, inFlight int64) error {
 	}
 	now := int64(g.now())
 	g.measure(now)
-	if inFlight <= few {
-		return nil
-	}
 	wait := g.wait(now)
-	if share := float64(wait)/(float64(g.c.Wait)*from) - 1; share <= 0 || g.random() >= share {
+	if !g.Sheds(priority, inFlight, wait, g.c.Wait) {
 		return nil
 	}
 	return g.refusal(toolkeep.NewError(toolkeep.Backpressure, "requests wait %s for the processor of this node, so that some calls of priority %s are refused (calls.max_cpu_wait is %s); nothing was done, so try again",
 		wait.Round(time.Millisecond), priority, g.c.Wait).With("reason", CPUWait).With("waited_ms", wait.Milliseconds()))
+}
+
+// Sheds says whether a new call is one of those that are refused where calls wait so long and the bound is this one: a share
+// that rises with the wait, for each priority from another one on.
+func (g *Guard) Sheds(priority toolkeep.Priority, inFlight int64, wait, bound time.Duration) bool {
+	from := 1.0
+	switch priority {
+	case toolkeep.Low:
+		from = 0.5
+	case toolkeep.High:
+		from = 2
+	}
+	share := float64(wait)/(float64(bound)*from) - 1
+	return inFlight > few && share > 0 && g.random() < share
 }
 
 // refusal completes E3811. Calls that are refused at one moment are not to come again at one moment.

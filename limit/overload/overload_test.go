@@ -155,6 +155,25 @@ func TestNoOverload(t *testing.T) {
 	}
 }
 
+// TestShares: of each priority a share is refused from one wait on, and all at twice that; few calls are not refused.
+func TestShares(t *testing.T) {
+	t.Parallel()
+	const bound = 100 * time.Millisecond
+	for p, from := range map[toolkeep.Priority]time.Duration{toolkeep.Low: bound / 2, toolkeep.Normal: bound, "": bound, toolkeep.High: 2 * bound} {
+		for wait, least := range map[time.Duration]float64{0: 0, from: 0, from * 5 / 4: 0.25, from * 3 / 2: 0.5, 2 * from: 1, 10 * from: 1} {
+			for _, drawn := range []float64{0, 0.249, 0.251, 0.499, 0.501, 0.999} {
+				g := &Guard{random: func() float64 { return drawn }}
+				if got := g.Sheds(p, few+1, wait, bound); got != (drawn < least) {
+					t.Errorf("%q, %s: %t for %v", p, wait, got, drawn)
+				}
+				if g.Sheds(p, few, wait, bound) {
+					t.Errorf("%q, %s: one of few is refused", p, wait)
+				}
+			}
+		}
+	}
+}
+
 // TestInFlight: calls in flight have a bound, for each priority its own.
 func TestInFlight(t *testing.T) {
 	t.Parallel()
