@@ -72,8 +72,11 @@ func New(c Config) (*Guard, error) {
 	return g, nil
 }
 
-// Stop ends the guard. It may be called twice.
+// Stop ends the guard. It may be called twice, and on a nil Guard.
 func (g *Guard) Stop() {
+	if g == nil {
+		return
+	}
 	_ = g.shut() // a pipe that is closed twice
 	g.hearing.Wait()
 }
@@ -150,7 +153,7 @@ func (g *Guard) Check(priority toolkeep.Priority, inFlight int64) error {
 }
 
 // Sheds says whether a new call is one of those that are refused where calls wait so long and the bound is this one: a share
-// that rises with the wait, for each priority from another one on.
+// that rises with the wait, for each priority from another one on. A nil Guard refuses none.
 func (g *Guard) Sheds(priority toolkeep.Priority, inFlight int64, wait, bound time.Duration) bool {
 	from := 1.0
 	switch priority {
@@ -160,7 +163,7 @@ func (g *Guard) Sheds(priority toolkeep.Priority, inFlight int64, wait, bound ti
 		from = 2
 	}
 	share := float64(wait)/(float64(bound)*from) - 1
-	return inFlight > few && share > 0 && g.random() < share
+	return g != nil && inFlight > few && share > 0 && g.random() < share
 }
 
 // refusal completes E3811. Calls that are refused at one moment are not to come again at one moment.

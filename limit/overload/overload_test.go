@@ -200,9 +200,10 @@ func TestInFlight(t *testing.T) {
 	}
 	none.Stop()
 	for _, g := range []*Guard{nil, none} {
-		if err := g.Check(toolkeep.Low, 1e9); err != nil || g.Wait() != 0 || g.Refused() != 0 {
+		if err := g.Check(toolkeep.Low, 1e9); err != nil || g.Wait() != 0 || g.Refused() != 0 || g == nil && g.Sheds(toolkeep.Low, few+1, 10, 1) {
 			t.Errorf("without bounds: %v", err)
 		}
+		g.Stop()
 	}
 }
 
