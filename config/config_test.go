@@ -103,7 +103,7 @@ func TestDefaults(t *testing.T) {
 		Limits:  limits(10_000, 1000, 1_000_000, 64),
 		Breaker: Breaker{Enabled: true, Window: "time", WindowSize: 60, MinimumCalls: 10, FailureRate: 5, ConsecutiveFailures: 10, SlowCall: 5 * time.Second,
 			Open: 30 * time.Second, HalfOpen: "fixed", HalfOpenCalls: 1},
-		Calls: Calls{SyncLimit: 30 * time.Second, RetryShare: 20, RetryFloor: 10, WaitLimit: 24 * time.Hour, ResultLifetime: 24 * time.Hour, Workers: 50, Poll: 100 * time.Millisecond, Lease: 10 * time.Second, RecordWait: 50 * time.Millisecond, MaxResult: 100_000_000, MaxCPUWait: 100 * time.Millisecond, MaxInFlight: 5000},
+		Calls: Calls{SyncLimit: 30 * time.Second, RetryShare: 20, RetryFloor: 10, WaitLimit: 24 * time.Hour, ResultLifetime: 24 * time.Hour, Workers: 50, Poll: 100 * time.Millisecond, Lease: 10 * time.Second, RecordWait: 50 * time.Millisecond, MaxResult: 100_000_000, MaxCPUWait: 250 * time.Millisecond, MaxInFlight: 5000},
 		Approvals: Approvals{Wait: 300 * time.Second, Escalate: time.Hour, EscalateAgain: 4 * time.Hour, Expire: 24 * time.Hour, MaxPending: 10_000, MaxPendingAgent: 100,
 			EndpointTimeout: 5 * time.Second, EndpointFailure: "wait", EndpointDeny: 300 * time.Second},
 		Idempotency: Idempotency{MaxBytes: 10_000_000, TTL: 24 * time.Hour},

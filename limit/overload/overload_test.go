@@ -232,3 +232,17 @@ func TestWait(t *testing.T) {
 		t.Error("a wait of two seconds ago counts")
 	}
 }
+
+// BenchmarkCheck is what the guard costs each call.
+func BenchmarkCheck(b *testing.B) {
+	g, err := New(Config{Wait: time.Hour, InFlight: 1e6})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer g.Stop()
+	for b.Loop() {
+		if g.Check(toolkeep.Normal, few+1) != nil {
+			b.Fatal("refused")
+		}
+	}
+}
