@@ -18,7 +18,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/clientconfig"
 	"github.com/toolkeep/toolkeep/datadir"
 	"github.com/toolkeep/toolkeep/suggest"
@@ -339,25 +338,6 @@ func (o *connecting) revoke(ctx context.Context, cl *client, id string) error {
 	defer cancel()
 	_, err := cl.do(ctx, http.MethodDelete, "/api/v1/keys/"+url.PathEscape(id), nil)
 	return err
-}
-
-// tellUnmatched names the patterns of a scope that no tool matches now.
-func (a *app) tellUnmatched(ctx context.Context, cl *client, scope []string) {
-	left := slices.Clone(scope)
-	if len(left) == 0 {
-		return
-	}
-	err := cl.eachTool(ctx, "", func(t toolSummary) bool {
-		left = slices.DeleteFunc(left, func(p string) bool { return toolkeep.MatchesAny([]string{p}, t.ToolID) })
-		return len(left) > 0
-	})
-	if err != nil {
-		fmt.Fprintf(a.stderr, "toolkeep: whether tools match the scope could not be looked up: %v\n", err)
-		return
-	}
-	for _, p := range left {
-		fmt.Fprintf(a.stderr, "toolkeep: no tool matches the scope %q now; `toolkeep tools` lists their ids\n", p)
-	}
 }
 
 // connected is what connect says that it did.

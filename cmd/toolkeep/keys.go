@@ -61,7 +61,14 @@ func (a *app) keysCreateCmd() *cobra.Command {
 			if sign {
 				body["require_signature"] = true
 			}
-			return a.makeKey(cmd.Context(), "/api/v1/keys", body)
+			if err := a.makeKey(cmd.Context(), "/api/v1/keys", body); err != nil || len(scope) == 0 {
+				return err
+			}
+			cl, err := a.connect()
+			if err == nil {
+				a.tellUnmatched(cmd.Context(), cl, scope)
+			}
+			return err
 		},
 	}
 	f := c.Flags()
@@ -255,4 +262,26 @@ func expiresAt(cmd *cobra.Command, lifetime time.Duration) (string, error) {
 		return "", usagef("--expires must be a minute or more, such as 720h, not %s", lifetime)
 	}
 	return time.Now().Add(lifetime).UTC().Format(time.RFC3339), nil
+}
+
+// tellUnmatched names the patterns of a scope that no tool matches now.
+func (a *app) tellUnmatched(ctx context.Context, cl *client, scope []string) {
+	for _, pattern := range scope {
+		namespace, _, _ := strings.Cut(pattern, ".")
+		if strings.ContainsAny(namespace, `*?[\`) {
+			namespace = ""
+		}
+		matched := false
+		err := cl.eachTool(ctx, namespace, func(t toolSummary) bool {
+			matched = toolkeep.MatchesAny([]string{pattern}, t.ToolID)
+			return !matched
+		})
+		switch {
+		case err != nil:
+			fmt.Fprintf(a.stderr, "toolkeep: whether a tool matches the scope %q could not be looked up: %v\n", pattern, err)
+			return
+		case !matched:
+			fmt.Fprintf(a.stderr, "toolkeep: no active tool matches the scope %q now; `toolkeep tools` lists their ids\n", pattern)
+		}
+	}
 }
