@@ -498,7 +498,8 @@ func (a *app) completeCall(cmd *cobra.Command, args []string, prefix string) ([]
 	for _, name := range sortedKeys(m.Schema.Properties) {
 		given := slices.ContainsFunc(args[1:], func(s string) bool { return strings.HasPrefix(s, name+"=") || strings.HasPrefix(s, name+":=") })
 		if !given && strings.HasPrefix(name, prefix) {
-			_, text := parameterLine(m.Schema.Properties[name])
+			of := (&parameterTree{reads: 1}).read(m.Schema.Properties[name], 0)
+			_, text := of.line()
 			names = append(names, name+"=\t"+toolkeep.Clip(text, 60))
 		}
 	}
