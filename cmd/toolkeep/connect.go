@@ -170,6 +170,9 @@ func (o *connecting) connect(ctx context.Context) error {
 		}
 	}
 	o.a.tellUnmatched(ctx, cl, o.scope)
+	if _, err := os.Stat(filepath.Dir(o.path)); errors.Is(err, os.ErrNotExist) {
+		fmt.Fprintf(o.a.stderr, "toolkeep: %s is not there and is made; is %s installed?\n", filepath.Dir(o.path), o.client.Title)
+	}
 	key, text, err := o.makeKey(ctx, cl)
 	if err != nil {
 		return err
@@ -205,8 +208,11 @@ func (o *connecting) open() (file []byte, found any, there bool, err error) {
 
 // fault names the file of an error.
 func (o *connecting) fault(code int, err error) error {
-	if err == nil {
+	switch {
+	case err == nil:
 		return nil
+	case errors.Is(err, clientconfig.ErrChanged):
+		code = exitRefused
 	}
 	return &failure{code: code, err: fmt.Errorf("%s of %s: %w", o.path, o.client.Title, err)}
 }
@@ -258,8 +264,8 @@ func ownProgram() (string, error) {
 	if err != nil {
 		return "", &failure{code: exitUnavailable, err: err}
 	}
-	real, err := filepath.EvalSymlinks(os.TempDir())
-	for _, temporary := range []string{os.TempDir(), real} {
+	target, err := filepath.EvalSymlinks(os.TempDir())
+	for _, temporary := range []string{os.TempDir(), target} {
 		below, relErr := filepath.Rel(temporary, self)
 		if err == nil && relErr == nil && filepath.IsLocal(below) {
 			return "", usagef("the client would have to start %s, which is in a temporary folder; put toolkeep where it stays, such as /usr/local/bin, and run it from there", self)
