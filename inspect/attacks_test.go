@@ -146,7 +146,7 @@ func TestAttacks(t *testing.T) {
 	}
 }
 
-// TestZipBomb has a real bomb, 640 MiB in archives within an archive: it is an attachment as it was sent, and is not opened.
+// TestZipBomb has a real bomb, 640 MiB in archives within archives within an archive: it is an attachment as it was sent, and is not opened.
 func TestZipBomb(t *testing.T) {
 	pack := func(content []byte, times int, method uint16) []byte {
 		var b bytes.Buffer
@@ -163,7 +163,7 @@ func TestZipBomb(t *testing.T) {
 		}
 		return b.Bytes()
 	}
-	bomb := pack(pack(make([]byte, 32<<20), 1, zip.Deflate), 20, zip.Store)
+	bomb := pack(pack(pack(make([]byte, 1<<20), 1, zip.Deflate), 32, zip.Store), 20, zip.Deflate)
 	for _, kind := range []string{"application/zip", "application/octet-stream"} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
