@@ -74,7 +74,7 @@ var sections = []section{
 	{"catalogue", []string{"catalogue"}, []string{"what", "goal", "measured"}},
 	{"shed", []string{"shed"}, []string{"calls", "admitted a second", "refused a second", "p50 / p99 of the admitted"}},
 	{"timeouts", []string{"timeouts"}, []string{"limit", "callers", "calls", "late p50 / p99"}},
-	{"agents", []string{"agents"}, []string{"an agent calls", "calls a second", "failed after all attempts", "p50 / p99", "overhead p50 / p99", "share of the slowest agent", "goroutines before / after", "open files before / after"}},
+	{"agents", []string{"agents"}, []string{"an agent calls", "calls a second", "failed after all attempts", "p50 / p99", "overhead p50 / p99", "share of the slowest agent", "goroutines before / after", "open files before / after", "RssAnon before / after"}},
 	{"denied", []string{"denied"}, []string{"calls of an agent", "p50 / p99"}},
 	{"nodes", []string{"nodes"}, []string{"call", "CPU per call of all nodes", "PostgreSQL CPU per call", "calls a second in all", "p50 / p99"}},
 	{"scale", []string{"scale"}, []string{"nodes", "reading calls a second", "p50", "nodes / PostgreSQL busy", "keyed calls a second", "p50", "nodes / PostgreSQL busy"}},
@@ -261,31 +261,37 @@ func openLoop(b *bench) (part, error) {
 	}}, nil
 }
 
-// memory measures anonymous memory, and all resident memory in parentheses: idle, with 10,000 tools, with 100,000 cached
-// results of 1 KB.
+// memory measures anonymous memory, and in parentheses all resident memory, which has the pages of the program and of the
+// database too: idle, with 100,000 cached results of 1 KB, with 10,000 tools, with both.
 func memory(b *bench) (part, error) {
-	srv, err := b.server("memory")
+	few, err := memoryWith(b, 1, "idle", "30 MB", "with 100,000 cached results of 1 KB")
 	if err != nil {
 		return part{}, err
 	}
+	many, err := memoryWith(b, 10_000, "with 10,000 tools", "150 MB", "with 10,000 tools and 100,000 cached results of 1 KB")
+	return part{rows: append(few, many...)}, err
+}
+
+// memoryWith returns the rows of a server with so many tools, before its cache is full and then.
+func memoryWith(b *bench, tools int, before, goal, after string) (rows [][]string, err error) {
+	srv, err := b.server(fmt.Sprint("memory-", tools))
+	if err != nil {
+		return nil, err
+	}
 	defer srv.stop()
-	mb := func() string {
+	row := func(what, goal string) {
 		anon, rss := srv.settledMemory()
-		return fmt.Sprintf("%.0f MB (%.0f MB)", float64(anon)/1e6, float64(rss)/1e6)
+		rows = append(rows, []string{"RssAnon (VmRSS) " + what, goal, fmt.Sprintf("%.0f MB (%.0f MB)", float64(anon)/1e6, float64(rss)/1e6), "-"})
 	}
-	idle := mb()
-	if err := registerTools(srv, 10_000); err != nil {
-		return part{}, err
+	if err := registerTools(srv, tools); err != nil {
+		return nil, err
 	}
-	tools := mb()
+	row(before, goal)
 	if err := fillCache(srv, 100_000); err != nil {
-		return part{}, err
+		return nil, err
 	}
-	return part{rows: [][]string{
-		{"RssAnon (VmRSS) idle", "30 MB", idle, "-"},
-		{"RssAnon (VmRSS) with 10,000 tools", "150 MB", tools, "-"},
-		{"RssAnon (VmRSS) with 10,000 tools and 100,000 cached results of 1 KB", "400 MB", mb(), "-"},
-	}}, nil
+	row(after, "400 MB")
+	return rows, nil
 }
 
 // start measures from exec to ready, with 1,000 tools in the store.
