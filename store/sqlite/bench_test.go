@@ -64,6 +64,7 @@ func BenchmarkClaimAndMove(b *testing.B) {
 		b.Run(fmt.Sprintf("clients=%d", clients), func(b *testing.B) {
 			s := mustOpen(b, Config{Path: filepath.Join(b.TempDir(), "b.db")})
 			b.ReportAllocs()
+			output := make([]byte, 600)
 			var n atomic.Int64
 			start := cpu()
 			b.ResetTimer()
@@ -73,7 +74,7 @@ func BenchmarkClaimAndMove(b *testing.B) {
 					v.State, v.Key = toolkeep.CallRunning, v.ID
 					err := s.Apply(b.Context(), toolkeep.ClaimCall{Invocation: v})
 					if err == nil {
-						v.State = toolkeep.CallSucceeded
+						v.State, v.Output = toolkeep.CallSucceeded, output
 						err = s.Apply(b.Context(), toolkeep.MoveCall{Invocation: v, From: []toolkeep.CallState{toolkeep.CallRunning}})
 					}
 					if err != nil {

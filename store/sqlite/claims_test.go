@@ -45,6 +45,21 @@ func TestClaimIsOneRow(t *testing.T) {
 	}
 	mustApply(t, s, toolkeep.ClaimCall{Invocation: v}, toolkeep.AppendEvent{Event: toolkeep.Event{ID: "e", Tenant: "t"}})
 	has(1, 0)
+	err = s.do(t.Context(), func(_ context.Context, w *writer) error {
+		if young := w.ready(); young != 0 {
+			t.Error("a call that has just begun is to be copied")
+		}
+		since := w.pending[0].since
+		w.pending[0].since = since.Add(-claimDelay)
+		if w.ready() != 1 {
+			t.Error("a call that runs for long is not to be copied")
+		}
+		w.pending[0].since = since
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	if got, err := calls.ByKey(t.Context(), "t", "s", "k"); err != nil || !reflect.DeepEqual(got, v) {
 		t.Errorf("%+v, %v, want %+v", got, err, v)
 	}

@@ -36,7 +36,7 @@
 // of the journal after the mark is removed.
 //
 //	claimed -> running in memory and claims -> ended in memory, journal and claims -> table invocations
-//	                                        -> table invocations, if it runs for longer than 50 ms
+//	                                        -> table invocations, if it runs for longer than 250 ms
 //
 // # The chain
 //

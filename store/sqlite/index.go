@@ -33,7 +33,7 @@ type callState struct {
 
 // young reports whether a call runs that may end before it is worth a row in the table.
 func (r *pendingRow) young(now time.Time) bool {
-	return !r.call.State.Ended() && now.Sub(r.since) < indexDelay
+	return !r.call.State.Ended() && now.Sub(r.since) < claimDelay
 }
 
 // recent finds the pending rows, for the writer and for readers. Only the writer changes it, so only

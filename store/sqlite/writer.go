@@ -19,6 +19,7 @@ const (
 	indexRows  = 256                   // rows indexed in one transaction
 	indexSoon  = 128                   // pending rows that are indexed without further delay
 	indexDelay = 50 * time.Millisecond // how long fewer rows wait
+	claimDelay = 5 * indexDelay        // how long a running call waits for its end, and those after it with it
 	indexRetry = time.Second           // pause after failed indexing
 	maxPending = 8192                  // pending rows above which Apply waits for the index
 )
