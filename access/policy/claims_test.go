@@ -131,6 +131,7 @@ func TestClaimsAreNotSaid(t *testing.T) {
 			}
 		}
 	}
+	q.Principal.Session = ""
 	if s := fmt.Sprintf("%v %+v %#v", q.Principal.Claims, *q.Principal, q.Principal.Claims); strings.Contains(s, "canary") {
 		t.Error(s)
 	}
