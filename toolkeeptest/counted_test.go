@@ -125,6 +125,19 @@ func TestEveryRequestIsCounted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		room, err := grpc.NewClient(many.GRPCAddr(), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.ForceCodec(raw{})))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer room.Close()
+		for _, name := range []string{"InvokeTool", "InvokeToolStream"} { // the one message of a stream comes as an answer does
+			var header metadata.MD
+			ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+many.Key("default", name, "agent"))
+			err := room.Invoke(ctx, "/"+l03v1.ToolExecution_ServiceDesc.ServiceName+"/"+name, call, new(any), grpc.Header(&header))
+			if got := header.Get("ratelimit"); err != nil || !slices.Equal(got, []string{`"agent";r=2;t=20`}) {
+				t.Errorf("%s: %q %v", name, got, err)
+			}
+		}
 		for _, s := range []grpc.ServiceDesc{l03v1.ToolExecution_ServiceDesc, l03v1.ToolRegistry_ServiceDesc, l03v1.ToolRetrieval_ServiceDesc} {
 			var names []string
 			for _, m := range s.Methods {
@@ -172,6 +185,13 @@ func TestEveryRequestIsCounted(t *testing.T) {
 				meta += ","
 			}
 			return post("2026-07-28", method, "{"+meta+params+"}", append(more, "Mcp-Method", method)...)
+		}
+		for i, method := range []string{"tools/list", "tools/call"} {
+			fresh := as(t, many, many.Key("default", fmt.Sprint("mcp", i), "agent"))
+			message := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":%q,"params":{"name":"std__echo"}}`, method)
+			if left := fresh.do("POST", "/mcp", message, "Accept", mcpAccept, "Mcp-Protocol-Version", "2025-11-25").want(t, 200).header.Get("RateLimit"); left != `"agent";r=2;t=20` {
+				t.Errorf("%s: RateLimit %q", method, left)
+			}
 		}
 		const limited = "E3801"
 		// Those of its own revisions, and those that the other ones know.
