@@ -10,9 +10,9 @@ type RateLeft struct {
 	Reset     time.Duration // until all of the limit is left again, if nothing comes
 }
 
-// Least returns the one with fewer left, of equal ones the other.
+// Least returns the one with fewer left, of equal ones r unless it is none.
 func (r RateLeft) Least(other RateLeft) RateLeft {
-	if r.Kind == "" || other.Kind != "" && other.Left <= r.Left {
+	if r.Kind == "" || other.Kind != "" && other.Left < r.Left {
 		return other
 	}
 	return r

@@ -242,10 +242,10 @@ func (p *Pipeline) takeRequest(ctx context.Context, a *activeCall) error {
 
 // leaves notes what a limit has left, or that it refuses.
 func (a *activeCall) leaves(left toolkeep.RateLeft, err error) {
-	if e := toolkeep.AsError(err); e != nil {
-		left = e.Rate
-	}
 	a.least = a.least.Least(left)
+	if e := toolkeep.AsError(err); e != nil && e.Rate.Kind != "" {
+		a.least = e.Rate
+	}
 }
 
 // tell tells the caller once what the limits have left.

@@ -223,7 +223,8 @@ func (s *process) agentLimit() (perMinute int) {
 	}
 	resp.Body.Close()
 	policy := resp.Header.Get("RateLimit-Policy")
-	if _, err := fmt.Sscanf(policy, `"agent";q=%d;`, &perMinute); err != nil {
+	var kind string // the limit of the server has as many requests
+	if _, err := fmt.Sscanf(policy, `%q;q=%d;`, &kind, &perMinute); err != nil {
 		s.t.Fatalf("the policy of an agent's requests is %q: %v", policy, err)
 	}
 	return perMinute
