@@ -15,8 +15,8 @@ const shedPause = time.Second
 // shedding measures what calls take that were admitted while others are refused because they would wait for too long for the
 // processor or the store.
 func shedding(b *bench) (part, error) {
-	const ordinary, many = 200, 1000
-	p := part{set: fmt.Sprintf("Set: calls of 600 bytes over REST in closed loops, SQLite, and the settings as they come; where none is refused `calls.max_cpu_wait` and "+
+	const ordinary, many = 200, 3000
+	p := part{set: fmt.Sprintf("Set: calls of 600 bytes over REST in closed loops, SQLite, `limits.concurrent` off and the other settings as they come; where none is refused `calls.max_cpu_wait` and "+
 		"`store.max_wait` are 0. A caller that is refused asks again after %s. Callers come one after the other for a first while; what is shown is the time "+
 		"after that, in which all are there, and of latencies those of admitted calls.", shedPause)}
 	for _, keyed := range []bool{false, true} {
@@ -35,7 +35,7 @@ func shedding(b *bench) (part, error) {
 			{"%s, %d callers", many, nil},
 		} {
 			name := fmt.Sprintf(c.name, what, c.callers)
-			srv, err := b.server("shed "+name, c.settings...)
+			srv, err := b.server("shed "+name, append(c.settings, "TOOLKEEP_LIMITS_CONCURRENT=-1")...)
 			if err != nil {
 				return part{}, err
 			}
