@@ -62,7 +62,7 @@ type Call struct {
 	Caller    Caller // nil without a connected client
 	// Told is told once, in the goroutine of the call and before its progress, which limit has the fewest requests left, or
 	// which one refuses; nil: nothing is.
-	Told func(RateLeft)
+	Told func(RateLeft) `json:"-"`
 }
 
 // CallSignature is a signature over tool, agent and arguments of a call, as sent.
