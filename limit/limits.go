@@ -59,7 +59,8 @@ type Limits struct {
 
 	hash hasher
 	// They are locked in this order, one shard of each.
-	agents, pairs, tools, upstreams, tenants, all *table
+	agents, pairs, tools, upstreams, tenants *table
+	globalAt                                 atomic.Int64 // of the server's bucket: every request takes of it, so it has no lock
 
 	waiters waiters
 
@@ -91,7 +92,6 @@ func New(c Config) *Limits {
 	for _, t := range []**table{&l.agents, &l.pairs, &l.tools, &l.upstreams, &l.tenants} {
 		*t = newTable(size)
 	}
-	l.all = newTable(1)
 	if l.clock == nil {
 		l.clock = time.Now
 	}
@@ -115,7 +115,7 @@ func (l *Limits) now() int64 { return int64(l.clock().Sub(l.start)) + 2*minute }
 type bounded struct {
 	kind string
 	spec toolkeep.RateLimitSpec // on all nodes; PerMinute 0 is no rate, MaxConcurrent 0 no slots
-	in   *table
+	in   *table                 // nil: the server's
 	key  key
 	of   [3]string // what the key is made of
 }
@@ -147,7 +147,7 @@ func (l *Limits) ofRequest(to []bounded, p *toolkeep.Principal) []bounded {
 		to = append(to, l.bound(TypeTenant, l.tenant, l.tenants, p.Tenant, "", ""))
 	}
 	if l.global.PerMinute > 0 {
-		to = append(to, l.bound(TypeGlobal, l.global, l.all, "", "", ""))
+		to = append(to, bounded{kind: TypeGlobal, spec: l.global})
 	}
 	return to
 }
@@ -245,9 +245,31 @@ func ofTool(err error, t *toolkeep.Tool) error {
 	return err
 }
 
-// take checks all under their locks and changes them only after each has admitted the call: with rates the
-// rates and slots, else the slots alone. own gets the slots; dry changes nothing. It returns the rate with the fewest calls left.
-func (l *Limits) take(sh *shares, all []bounded, own *Slots, dry, rates bool) (least toolkeep.RateLeft, err error) {
+// take takes of all or of none: with rates the rates and slots, else the slots alone. own gets the slots; dry changes nothing. It
+// returns the rate with the fewest calls left.
+func (l *Limits) take(sh *shares, all []bounded, own *Slots, dry, rates bool) (toolkeep.RateLeft, error) {
+	least, no := l.admit(sh, all, own, dry, rates)
+	switch { // without a lock, for which others wait
+	case no.by == nil:
+		return least, nil
+	case no.wait > 0:
+		return least, sh.rateError(no.by, no.wait, no.reset)
+	case no.busy:
+		return least, sh.slotError(no.by.kind, no.by.spec.MaxConcurrent)
+	}
+	return least, tooMany(no.by.kind)
+}
+
+// denial is what does not admit a call, by nil if all do: a rate for the time of wait, slots that are busy, or a table without room.
+type denial struct {
+	by          *bounded
+	wait, reset time.Duration
+	busy        bool
+}
+
+// admit locks and checks one after the other, and changes them only after each has admitted the call. It leaves at the first rate that
+// does not, so that an agent over its own limit meets no lock of its tenant.
+func (l *Limits) admit(sh *shares, all []bounded, own *Slots, dry, rates bool) (least toolkeep.RateLeft, no denial) {
 	now := l.now()
 	var mine [most]toolkeep.RateLimitSpec // this node's share
 	var entries [most]*entry
@@ -264,42 +286,61 @@ func (l *Limits) take(sh *shares, all []bounded, own *Slots, dry, rates bool) (l
 		if !rates && b.spec.MaxConcurrent == 0 {
 			continue
 		}
-		if locked[i], entries[i], ok = b.in.open(b.key, !dry, now); !ok {
-			return least, tooMany(b.kind)
-		}
-	}
-	for i := range all {
-		if mine[i] = sh.spec(&all[i].spec); entries[i] == nil || !rates {
+		mine[i] = sh.spec(&b.spec)
+		if b.in == nil { // the last one of a request
+			if wait, reset := l.takeGlobal(&mine[i], now); wait > 0 {
+				return least, denial{by: b, wait: wait, reset: reset}
+			}
 			continue
 		}
-		if w := entries[i].wait(&mine[i], now); w > 0 {
-			return least, sh.rateError(&all[i], w, entries[i].reset(now))
+		if locked[i], entries[i], ok = b.in.open(b.key, !dry, now); !ok {
+			return least, denial{by: b}
 		}
-	}
-	for i := range all {
-		if b, e := &all[i], entries[i]; e != nil && b.spec.MaxConcurrent > 0 {
+		e := entries[i]
+		if e == nil {
+			continue
+		}
+		if rates {
+			if w := e.wait(&mine[i], now); w > 0 {
+				return least, denial{by: b, wait: w, reset: e.reset(now)}
+			}
+		}
+		if b.spec.MaxConcurrent > 0 {
 			busy := e.counts[running]
 			if b.kind == TypeTool {
 				busy += e.counts[waiting]
 			}
-			if int(busy) >= mine[i].MaxConcurrent {
-				return least, sh.slotError(b.kind, b.spec.MaxConcurrent)
+			if int(busy) >= mine[i].MaxConcurrent && no.by == nil { // a rate that refuses too knows its time
+				no = denial{by: b, busy: true}
 			}
 		}
 	}
-	if dry {
-		return least, nil
+	if dry || no.by != nil {
+		return least, no
 	}
 	for i := range all {
 		b, e := &all[i], entries[i]
-		if n := mine[i].PerMinute; rates && n > 0 {
+		if n := mine[i].PerMinute; e != nil && rates && n > 0 {
 			least = least.Least(toolkeep.RateLeft{Kind: b.kind, PerMinute: n, Left: e.add(&mine[i], now), Reset: e.reset(now)})
 		}
 		if b.spec.MaxConcurrent > 0 {
 			own.holds(b, e)
 		}
 	}
-	return least, nil
+	return least, no
+}
+
+// takeGlobal takes one request of the server's bucket; wait is the time until it admits one, 0 if it did.
+func (l *Limits) takeGlobal(mine *toolkeep.RateLimitSpec, now int64) (wait, reset time.Duration) {
+	for r := rateOf(mine); ; {
+		at := l.globalAt.Load()
+		if wait = r.wait(at, now); wait > 0 {
+			return wait, time.Duration(at - now)
+		}
+		if l.globalAt.CompareAndSwap(at, r.next(at, now)) {
+			return 0, 0
+		}
+	}
 }
 
 var whose = map[string]string{TypeAgent: "this agent", TypeAgentTool: "this agent on this tool", TypeTool: "this tool", TypeTenant: "this tenant",

@@ -158,6 +158,34 @@ func TestRefusedTakesCostNothing(t *testing.T) {
 	})
 }
 
+// TestRefusedMeetsNoLockOfOthers: a request and a call over a limit of their agent return while the locks of what comes after it
+// in the order are held.
+func TestRefusedMeetsNoLockOfOthers(t *testing.T) {
+	l := New(Config{PerAgentRPM: 1, PerToolRPM: 1, PerTenantRPM: 100, PerUpstreamRPM: 100, Clock: new(clock).Now})
+	p, tool := agentOf("a"), toolOf("x.y", &toolkeep.RateLimitSpec{PerMinute: 100})
+	must(t, request(l, t.Context(), p))
+	_, err := l.Take(t.Context(), p, tool, "host:x:443", nil)
+	must(t, err)
+	for _, table := range []*table{l.tenants, l.tools, l.upstreams} {
+		for i := range table.shards {
+			table.shards[i].mu.Lock()
+			defer table.shards[i].mu.Unlock()
+		}
+	}
+	done := make(chan [2]error, 1)
+	go func() {
+		_, err := l.Take(context.Background(), p, tool, "host:x:443", nil)
+		done <- [2]error{request(l, context.Background(), p), err}
+	}()
+	select {
+	case errs := <-done:
+		refusal(t, errs[0], toolkeep.RateLimitExceeded, TypeAgent)
+		refusal(t, errs[1], toolkeep.RateLimitExceeded, TypeAgentTool)
+	case <-time.After(10 * time.Second):
+		t.Fatal("it waits for a lock of other agents")
+	}
+}
+
 func TestConcurrency(t *testing.T) {
 	l := New(Config{PerToolRPM: -1})
 	p := agentOf("a")

@@ -458,6 +458,10 @@ func (l *Limits) copy(b *bounded, state *State, dry, admitted bool) {
 		return
 	}
 	now := l.now()
+	if b.in == nil {
+		l.globalAt.Store(now + int64(state.Reset))
+		return
+	}
 	s, e, ok := b.in.open(b.key, true, now)
 	defer s.mu.Unlock()
 	switch {
