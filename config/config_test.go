@@ -165,8 +165,8 @@ func TestLimitsOnLoopback(t *testing.T) {
 		}
 	}
 	own := load(t, Sources{Flags: map[string]string{"limits.agent_tool_per_minute": "10"}})
-	rates := load(t, Sources{Flags: map[string]string{"limits.upstreams": "host:API.example.com:443=60, mcp:search=-1"}}).Limits.Rates()
-	if want := map[string]int{"host:api.example.com:443": 60, "mcp:search": -1}; !maps.Equal(rates.Upstreams, want) {
+	rates := load(t, Sources{Flags: map[string]string{"limits.upstreams": "host:API.example.com:0443=60, mcp:search=-1, host:[::1]:80=5"}}).Limits.Rates()
+	if want := map[string]int{"host:api.example.com:443": 60, "mcp:search": -1, "host:[::1]:80": 5}; !maps.Equal(rates.Upstreams, want) {
 		t.Errorf("%v", rates.Upstreams)
 	}
 	if own.Limits.AgentToolPerMinute != 10 || own.Limits.AgentConcurrent != 64 {

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"net/url"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -223,18 +224,38 @@ func (l Limits) Rates() limit.Config {
 		GlobalRPM: l.GlobalPerMinute, Concurrent: l.AgentConcurrent, Algorithm: l.Algorithm, Burst: l.Burst}
 }
 
-// upstreams reads Upstreams; why says what is wrong.
+// upstreams reads Upstreams, and names them as calls do (invoke.ServiceOf); why says what is wrong.
 func (l Limits) upstreams() (all map[string]int, why string) {
 	all = map[string]int{}
 	for _, text := range l.Upstreams {
-		name, number, _ := strings.Cut(text, "=")
+		before, number, _ := strings.Cut(text, "=")
 		n, err := strconv.Atoi(number)
-		if !strings.HasPrefix(name, "host:") && !strings.HasPrefix(name, "mcp:") || err != nil || n < -1 || n == 0 || n > 100_000_000 {
-			return nil, quote(text) + " is not the name of an upstream, = and its calls a minute (1 to 100000000, or -1); write it such as host:api.example.com:443=600 or mcp:search=60"
+		name := upstreamName(strings.ToLower(before))
+		if name == "" || err != nil || n < -1 || n == 0 || n > 100_000_000 {
+			return nil, quote(text) + " is not the name of an upstream, = and its calls a minute (1 to 100000000, or -1); write it such as host:api.example.com:443=600, with the port, or mcp:search=60"
 		}
-		all[strings.ToLower(name)] = n
+		if _, has := all[name]; has {
+			return nil, name + " stands twice; leave one"
+		}
+		all[name] = n
 	}
 	return all, ""
+}
+
+var mcpName = regexp.MustCompile(`^mcp:[a-z][a-z0-9-]{0,31}$`)
+
+// upstreamName is the name of a host and port or of an MCP server as calls have it, "" for none.
+func upstreamName(text string) string {
+	address, isHost := strings.CutPrefix(text, "host:")
+	if !isHost {
+		return mcpName.FindString(text)
+	}
+	host, digits, err := net.SplitHostPort(address)
+	port, notNumber := strconv.ParseUint(digits, 10, 16)
+	if err != nil || notNumber != nil || port == 0 || host == "" || strings.ContainsAny(host, "/@? \t") {
+		return ""
+	}
+	return "host:" + net.JoinHostPort(host, strconv.FormatUint(port, 10))
 }
 
 // Bulkheads bounds what one node has running at once.
