@@ -40,13 +40,12 @@ func (c *fakeContext) Peek(*toolkeep.Principal, *toolkeep.Tool, *overlay.Context
 	return nil
 }
 
-func (c *fakeContext) Take(p *toolkeep.Principal, t *toolkeep.Tool, x *overlay.Context) error {
+func (c *fakeContext) Take(p *toolkeep.Principal, t *toolkeep.Tool, x *overlay.Context) (toolkeep.RateLeft, error) {
 	if err := c.Peek(p, t, x); err != nil {
-		return err
+		return toolkeep.RateLeft{}, err
 	}
-	c.left.Add(-1)
 	c.taken.Add(1)
-	return nil
+	return toolkeep.RateLeft{Kind: "context", PerMinute: 1000, Left: int(c.left.Add(-1))}, nil
 }
 
 // withContext returns a harness whose callers have a context.

@@ -117,10 +117,13 @@ func (p *Pipeline) takeLimits(ctx context.Context, a *activeCall) (err error) {
 	if left = a.slots.Left; !own {
 		return nil
 	}
-	if err = p.Overlays.Take(a.principal, a.tool, a.overlay); err != nil {
+	rest, err := p.Overlays.Take(a.principal, a.tool, a.overlay)
+	if err != nil {
 		a.free()
+		return err
 	}
-	return err
+	left = left.Least(rest)
+	return nil
 }
 
 // peekBreakers returns what the breakers would refuse, unless a cached result would be returned or the tool's fallback be

@@ -110,9 +110,9 @@ type Secrets interface {
 type Overlays interface {
 	// Of returns the caller's overlay, or nil. E3206.
 	Of(ctx context.Context, p *toolkeep.Principal, t *toolkeep.Tool) (*overlay.Context, error)
-	// Take takes a call from the bucket of the overlay's own rate; Peek only checks.
+	// Take takes a call from the bucket of the overlay's own rate, and returns what that has left; Peek only checks.
 	// E3801.
-	Take(p *toolkeep.Principal, t *toolkeep.Tool, c *overlay.Context) error
+	Take(p *toolkeep.Principal, t *toolkeep.Tool, c *overlay.Context) (toolkeep.RateLeft, error)
 	Peek(p *toolkeep.Principal, t *toolkeep.Tool, c *overlay.Context) error
 }
 

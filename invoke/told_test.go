@@ -46,3 +46,20 @@ func TestTold(t *testing.T) {
 		}
 	}
 }
+
+// TestToldOfContext: the rate of the caller's own context counts among the limits that the caller is told of.
+func TestToldOfContext(t *testing.T) {
+	h, own := withContext(t, `{"config": {"rate_limit_per_minute": 1000}}`, func(c *invoke.Config) {
+		c.Limits = limit.New(limit.Config{PerToolRPM: 3, Concurrent: -1, Clock: func() time.Time { return time.Unix(1_800_000_000, 0) }})
+	})
+	h.tool("read")
+	own.left.Store(2)
+	var told []toolkeep.RateLeft
+	call := toolkeep.Call{Tool: "std.read", Told: func(left toolkeep.RateLeft) { told = append(told, left) }}
+	if _, err := h.call(&call); err != nil {
+		t.Fatal(err)
+	}
+	if len(told) != 1 || told[0].Kind != "context" || told[0].Left != 1 {
+		t.Errorf("told %+v", told)
+	}
+}

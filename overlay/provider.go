@@ -227,15 +227,16 @@ func unavailable(message string) *toolkeep.Error {
 	return refuse(toolkeep.PolicyEngineUnavailable, "%s", message).With("reason", "CONTEXT_UNAVAILABLE")
 }
 
-// Take takes one call from the bucket of the context's rate. E3801 with details.limit_type context
+// Take takes one call from the bucket of the context's rate, and returns what that has left. E3801 with details.limit_type context
 // and the exact RetryAfter.
-func (p *Provider) Take(pr *toolkeep.Principal, t *toolkeep.Tool, c *Context) error {
+func (p *Provider) Take(pr *toolkeep.Principal, t *toolkeep.Tool, c *Context) (toolkeep.RateLeft, error) {
 	return p.rates.take(key{pr.Tenant, pr.Subject, t.ID}, c, true)
 }
 
 // Peek answers like Take but takes nothing.
 func (p *Provider) Peek(pr *toolkeep.Principal, t *toolkeep.Tool, c *Context) error {
-	return p.rates.take(key{pr.Tenant, pr.Subject, t.ID}, c, false)
+	_, err := p.rates.take(key{pr.Tenant, pr.Subject, t.ID}, c, false)
+	return err
 }
 
 // Put stores the context of an agent for a tool, or for all of its tools (*), and returns when this

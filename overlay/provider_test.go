@@ -443,27 +443,51 @@ func TestRemoteTogether(t *testing.T) {
 	}
 }
 
-func TestRates(t *testing.T) {
+// taking is take without what is left.
+func taking(r *rates) func(key, *Context, bool) error {
+	return func(k key, c *Context, take bool) error {
+		_, err := r.take(k, c, take)
+		return err
+	}
+}
+
+// TestRateLeft: a call says what its rate has left, and when that is full again.
+func TestRateLeft(t *testing.T) {
 	var c clock
 	r := newRates(c.now, nil)
+	for _, x := range []struct {
+		pass, reset time.Duration
+		left        int
+	}{{0, 20 * time.Second, 2}, {time.Second, 39 * time.Second, 1}, {time.Second, 58 * time.Second, 0}, {time.Hour, 20 * time.Second, 2}} {
+		c.pass(x.pass)
+		left, err := r.take(key{"acme", "agent", "t.x"}, &Context{PerMinute: 3}, true)
+		if want := (toolkeep.RateLeft{Kind: "context", PerMinute: 3, Left: x.left, Reset: x.reset}); err != nil || left != want {
+			t.Errorf("%+v %v, want %+v", left, err, want)
+		}
+	}
+}
+
+func TestRates(t *testing.T) {
+	var c clock
+	take := taking(newRates(c.now, nil))
 	ctx := &Context{PerMinute: 3}
 	k := key{"acme", "agent", "t.x"}
 	for range 3 {
-		check(t, r.take(k, ctx, false))
-		check(t, r.take(k, ctx, true))
+		check(t, take(k, ctx, false))
+		check(t, take(k, ctx, true))
 	}
-	e := wantCode(t, r.take(k, ctx, true), toolkeep.RateLimitExceeded)
+	e := wantCode(t, take(k, ctx, true), toolkeep.RateLimitExceeded)
 	if e.RetryAfter != 20*time.Second || e.Details["limit_type"] != "context" {
 		t.Errorf("%+v", e)
 	}
-	check(t, r.take(key{"acme", "other", "t.x"}, ctx, true))
-	check(t, r.take(k, nil, true))
-	check(t, r.take(k, &Context{}, true))
+	check(t, take(key{"acme", "other", "t.x"}, ctx, true))
+	check(t, take(k, nil, true))
+	check(t, take(k, &Context{}, true))
 	c.pass(20*time.Second - 1)
-	wantCode(t, r.take(k, ctx, false), toolkeep.RateLimitExceeded)
+	wantCode(t, take(k, ctx, false), toolkeep.RateLimitExceeded)
 	c.pass(1)
-	check(t, r.take(k, ctx, true))
-	wantCode(t, r.take(k, ctx, true), toolkeep.RateLimitExceeded)
+	check(t, take(k, ctx, true))
+	wantCode(t, take(k, ctx, true), toolkeep.RateLimitExceeded)
 }
 
 // TestRatesOfNodes: of several nodes each takes its share, and says so; what is used up stays so when their number
@@ -471,21 +495,21 @@ func TestRates(t *testing.T) {
 func TestRatesOfNodes(t *testing.T) {
 	var c clock
 	nodes := 2
-	r := newRates(c.now, func(limit int) (int, int) { return max(limit/nodes, 1), nodes })
+	take := taking(newRates(c.now, func(limit int) (int, int) { return max(limit/nodes, 1), nodes }))
 	ctx, k := &Context{PerMinute: 6}, key{"acme", "agent", "t.x"}
 	for range 3 {
-		check(t, r.take(k, ctx, true))
+		check(t, take(k, ctx, true))
 	}
-	e := wantCode(t, r.take(k, ctx, true), toolkeep.RateLimitExceeded)
+	e := wantCode(t, take(k, ctx, true), toolkeep.RateLimitExceeded)
 	if e.RetryAfter != 20*time.Second || e.Details["limit_per_minute"] != 6 || e.Details["nodes"] != 2 || e.Details["share_per_minute"] != 3 ||
 		!strings.Contains(e.Message, "6 calls a minute") || !strings.Contains(e.Message, "2 nodes") {
 		t.Errorf("%+v", e)
 	}
 	nodes = 1
-	wantCode(t, r.take(k, ctx, true), toolkeep.RateLimitExceeded)
+	wantCode(t, take(k, ctx, true), toolkeep.RateLimitExceeded)
 	c.pass(10 * time.Second)
-	check(t, r.take(k, ctx, true))
-	wantCode(t, r.take(k, ctx, true), toolkeep.RateLimitExceeded)
+	check(t, take(k, ctx, true))
+	wantCode(t, take(k, ctx, true), toolkeep.RateLimitExceeded)
 }
 
 func TestConfig(t *testing.T) {

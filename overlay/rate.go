@@ -10,6 +10,9 @@ import (
 // maxRates bounds the number of buckets.
 const maxRates = 100_000
 
+// limitType is details.limit_type of its refusals.
+const limitType = "context"
+
 // rates holds the buckets of contexts with their own rate: one per agent and tool, with the
 // capacity of one minute, refilled evenly. Of several nodes each takes its share of a rate.
 type rates struct {
@@ -23,9 +26,10 @@ func newRates(clock func() time.Time, share func(limit int) (share, nodes int)) 
 	return &rates{clock: clock, share: share, tat: map[key]time.Time{}}
 }
 
-func (r *rates) take(k key, c *Context, take bool) error {
+// take returns what is left after the call; the zero value without a rate, and where take is false.
+func (r *rates) take(k key, c *Context, take bool) (left toolkeep.RateLeft, err error) {
 	if c == nil || c.PerMinute == 0 {
-		return nil
+		return left, nil
 	}
 	share, nodes := c.PerMinute, 1
 	if r.share != nil {
@@ -40,10 +44,10 @@ func (r *rates) take(k key, c *Context, take bool) error {
 		full = now
 	}
 	if wait := full.Add(each).Sub(now) - time.Duration(share)*each; wait > 0 {
-		return rateError(c.PerMinute, share, nodes, wait, full.Sub(now))
+		return left, rateError(c.PerMinute, share, nodes, wait, full.Sub(now))
 	}
 	if !take {
-		return nil
+		return left, nil
 	}
 	if _, has := r.tat[k]; !has && len(r.tat) >= maxRates {
 		for other, t := range r.tat {
@@ -52,16 +56,18 @@ func (r *rates) take(k key, c *Context, take bool) error {
 			}
 		}
 		if len(r.tat) >= maxRates {
-			return toolkeep.NewError(toolkeep.RateLimitExceeded, "more agents are active than the server can count; try again shortly").
-				With("limit_type", "context").After(time.Second)
+			return left, toolkeep.NewError(toolkeep.RateLimitExceeded, "more agents are active than the server can count; try again shortly").
+				With("limit_type", limitType).After(time.Second)
 		}
 	}
-	r.tat[k] = full.Add(each)
-	return nil
+	full = full.Add(each)
+	r.tat[k] = full
+	reset := full.Sub(now)
+	return toolkeep.RateLeft{Kind: limitType, PerMinute: share, Left: share - int((reset+each-1)/each), Reset: reset}, nil
 }
 
 func rateError(perMinute, share, nodes int, wait, reset time.Duration) *toolkeep.Error {
-	left := toolkeep.RateLeft{Kind: "context", PerMinute: share, Reset: reset}
+	left := toolkeep.RateLeft{Kind: limitType, PerMinute: share, Reset: reset}
 	again := wait.Round(time.Millisecond)
 	if nodes <= 1 {
 		return toolkeep.NewError(toolkeep.RateLimitExceeded,
