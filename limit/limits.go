@@ -117,8 +117,12 @@ type bounded struct {
 	spec toolkeep.RateLimitSpec // on all nodes; PerMinute 0 is no rate, MaxConcurrent 0 no slots
 	in   *table                 // nil: the server's
 	key  key
-	of   [3]string // what the key is made of
+	of   [3]string // what the key is made of; the first is the tenant, "" for all
 }
+
+// tells reports whether an agent is told what is left. Of what all tenants take of, the server's rate and those of a tool of all
+// tenants, it is not: it would read there how much the others send.
+func (b *bounded) tells() bool { return b.of[0] != "" }
 
 // most is how many a call takes of.
 const most = 4
@@ -177,7 +181,7 @@ func (l *Limits) ofCall(to []bounded, p *toolkeep.Principal, t *toolkeep.Tool, u
 }
 
 // TakeRequest takes one request of the agent's, the tenant's and the global rate, or of
-// none. It returns the one with the fewest requests left. E3801 with the exact RetryAfter and details.limit_type agent, tenant or global.
+// none. It returns the agent's or the tenant's, whichever has the fewest requests left. E3801 with the exact RetryAfter and details.limit_type agent, tenant or global.
 //
 // With a Counter it asks that once, within ctx and 50 ms.
 func (l *Limits) TakeRequest(ctx context.Context, p *toolkeep.Principal) (toolkeep.RateLeft, error) {
@@ -246,7 +250,7 @@ func ofTool(err error, t *toolkeep.Tool) error {
 }
 
 // take takes of all or of none: with rates the rates and slots, else the slots alone. own gets the slots; dry changes nothing. It
-// returns the rate with the fewest calls left.
+// returns the rate with the fewest calls left, of those that are told.
 func (l *Limits) take(sh *shares, all []bounded, own *Slots, dry, rates bool) (toolkeep.RateLeft, error) {
 	least, no := l.admit(sh, all, own, dry, rates)
 	switch { // without a lock, for which others wait
@@ -321,7 +325,10 @@ func (l *Limits) admit(sh *shares, all []bounded, own *Slots, dry, rates bool) (
 	for i := range all {
 		b, e := &all[i], entries[i]
 		if n := mine[i].PerMinute; e != nil && rates && n > 0 {
-			least = least.Least(toolkeep.RateLeft{Kind: b.kind, PerMinute: n, Left: e.add(&mine[i], now), Reset: e.reset(now)})
+			left := toolkeep.RateLeft{Kind: b.kind, PerMinute: n, Left: e.add(&mine[i], now), Reset: e.reset(now)}
+			if b.tells() {
+				least = least.Least(left)
+			}
 		}
 		if b.spec.MaxConcurrent > 0 {
 			own.holds(b, e)

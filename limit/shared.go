@@ -442,7 +442,9 @@ func (s *shared) take(ctx context.Context, l *Limits, all []bounded, own *Slots,
 	}
 	for i, b := range rates[:len(q.Rates)] {
 		l.copy(b, &a.States[i], dry, true)
-		least = least.Least(toolkeep.RateLeft{Kind: b.kind, PerMinute: b.spec.PerMinute, Left: a.States[i].Left, Reset: a.States[i].Reset})
+		if b.tells() {
+			least = least.Least(toolkeep.RateLeft{Kind: b.kind, PerMinute: b.spec.PerMinute, Left: a.States[i].Left, Reset: a.States[i].Reset})
+		}
 	}
 	if own != nil && len(h.slots) > 0 {
 		own.hold, own.shared = h, s

@@ -41,7 +41,7 @@ func (c *counts) move(from, to stage) {
 // ends, which its executor and its record may take a moment for. The slot
 // of the agent is taken again over the limit if it must be.
 type Slots struct {
-	// Left is the rate of the call with the fewest calls left, after this one.
+	// Left is the rate of the call with the fewest calls left, after this one, but for rates that all tenants share.
 	Left toolkeep.RateLeft
 
 	limits            *Limits

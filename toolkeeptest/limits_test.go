@@ -11,6 +11,8 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/access"
+	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/rpcclient"
 	"github.com/toolkeep/toolkeep/toolkeeptest"
 )
@@ -120,11 +122,18 @@ func TestUpstreamsBucket(t *testing.T) {
 	one, port := upstream(t, answer)
 	two, _ := upstream(t, answer)
 	k, _, clock := limited(t, map[string]string{"limits.upstream_per_minute": "1", "limits.upstreams": fmt.Sprintf("host:127.0.0.1:%d=2", port)})
-	k.Publish(webTool("web.a", one, "/a"), webTool("web.b", one, "/b"), webTool("web.c", two, "/c"))
+	k.Publish(webTool("shared.a", one, "/a"))
+	raw := [][]byte{[]byte(webTool("web.a", one, "/a")), []byte(webTool("web.b", one, "/b")), []byte(webTool("web.c", two, "/c"))}
+	if _, err := k.Catalog().Publish(t.Context(), access.System(), raw, catalog.PublishOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	ann, bob := as(t, k, k.Key("default", "ann", "agent")), as(t, k, k.Key("default", "bob", "agent"))
 	ann.call("web.a", "{}").success(t)
 	if left := bob.call("web.b", "{}").success(t).header.Get("RateLimit"); left != `"upstream";r=0;t=60` {
 		t.Errorf("RateLimit %q", left)
+	}
+	if left := bob.call("shared.a", "{}").success(t).header.Get("RateLimit"); left != "" {
+		t.Errorf("RateLimit %q tells what other tenants send", left)
 	}
 	if v := bob.call("web.a", "{}", `"dry_run":true`).want(t, 200); !strings.Contains(v.body, `"limit_type":"upstream"`) {
 		t.Errorf("explain does not tell: %s", v.body)

@@ -66,6 +66,7 @@ func Run(t *testing.T, h Harness) {
 	t.Run("algorithms", h.algorithms)
 	t.Run("requests", h.requests)
 	t.Run("every rate", h.rates)
+	t.Run("rates of all tenants", h.untold)
 	t.Run("refused costs nothing", h.free)
 	t.Run("slots", h.slots)
 	t.Run("at once", h.atOnce)
@@ -235,6 +236,28 @@ func (h Harness) rates(t *testing.T) {
 			}
 		})
 	}
+}
+
+// untold: what all tenants take of is told by its refusals alone.
+func (h Harness) untold(t *testing.T) {
+	tool := Tool("x.y", &toolkeep.RateLimitSpec{PerMinute: 2})
+	tool.Tenant = ""
+	l := h.one(t, limit.Config{PerAgentRPM: 100, GlobalRPM: 2, PerToolRPM: 50, PerUpstreamRPM: 3, Concurrent: off})
+	for range 2 {
+		left, err := l.TakeRequest(t.Context(), Agent("a"))
+		must(t, err)
+		s, err := l.Take(t.Context(), Agent("a"), tool, "host:x:443", nil)
+		must(t, err)
+		if left.Kind != limit.TypeAgent || s.Left.Kind != limit.TypeAgentTool {
+			t.Errorf("told %+v and %+v", left, s.Left)
+		}
+	}
+	if h.Pass == nil {
+		return
+	}
+	Refused(t, Request(l, t.Context(), Agent("b")), toolkeep.RateLimitExceeded, limit.TypeGlobal)
+	_, err := l.Take(t.Context(), Agent("b"), tool, "host:x:443", nil)
+	Refused(t, err, toolkeep.RateLimitExceeded, limit.TypeTool)
 }
 
 // free: a call that one limit refuses takes nothing of the others.
