@@ -453,15 +453,17 @@ func (s *shared) take(ctx context.Context, l *Limits, all []bounded, own *Slots,
 	return least, true, nil
 }
 
-// copy notes how full a bucket is, for the time when the counter fails. Of windows a node knows
-// its own calls.
+// copy notes how full a bucket is, for the time when the counter fails. Answers may come in another order than they were
+// given in: the fullest is the newest. Of windows a node knows its own calls.
 func (l *Limits) copy(b *bounded, state *State, dry, admitted bool) {
 	if dry {
 		return
 	}
 	now := l.now()
+	full := now + int64(state.Reset)
 	if b.in == nil {
-		l.globalAt.Store(now + int64(state.Reset))
+		for at := l.globalAt.Load(); at < full && !l.globalAt.CompareAndSwap(at, full); at = l.globalAt.Load() {
+		}
 		return
 	}
 	s, e, ok := b.in.open(b.key, true, now)
@@ -469,7 +471,7 @@ func (l *Limits) copy(b *bounded, state *State, dry, admitted bool) {
 	switch {
 	case !ok:
 	case !windowed(b.spec.Algorithm):
-		e.at = now + int64(state.Reset)
+		e.at = max(e.at, full)
 	case admitted && e.wait(&b.spec, now) == 0:
 		e.add(&b.spec, now)
 	}

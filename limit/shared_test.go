@@ -335,6 +335,25 @@ func TestRefusalTeachesTheNode(t *testing.T) {
 	}
 }
 
+// TestLateAnswers: an answer that comes after a newer one does not empty the node's bucket again.
+func TestLateAnswers(t *testing.T) {
+	for kind, config := range map[string]Config{
+		TypeAgent:  {PerAgentRPM: 60, GlobalRPM: -1},
+		TypeTenant: {PerAgentRPM: -1, PerTenantRPM: 60, GlobalRPM: -1},
+		TypeGlobal: {PerAgentRPM: -1, GlobalRPM: 60},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			config.Clock = new(clock).Now
+			l := New(config)
+			b := l.ofRequest(nil, agentOf("a"))[0]
+			for _, reset := range []time.Duration{59 * time.Second, 60 * time.Second, 58 * time.Second} {
+				l.copy(&b, &State{Reset: reset}, false, true)
+			}
+			refusal(t, request(l, t.Context(), agentOf("a")), toolkeep.RateLimitExceeded, kind)
+		})
+	}
+}
+
 // TestCallersDeadlineIsNoFailure: a connection that ends a moment before a short deadline of the caller says nothing
 // about the counter; without one it does.
 func TestCallersDeadlineIsNoFailure(t *testing.T) {
