@@ -20,6 +20,18 @@ func table(t testing.TB, s *Store) {
 	}
 }
 
+// keepClaims has the writer copy no row by itself.
+func keepClaims(t testing.TB, s *Store) {
+	t.Helper()
+	err := s.do(t.Context(), func(ctx context.Context, w *writer) error {
+		w.ticks = true
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestClaimIsOneRow: a claim and its end are rows of the table claims, which readers see at once, until
 // the writer copies them.
 func TestClaimIsOneRow(t *testing.T) {
@@ -36,13 +48,7 @@ func TestClaimIsOneRow(t *testing.T) {
 	}
 	v := call("a", toolkeep.CallRunning)
 	v.Key, v.LeaseOwner, v.LeaseUntil, v.CreatedAt = "k", "n", time.Now().Add(time.Minute).UTC(), time.Now().UTC()
-	err := s.do(t.Context(), func(ctx context.Context, w *writer) error { // no row is copied meanwhile
-		w.ticks = true
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	keepClaims(t, s)
 	mustApply(t, s, toolkeep.ClaimCall{Invocation: v}, toolkeep.AppendEvent{Event: toolkeep.Event{ID: "e", Tenant: "t"}})
 	has(1, 0)
 	err = s.do(t.Context(), func(_ context.Context, w *writer) error {

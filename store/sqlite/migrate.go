@@ -19,8 +19,8 @@ const versionTable = "toolkeep_schema"
 
 // Migrate migrates the database at path to the given schema version, up or down, and
 // returns the versions before and after. A negative target is the newest. Migrating
-// down drops the tables of the undone steps with their contents. No store may have the
-// file open.
+// down drops the tables of the undone steps with their contents; it is refused while calls stand in the table claims
+// alone, as a server that was killed leaves them. No store may have the file open.
 func Migrate(ctx context.Context, path string, target int64) (from, to int64, err error) {
 	c := Config{Path: path}
 	if err := c.fill(); err != nil {
@@ -64,7 +64,12 @@ func migrate(ctx context.Context, db *sql.DB, target int64, log *slog.Logger) (f
 			"it was written by a newer version of Toolkeep; use that one", from, newest)
 	}
 	if target < from {
-		_, err = p.DownTo(ctx, target)
+		if from >= claimsVersion && target < claimsVersion {
+			err = noClaims(ctx, db)
+		}
+		if err == nil {
+			_, err = p.DownTo(ctx, target)
+		}
 	} else {
 		_, err = p.UpTo(ctx, target)
 	}
@@ -75,6 +80,21 @@ func migrate(ctx context.Context, db *sql.DB, target int64, log *slog.Logger) (f
 		shrink(ctx, db, log)
 	}
 	return from, target, nil
+}
+
+// claimsVersion is the schema version with the table claims.
+const claimsVersion = 16
+
+// noClaims refuses to drop the table claims while calls are nowhere else, as a server that was killed leaves them.
+func noClaims(ctx context.Context, db *sql.DB) error {
+	var n int
+	if err := db.QueryRowContext(ctx, `SELECT count(*) FROM claims`).Scan(&n); err != nil {
+		return err
+	}
+	if n != 0 {
+		return fmt.Errorf("%d rows of the table claims are not in the table of calls yet, because the server did not stop by itself; start it once and stop it, which copies them", n)
+	}
+	return nil
 }
 
 // shrink gives the space of the unpacked manifests back to the file system. Without it the

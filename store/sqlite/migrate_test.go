@@ -124,6 +124,26 @@ func TestMigrateRefuses(t *testing.T) {
 	}
 }
 
+// TestMigrateKeepsClaims: calls that a killed server left in the table claims are not dropped.
+func TestMigrateKeepsClaims(t *testing.T) {
+	p, copied := path(t), path(t)
+	s := mustOpen(t, Config{Path: p})
+	keepClaims(t, s)
+	mustApply(t, s, toolkeep.ClaimCall{Invocation: call("a", toolkeep.CallRunning)})
+	if err := Backup(t.Context(), p, copied); err != nil {
+		t.Fatal(err)
+	}
+	if _, to, err := Migrate(t.Context(), copied, claimsVersion-1); err == nil || !strings.Contains(err.Error(), "start it once and stop it") {
+		t.Errorf("to %d: %v", to, err)
+	}
+	mustOpen(t, Config{Path: copied}).Close()
+	mustMigrate(t, copied, claimsVersion-1)
+	again := mustOpen(t, Config{Path: copied})
+	if _, err := again.Invocations().Get(t.Context(), toolkeep.CallRef{Tenant: "t", ID: "a"}); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestMigrateJournal: what happened in calls leaves the feed with its numbers, and goes back
 // to its end.
 func TestMigrateJournal(t *testing.T) {
