@@ -56,11 +56,11 @@ func CommitSamples(groups, rows int64) []Sample {
 }
 
 // SQLiteSamples tell of the files of a store: walBytes is the size of the write-ahead log, lag
-// the calls that the query index lacks.
+// the calls that are not in the table of calls yet.
 func SQLiteSamples(walBytes, lag int64) []Sample {
 	return []Sample{
 		{Name: "toolkeep_store_wal_bytes", Help: "Size of the write-ahead log.", Value: float64(walBytes)},
-		{Name: "toolkeep_store_index_lag", Help: "Recorded calls that queries do not see yet.", Value: float64(lag)},
+		{Name: "toolkeep_store_index_lag", Help: "Calls that are not in the table of calls yet: just recorded, or begun in the last 50 ms.", Value: float64(lag)},
 	}
 }
 

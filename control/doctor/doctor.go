@@ -31,7 +31,7 @@ import (
 const (
 	diskWarn   = 1 << 30
 	diskFail   = 100 << 20
-	lagWarn    = 10_000 // recorded calls
+	lagWarn    = 10_000 // calls not in the table of calls
 	clockWarn  = 2 * time.Second
 	clockFail  = 10 * time.Second // a node is not ready then
 	expiryWarn = 14 * 24 * time.Hour
@@ -421,7 +421,7 @@ func (d *doctor) metrics(ctx context.Context) {
 		if lag > lagWarn {
 			state, advice = "warn", "the machine or its disk is too slow for the load"
 		}
-		d.add("lag", state, advice, "%.0f recorded calls that queries do not see yet", lag)
+		d.add("lag", state, advice, "%.0f calls are not in the table of calls yet", lag)
 	}
 	if lost := values["toolkeep_spool_lost_total"]; lost > 0 {
 		d.add("records", "warn", "see the log for when and why", "%.0f records of calls were lost since the server started", lost)

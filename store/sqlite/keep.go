@@ -272,7 +272,7 @@ func (s *Store) Health(ctx context.Context) error {
 type Stats struct {
 	WALBytes int64 // last measured size of the write-ahead log
 	Head     int64 // newest position of the feed
-	IndexLag int64 // recorded calls not indexed yet
+	IndexLag int64 // calls not in the table of calls yet: recorded ones, and those that began in the last 50 ms
 	Groups   int64 // transactions committed since Open
 	Rows     int64 // rows of feed and journal committed since Open
 }

@@ -43,7 +43,7 @@ type Store struct {
 	// may read; indexed is the index's progress.
 	recorded atomic.Int64
 	indexed  atomic.Int64
-	lag      atomic.Int64 // calls in the journal but not in the index
+	lag      atomic.Int64 // pending calls, also those that just run
 	groups   atomic.Int64
 	rows     atomic.Int64
 	failure  atomic.Pointer[error] // of the last group, nil if it was committed
