@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -20,11 +21,24 @@ func table(t testing.TB, s *Store) {
 	}
 }
 
-// keepClaims has the writer copy no row by itself.
+// keepClaims has the writer copy no row by itself, until copyClaims.
 func keepClaims(t testing.TB, s *Store) {
 	t.Helper()
 	err := s.do(t.Context(), func(ctx context.Context, w *writer) error {
+		w.tick.Stop()
 		w.ticks = true
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func copyClaims(t testing.TB, s *Store) {
+	t.Helper()
+	err := s.do(t.Context(), func(ctx context.Context, w *writer) error {
+		w.ticks = false
+		w.armTick()
 		return nil
 	})
 	if err != nil {
@@ -186,7 +200,7 @@ func TestClaimsAsInTable(t *testing.T) {
 	same := func(a, b *Store, when string) {
 		t.Helper()
 		for _, tenant := range []string{"t", "u"} {
-			for i := range 6 {
+			for i := range 10 {
 				ref := toolkeep.CallRef{Tenant: tenant, ID: fmt.Sprint(i)}
 				x, errX := a.Invocations().Get(t.Context(), ref)
 				y, errY := b.Invocations().Get(t.Context(), ref)
@@ -205,6 +219,25 @@ func TestClaimsAsInTable(t *testing.T) {
 			}
 		}
 	}
+	// batch claims calls and ends some in both stores. Nothing reads late meanwhile, so it has them in the table claims alone.
+	batch := func(round int) {
+		table(t, late)
+		keepClaims(t, late)
+		for i := range 4 {
+			v := &toolkeep.Invocation{Tenant: "t", ID: fmt.Sprint(6 + i), Subject: "s", ToolID: "ns.a", CreatedAt: now, State: toolkeep.CallRunning, Message: fmt.Sprint(round)}
+			list := []toolkeep.Change{toolkeep.ClaimCall{Invocation: v}}
+			if i < 2 {
+				end := *v
+				end.State, end.Output = toolkeep.CallSucceeded, []byte(`{"n":1}`)
+				list = append(list, toolkeep.MoveCall{Invocation: &end, From: []toolkeep.CallState{toolkeep.CallRunning}})
+			}
+			for _, c := range list {
+				mustApply(t, late, c)
+				mustApply(t, soon, c)
+			}
+		}
+		table(t, soon)
+	}
 	for round := range 10 {
 		for i := range 25 {
 			list := []toolkeep.Change{change()}
@@ -219,17 +252,25 @@ func TestClaimsAsInTable(t *testing.T) {
 			table(t, soon)
 			same(late, soon, when)
 		}
-		if round%4 == 0 { // the copy has what is committed, as a crash leaves it
+		if round%4 == 0 { // the copy has what is committed, as a crash leaves it, among it claims that no reader had copied
+			batch(round)
 			copied := path(t)
 			if err := Backup(t.Context(), late.cfg.Path, copied); err != nil {
 				t.Fatal(err)
 			}
+			withDB(t, copied, func(db *sql.DB) {
+				var claims, outputs int
+				if err := db.QueryRow("SELECT count(data), count(output) FROM claims").Scan(&claims, &outputs); err != nil || claims < 2 || outputs < 1 {
+					t.Fatalf("seed %d: the copy has %d claims and %d outputs, %v", seed, claims, outputs, err)
+				}
+			})
 			again := mustOpen(t, Config{Path: copied})
 			same(again, soon, fmt.Sprint("opened again after round ", round))
 			if n := count(t, again, "SELECT count(*) FROM claims"); n != 0 {
 				t.Errorf("%d claims are left", n)
 			}
 			again.Close()
+			copyClaims(t, late)
 		}
 		table(t, late)
 		for _, s := range []*Store{late, soon} {
