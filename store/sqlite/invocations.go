@@ -86,9 +86,14 @@ func (r invocations) one(ctx context.Context, find func() *pendingRow, has, stmt
 			return nil, err
 		}
 	}
-	if r.s.read.Stats().Idle > 0 { // nothing is waited for that could be cancelled, and a context that can be costs two goroutines
-		ctx = context.WithoutCancel(ctx)
+	select {
+	case r.s.finds <- struct{}{}:
+		defer func() { <-r.s.finds }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
+	// A connection is free, so nothing is waited for that could be cancelled. A context that can be costs two goroutines.
+	ctx = context.WithoutCancel(ctx)
 	if has != nil {
 		var one int
 		err = has.QueryRowContext(ctx, args...).Scan(&one)

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -479,5 +480,33 @@ func TestListCountsToMaxTotal(t *testing.T) {
 		if err != nil || len(list) != 3 || total != want {
 			t.Errorf("%q: %d of %d, want %d: %v", tool, len(list), total, want, err)
 		}
+	}
+}
+
+// TestFindsWithoutLists: a call is found while lists have all their connections, and a caller that gives up does not wait for
+// others who look for one.
+func TestFindsWithoutLists(t *testing.T) {
+	s := mustOpen(t, Config{Path: path(t)})
+	v := call("a", toolkeep.CallRunning)
+	mustApply(t, s, toolkeep.ClaimCall{Invocation: v})
+	table(t, s)
+	for range max(4, runtime.GOMAXPROCS(0)) {
+		conn, err := s.read.Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if _, err := s.Invocations().Get(ctx, v.Ref()); err != nil {
+		t.Fatal(err)
+	}
+	for range cap(s.finds) {
+		s.finds <- struct{}{}
+	}
+	cancel()
+	if _, err := s.Invocations().Get(ctx, v.Ref()); !errors.Is(err, context.Canceled) {
+		t.Errorf("it got %v without a connection", err)
 	}
 }

@@ -26,7 +26,9 @@ type Store struct {
 	cfg    Config
 	write  *sql.DB // one connection
 	read   *sql.DB
-	byID   *sql.Stmt // selects whole calls, on read
+	find   *sql.DB       // for queries of one call
+	finds  chan struct{} // holds one element for each of them, at most as many as find has connections
+	byID   *sql.Stmt     // selects whole calls, on find
 	byKey  *sql.Stmt
 	hasKey *sql.Stmt // whether byKey selects one
 	check  *sql.DB   // one connection, for checkpoints only
@@ -108,13 +110,17 @@ func (s *Store) open(ctx context.Context) (*writer, error) {
 	if s.read, err = openDB(s.cfg.dsn(true), max(4, runtime.GOMAXPROCS(0))); err != nil {
 		return nil, err
 	}
-	if s.byID, err = s.read.PrepareContext(ctx, `SELECT `+callColumns+` FROM invocations WHERE tenant = ? AND id = ?`); err != nil {
+	s.finds = make(chan struct{}, max(2, runtime.GOMAXPROCS(0)))
+	if s.find, err = openDB(s.cfg.dsn(true), cap(s.finds)); err != nil {
 		return nil, err
 	}
-	if s.byKey, err = s.read.PrepareContext(ctx, `SELECT `+callColumns+` FROM invocations WHERE `+byKeyWhere); err != nil {
+	if s.byID, err = s.find.PrepareContext(ctx, `SELECT `+callColumns+` FROM invocations WHERE tenant = ? AND id = ?`); err != nil {
 		return nil, err
 	}
-	if s.hasKey, err = s.read.PrepareContext(ctx, `SELECT 1 FROM invocations WHERE `+byKeyWhere); err != nil {
+	if s.byKey, err = s.find.PrepareContext(ctx, `SELECT `+callColumns+` FROM invocations WHERE `+byKeyWhere); err != nil {
+		return nil, err
+	}
+	if s.hasKey, err = s.find.PrepareContext(ctx, `SELECT 1 FROM invocations WHERE `+byKeyWhere); err != nil {
 		return nil, err
 	}
 	if s.check, err = openDB(s.cfg.dsn(false), 1); err != nil {
@@ -180,7 +186,7 @@ func (s *Store) closeDBs() error {
 	var errs []error
 	// The write connection is closed last: the last connection to close empties the
 	// log.
-	for _, db := range []*sql.DB{s.read, s.check, s.write} {
+	for _, db := range []*sql.DB{s.read, s.find, s.check, s.write} {
 		if db != nil {
 			errs = append(errs, db.Close())
 		}
