@@ -1,10 +1,12 @@
 package datadir
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // Default returns the data directory where none is named: ./data if a server has its files there, else toolkeep below
@@ -23,13 +25,15 @@ func Default(getenv func(string) string) string {
 	return filepath.Join(home, "toolkeep")
 }
 
-// Is reports whether a server has its files in dir.
+// Is reports whether a server has its files in dir. A lock alone is not such a file: other programs name theirs so. Where dir
+// cannot be looked into, it is taken for a server's.
 func Is(dir string) bool {
 	for _, p := range Places {
-		if !p.AtStart || p.Folder || strings.Contains(p.Name, "*") {
+		if !p.AtStart || p.Folder || p.Name == lock || strings.Contains(p.Name, "*") {
 			continue
 		}
-		if info, err := os.Stat(filepath.Join(dir, p.Name)); err == nil && info.Mode().IsRegular() {
+		info, err := os.Stat(filepath.Join(dir, p.Name))
+		if err == nil && info.Mode().IsRegular() || err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
 			return true
 		}
 	}

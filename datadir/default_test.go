@@ -1,6 +1,7 @@
 package datadir
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -25,7 +26,7 @@ func TestDefault(t *testing.T) {
 		{"a database", Database, map[string]string{"HOME": home, "XDG_DATA_HOME": "/srv/x"}, "data"},
 		{"a node on PostgreSQL", NodeFile, map[string]string{"HOME": home}, "data"},
 		{"a restored key", AdminKey, map[string]string{"HOME": home}, "data"},
-		{"a lock", lock, map[string]string{"HOME": home}, "data"},
+		{"another program's lock", lock, map[string]string{"HOME": home}, filepath.Join(home, ".local/share/toolkeep")},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Chdir(t.TempDir())
@@ -41,6 +42,25 @@ func TestDefault(t *testing.T) {
 				t.Errorf("the data directory is %s, want %s", got, c.want)
 			}
 		})
+	}
+}
+
+// TestDefaultUnreadable: a ./data that cannot be looked into may be a server's; a file of that name is not.
+func TestDefaultUnreadable(t *testing.T) {
+	home := t.TempDir()
+	env := func(name string) string { return map[string]string{"HOME": home}[name] }
+	t.Chdir(t.TempDir())
+	if err := os.Symlink("data", "data"); err != nil { // a loop, which also root cannot follow
+		t.Fatal(err)
+	}
+	if got := Default(env); got != "data" {
+		t.Errorf("with a ./data that cannot be read: %s", got)
+	}
+	if err := errors.Join(os.Remove("data"), os.WriteFile("data", nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if got := Default(env); got == "data" {
+		t.Error("a file is taken for a data directory")
 	}
 }
 
