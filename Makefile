@@ -13,8 +13,8 @@ help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 run: build ## build and start Toolkeep on loopback with the example catalogue
-	@./bin/toolkeep models install --if-missing --data data || true
-	@./bin/toolkeep serve --examples --data data
+	@./bin/toolkeep models install --if-missing --data "$${TOOLKEEP_DATA:-data}" || true
+	@./bin/toolkeep serve --examples --data "$${TOOLKEEP_DATA:-data}"
 
 build: ## build bin/toolkeep
 	@$(GO) build -trimpath -ldflags "$(LDFLAGS)" -o bin/toolkeep ./cmd/toolkeep

