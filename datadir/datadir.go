@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"syscall"
+	"time"
 )
 
 // Lock claims the data directory dir for this process until release is called. A
@@ -20,7 +21,12 @@ func Lock(dir string) (release func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("the data directory cannot be locked: %w", err)
 	}
-	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	for try := 0; errors.Is(err, syscall.EWOULDBLOCK) && try < 10; try++ {
+		time.Sleep(10 * time.Millisecond) // a Holder shares it for less
+		err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	}
+	if err != nil {
 		defer file.Close()
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, fmt.Errorf("the data directory cannot be locked: %w", err)

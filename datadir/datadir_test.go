@@ -1,9 +1,14 @@
 package datadir_test
 
 import (
+	"os"
 	"os/exec"
+	"path/filepath"
 	"sync"
+	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/toolkeep/toolkeep/datadir"
 )
@@ -38,4 +43,31 @@ func TestLockIsFreeWhenReleased(t *testing.T) {
 		}
 		release()
 	}
+}
+
+// TestLockWaitsForALook: Holder shares the lock for a moment, which refuses no start.
+func TestLockWaitsForALook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		release, err := datadir.Lock(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		release()
+		look, err := os.Open(filepath.Join(dir, "lock"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Flock(int(look.Fd()), syscall.LOCK_SH); err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(15*time.Millisecond, func() { look.Close() })
+		if release, err = datadir.Lock(dir); err != nil {
+			t.Fatal(err)
+		}
+		defer release()
+		if _, err := datadir.Lock(dir); err == nil {
+			t.Error("a lock that is held was given")
+		}
+	})
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"net/http"
 	"os"
@@ -80,6 +81,8 @@ func (r readCloser) Close() error {
 
 // startServer starts a server that outlives this command, and waits until it answers.
 func (a *app) startServer(ctx context.Context) (*client, error) {
+	_, err := os.Stat(a.data)
+	made := errors.Is(err, fs.ErrNotExist)
 	undo, err := datadir.Make(a.data, 0o700)
 	if err != nil {
 		return nil, &failure{code: exitUnavailable, err: err}
@@ -89,6 +92,10 @@ func (a *app) startServer(ctx context.Context) (*client, error) {
 		return nil, &failure{code: exitUnavailable, err: err}
 	}
 	defer log.Close()
+	var before int64 // bytes in the log
+	if info, err := log.Stat(); err == nil {
+		before = info.Size()
+	}
 	self, err := os.Executable()
 	if err != nil {
 		return nil, &failure{code: exitUnavailable, err: err}
@@ -99,8 +106,9 @@ func (a *app) startServer(ctx context.Context) (*client, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, &failure{code: exitUnavailable, err: err}
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
+	exit := make(chan error, 1)
+	go func() { exit <- cmd.Wait() }()
+	ended, ours := exit, true
 	limit := time.After(30 * time.Second)
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -115,12 +123,22 @@ func (a *app) startServer(ctx context.Context) (*client, error) {
 					return cl, nil
 				}
 			}
+			if pid, _ := datadir.Holder(a.data); pid != 0 { // it starts
+				ended, ours = nil, false
+				continue
+			}
 			why := log.Name() + " says why"
 			if !datadir.Is(a.data) { // it refused to start, so that its log is all there is
 				raw, _ := readFile(log.Name())
+				raw = raw[min(before, int64(len(raw))):]
 				why = strings.TrimPrefix(toolkeep.ClipBytes(strings.TrimSpace(string(raw)), 2000), "toolkeep: ")
-				_ = os.Remove(log.Name())
-				undo()
+				if strings.Contains(why, "--port") {
+					why += ". toolkeep mcp has no such flags: set TOOLKEEP_HTTP_ADDR, TOOLKEEP_GRPC_ADDR or TOOLKEEP_METRICS_ADDR, or start the server yourself"
+				}
+				if made {
+					_ = os.Remove(log.Name())
+					undo()
+				}
 			}
 			return nil, &failure{code: exitUnavailable, err: fmt.Errorf("no server runs for %s and none could be started; %s", a.data, why)}
 		case <-limit:
@@ -131,6 +149,9 @@ func (a *app) startServer(ctx context.Context) (*client, error) {
 				continue
 			}
 			if _, err := cl.get(ctx, "/health/live", nil); err == nil {
+				if !ours {
+					return cl, nil
+				}
 				fmt.Fprintf(a.stderr, "toolkeep: started a server for %s, process %d; its log is %s\n", a.data, cmd.Process.Pid, log.Name())
 				return cl, nil
 			}
