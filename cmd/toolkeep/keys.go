@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -266,22 +267,28 @@ func expiresAt(cmd *cobra.Command, lifetime time.Duration) (string, error) {
 
 // tellUnmatched names the patterns of a scope that no tool matches now.
 func (a *app) tellUnmatched(ctx context.Context, cl *client, scope []string) {
-	for _, pattern := range scope {
-		namespace, _, _ := strings.Cut(pattern, ".")
-		if strings.ContainsAny(namespace, `*?[\`) {
-			namespace = ""
+	if len(scope) == 0 {
+		return
+	}
+	left := slices.Clone(scope)
+	namespace := ""
+	for i, pattern := range scope {
+		of, _, _ := strings.Cut(pattern, ".")
+		if i > 0 && of != namespace || strings.ContainsAny(of, `*?[\`) {
+			namespace = "" // they are in several
+			break
 		}
-		matched := false
-		err := cl.eachTool(ctx, namespace, func(t toolSummary) bool {
-			matched = toolkeep.MatchesAny([]string{pattern}, t.ToolID)
-			return !matched
-		})
-		switch {
-		case err != nil:
+		namespace = of
+	}
+	err := cl.eachTool(ctx, namespace, func(t toolSummary) bool {
+		left = slices.DeleteFunc(left, func(pattern string) bool { return toolkeep.MatchesAny([]string{pattern}, t.ToolID) })
+		return len(left) > 0
+	})
+	for _, pattern := range left {
+		if err != nil {
 			fmt.Fprintf(a.stderr, "toolkeep: whether a tool matches the scope %q could not be looked up: %v\n", pattern, err)
 			return
-		case !matched:
-			fmt.Fprintf(a.stderr, "toolkeep: no active tool matches the scope %q now; `toolkeep tools` lists their ids\n", pattern)
 		}
+		fmt.Fprintf(a.stderr, "toolkeep: no active tool matches the scope %q now; `toolkeep tools` lists their ids\n", pattern)
 	}
 }
