@@ -48,27 +48,60 @@ func Write(path string, old, content []byte) (backup string, err error) {
 	if path, err = resolve(path); err != nil {
 		return "", err
 	}
-	now, err := Read(path)
-	switch {
-	case err != nil:
+	if err := same(path, old); err != nil {
 		return "", err
-	case (now == nil) != (old == nil) || !bytes.Equal(now, old):
-		return "", ErrChanged
-	case old == nil:
+	}
+	if old == nil {
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			return "", err
 		}
-		return "", replace(path, nil, content, nil)
+		tmp, err := beside(path, content, nil)
+		if err != nil {
+			return "", err
+		}
+		defer os.Remove(tmp)
+		err = os.Link(tmp, path) // a rename would replace a file that came meanwhile
+		switch {
+		case errors.Is(err, fs.ErrExist):
+			return "", ErrChanged
+		case errors.Is(err, syscall.EPERM) || errors.Is(err, errors.ErrUnsupported): // a file system without links
+			if err = same(path, nil); err == nil {
+				err = os.Rename(tmp, path)
+			}
+		}
+		return "", err
 	}
 	info, err := os.Stat(path)
 	if err != nil {
 		return "", err
 	}
-	backup = path + BackupSuffix
-	if err := replace(backup, nil, old, nil); err != nil {
+	kept, err := beside(path, old, nil)
+	if err != nil {
 		return "", fmt.Errorf("the backup cannot be written: %w", err)
 	}
-	return backup, replace(path, info, content, old)
+	defer os.Remove(kept) // of no effect once it has its name
+	tmp, err := beside(path, content, info)
+	if err != nil {
+		return "", err
+	}
+	defer os.Remove(tmp)
+	if err := same(path, old); err != nil {
+		return "", err
+	}
+	backup = path + BackupSuffix
+	if err := os.Rename(kept, backup); err != nil {
+		return "", fmt.Errorf("the backup cannot be written: %w", err)
+	}
+	return backup, os.Rename(tmp, path)
+}
+
+// same fails if a file has not the content old, nil for none.
+func same(path string, old []byte) error {
+	now, err := Read(path)
+	if err == nil && ((now == nil) != (old == nil) || !bytes.Equal(now, old)) {
+		err = ErrChanged
+	}
+	return err
 }
 
 // resolve follows symbolic links; a file that is not there is as it is named.
@@ -82,14 +115,12 @@ func resolve(path string) (string, error) {
 	return target, err
 }
 
-// replace writes a file beside the path and gives it its name. like, if set, is the file with the content old that is
-// there now, whose mode and owner the new one gets.
-func replace(path string, like fs.FileInfo, content, old []byte) error {
+// beside writes a file beside the path, for the user alone, or with mode and owner of like, and returns its name.
+func beside(path string, content []byte, like fs.FileInfo) (name string, err error) {
 	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // with mode 0600
 	if err != nil {
-		return err
+		return "", err
 	}
-	defer os.Remove(file.Name()) // of no effect once it has its name
 	_, err = file.Write(content)
 	if err == nil && like != nil {
 		err = takeOver(file, like)
@@ -98,14 +129,10 @@ func replace(path string, like fs.FileInfo, content, old []byte) error {
 		err = file.Sync()
 	}
 	if err = errors.Join(err, file.Close()); err != nil {
-		return err
+		_ = os.Remove(file.Name())
+		return "", err
 	}
-	if like != nil {
-		if now, err := Read(path); err != nil || !bytes.Equal(now, old) {
-			return errors.Join(err, ErrChanged)
-		}
-	}
-	return os.Rename(file.Name(), path)
+	return file.Name(), nil
 }
 
 // takeOver gives a file the owner and the mode of another one.
