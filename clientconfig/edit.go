@@ -106,13 +106,15 @@ func (c Client) open(file []byte) (text, bom []byte, err error) {
 		return nil, nil, fmt.Errorf("it is over %d MiB", maxFile>>20)
 	}
 	depth := 0
-	for _, b := range file {
-		switch b {
-		case '{', '[':
+	for i := 0; i < len(file); i++ {
+		switch b := file[i]; {
+		case c.Format == JSON && (b == '"' || b == '/'):
+			i = passJSON(file, i)
+		case b == '{' || b == '[':
 			if depth++; depth > maxDepth {
 				return nil, nil, fmt.Errorf("it has more than %d open brackets", maxDepth)
 			}
-		case '}', ']':
+		case b == '}' || b == ']':
 			depth = max(depth-1, 0)
 		}
 	}
@@ -120,6 +122,32 @@ func (c Client) open(file []byte) (text, bom []byte, err error) {
 		return rest, bytes.Clone(byteOrderMark), nil
 	}
 	return file, nil, nil
+}
+
+// passJSON returns where the string or comment that begins at i ends.
+func passJSON(file []byte, i int) int {
+	rest, end := file[i:], -1
+	switch {
+	case rest[0] == '"':
+		for i++; i < len(file) && file[i] != '"'; i++ {
+			if file[i] == '\\' {
+				i++
+			}
+		}
+		return i
+	case bytes.HasPrefix(rest, []byte("//")):
+		end = bytes.IndexByte(rest, '\n')
+	case bytes.HasPrefix(rest, []byte("/*")):
+		if end = bytes.Index(rest[2:], []byte("*/")); end >= 0 {
+			end += len("/*") + 1
+		}
+	default:
+		return i
+	}
+	if end < 0 {
+		return len(file)
+	}
+	return i + end
 }
 
 // parse returns the content of a text and its table of servers, nil where it has none.

@@ -108,7 +108,12 @@ func TestRefusedFiles(t *testing.T) {
 		{"codex", "[mcp_servers]\ntoolkeep = { command = 'a' }\n", "form that cannot be changed safely"},
 		{"codex", "x = " + strings.Repeat("[", maxDepth+1), "open brackets"},
 		{"goose", "a: [", "it is not YAML"},
-		{"goose", "a: 1\na: 2\n", "it is not YAML"},
+		{"goose", "a: 1\na: 2\n", "it is not YAML: line 2"},
+		{"goose", "a: *secret\n", "it is not YAML"},
+		{"goose", "? {secret: 1}\n: 1\n", "it is not YAML"},
+		{"goose", "a: 1\nb: !!int secret\n", "it is not YAML"},
+		{"goose", "a: 1\n\"secret\\x1b[2J\": 1\n\"secret\\x1b[2J\": 2\n", "it is not YAML: line 3"},
+		{"goose", "extensions: # mine\n  toolkeep:\n    a: 1\n", "form that cannot be changed safely"},
 		{"goose", "- a\n", "its top is not an object"},
 		{"goose", "{a: 1}\n", "form that cannot be changed safely"},
 		{"goose", "a: 1\n---\nb: 2\n", "more than one document"},
@@ -121,6 +126,14 @@ func TestRefusedFiles(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), x.want) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s %.60q: %v\n%s", x.client, x.file, err, got)
 		}
+	}
+	for _, text := range []string{strings.Repeat(`"[{",`, maxDepth), strings.Repeat(`"\"[",`, maxDepth), "//" + strings.Repeat("[\"", maxDepth+1) + "\n", "/*" + strings.Repeat("{", maxDepth+1) + "*/"} {
+		if _, err := client(t, "cursor").Set([]byte("{\"a\": ["+text+"1]}"), "toolkeep", small); err != nil {
+			t.Errorf("brackets in %.10s: %v", text, err)
+		}
+	}
+	if _, err := client(t, "cursor").Set([]byte("/*\"*/"+strings.Repeat("[", maxDepth+1)), "toolkeep", small); err == nil || !strings.Contains(err.Error(), "open brackets") {
+		t.Errorf("behind a comment: %v", err)
 	}
 	if _, err := client(t, "cursor").Set(make([]byte, maxFile+1), "toolkeep", small); err == nil || !strings.Contains(err.Error(), "over 64 MiB") {
 		t.Errorf("a large file: %v", err)

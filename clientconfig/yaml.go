@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -18,9 +19,19 @@ func parseYAML(text []byte) (map[string]any, error) {
 		return all, err
 	}
 	if err := root.Decode(&all); err != nil {
-		return nil, fmt.Errorf("it is not YAML: %w", err)
+		return nil, notYAML(err)
 	}
 	return all, nil
+}
+
+var yamlLine = regexp.MustCompile(`^yaml: (?:unmarshal errors:\s+)?line (\d+):`)
+
+// notYAML tells where a text is not YAML. What stands there, which may be a secret, is left out.
+func notYAML(err error) error {
+	if at := yamlLine.FindStringSubmatch(err.Error()); at != nil {
+		return fmt.Errorf("it is not YAML: line %s", at[1])
+	}
+	return errors.New("it is not YAML")
 }
 
 // openYAML returns the mapping at the top of a text, nil for one without a value.
@@ -30,7 +41,7 @@ func openYAML(text []byte) (*yaml.Node, error) {
 	if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
 		return nil, nil
 	} else if err != nil {
-		return nil, fmt.Errorf("it is not YAML: %w", err)
+		return nil, notYAML(err)
 	}
 	if err := dec.Decode(&more); !errors.Is(err, io.EOF) {
 		return nil, errors.New("it has more than one document")
@@ -138,8 +149,11 @@ func unsetYAML(text []byte, key, name string) ([]byte, error) {
 	}
 	out := splice(text, from, to, "")
 	if only {
-		head := offset(text, at.Line, 1)
-		out = splice(out, head, head+len(text[head:])-len(text[offset(text, at.Line+1, 1):]), "")
+		head, behind := offset(text, at.Line, 1), offset(text, at.Line+1, 1)
+		if bytes.IndexByte(text[head:behind], '#') >= 0 { // a comment, which would go too
+			return nil, errForm
+		}
+		out = splice(out, head, behind, "")
 	}
 	if to == len(text) && text[to-1] != '\n' {
 		out = cutNewline(out)
