@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/clientconfig"
 	"github.com/toolkeep/toolkeep/datadir"
 	"github.com/toolkeep/toolkeep/suggest"
@@ -169,7 +171,6 @@ func (o *connecting) connect(ctx context.Context) error {
 			return o.say(connected{KeyID: old.ID, Scope: old.Scope, Subject: old.Subject, URL: server.URL, Command: server.Command, Unchanged: true})
 		}
 	}
-	o.a.tellUnmatched(ctx, cl, o.scope)
 	if _, err := os.Stat(filepath.Dir(o.path)); errors.Is(err, os.ErrNotExist) {
 		fmt.Fprintf(o.a.stderr, "toolkeep: %s is not there and is made; is %s installed?\n", filepath.Dir(o.path), o.client.Title)
 	}
@@ -184,9 +185,7 @@ func (o *connecting) connect(ctx context.Context) error {
 		err = o.fault(exitUnavailable, err)
 	}
 	if err != nil {
-		if gone := o.revoke(ctx, cl, key); gone != nil {
-			fmt.Fprintf(o.a.stderr, "toolkeep: the key %s was made for it and is in no file; revoke it: toolkeep keys revoke %s\n", key, key)
-		}
+		o.giveUp(ctx, cl, key)
 		return err
 	}
 	if old != nil && old.RevokedAt == nil {
@@ -195,6 +194,7 @@ func (o *connecting) connect(ctx context.Context) error {
 		}
 		done.Revoked = old.ID
 	}
+	o.a.tellUnmatched(ctx, cl, o.scope)
 	return o.say(done)
 }
 
@@ -264,14 +264,23 @@ func ownProgram() (string, error) {
 	if err != nil {
 		return "", &failure{code: exitUnavailable, err: err}
 	}
-	target, err := filepath.EvalSymlinks(os.TempDir())
-	for _, temporary := range []string{os.TempDir(), target} {
-		below, relErr := filepath.Rel(temporary, self)
-		if err == nil && relErr == nil && filepath.IsLocal(below) {
-			return "", usagef("the client would have to start %s, which is in a temporary folder; put toolkeep where it stays, such as /usr/local/bin, and run it from there", self)
+	shown := self
+	if named, err := exec.LookPath("toolkeep"); err == nil && filepath.IsAbs(named) { // a link stays where its target is replaced
+		here, hereErr := os.Stat(self)
+		if there, err := os.Stat(named); err == nil && hereErr == nil && os.SameFile(here, there) {
+			shown = named
 		}
 	}
-	return self, nil
+	target, err := filepath.EvalSymlinks(os.TempDir())
+	for _, temporary := range []string{os.TempDir(), target} {
+		for _, program := range []string{self, shown} {
+			below, relErr := filepath.Rel(temporary, program)
+			if err == nil && relErr == nil && filepath.IsLocal(below) {
+				return "", usagef("the client would have to start %s, which is in a temporary folder; put toolkeep where it stays, such as /usr/local/bin, and run it from there", program)
+			}
+		}
+	}
+	return shown, nil
 }
 
 // change returns the file with an entry for the server with this key, and the entry.
@@ -301,14 +310,26 @@ func keyIn(entry any) (text, id string) {
 // keyName is the name of keys that connect makes for the client.
 func (o *connecting) keyName() string { return "connect " + o.client.Name }
 
-// ownKey returns the key in an entry if connect made it for this client, else nil.
+// ownKey returns the key in an entry if connect made it for this client, else nil. An id can be written by anyone: of a key
+// that works the server is asked with its text.
 func (o *connecting) ownKey(ctx context.Context, cl *client, entry any) (*keyLine, error) {
-	_, id := keyIn(entry)
+	text, id := keyIn(entry)
 	if id == "" {
 		return nil, nil
 	}
 	key, err := cl.keyOf(ctx, id)
 	if err != nil || key == nil || key.Name != o.keyName() {
+		return nil, err
+	}
+	if key.RevokedAt != nil || key.ExpiresAt != nil && key.ExpiresAt.Before(time.Now()) {
+		return key, nil
+	}
+	as := *cl
+	as.key = text
+	var refused *refusedError
+	if _, err = as.get(ctx, "/api/v1/tools?page_size=1", nil); errors.As(err, &refused) && refused.Code == string(toolkeep.Unauthenticated) {
+		return nil, nil
+	} else if err != nil {
 		return nil, err
 	}
 	return key, nil
@@ -344,6 +365,13 @@ func (o *connecting) revoke(ctx context.Context, cl *client, id string) error {
 	defer cancel()
 	_, err := cl.do(ctx, http.MethodDelete, "/api/v1/keys/"+url.PathEscape(id), nil)
 	return err
+}
+
+// giveUp ends a key that came into no file.
+func (o *connecting) giveUp(ctx context.Context, cl *client, id string) {
+	if err := o.revoke(ctx, cl, id); err != nil {
+		fmt.Fprintf(o.a.stderr, "toolkeep: the key %s was made for it and is in no file; revoke it: toolkeep keys revoke %s\n", id, id)
+	}
 }
 
 // connected is what connect says that it did.
@@ -404,7 +432,7 @@ func (o *connecting) say(d connected) error {
 }
 
 // print shows the entry within its table, as it would stand in a file of its own.
-func (o *connecting) print(ctx context.Context) error {
+func (o *connecting) print(ctx context.Context) (err error) {
 	cl, err := o.a.connect()
 	if err != nil {
 		return err
@@ -413,20 +441,29 @@ func (o *connecting) print(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	text, id := "YOUR_KEY", ""
-	if o.withTheKey {
-		o.a.tellUnmatched(ctx, cl, o.scope)
+	id := ""
+	content, _, err := o.change(nil, server, "YOUR_KEY")
+	if err == nil && o.withTheKey {
+		var text string
 		if id, text, err = o.makeKey(ctx, cl); err != nil {
 			return err
 		}
+		defer func() {
+			if err != nil { // it was not printed
+				o.giveUp(ctx, cl, id)
+			}
+		}()
+		content, _, err = o.change(nil, server, text)
 	}
-	content, _, err := o.change(nil, server, text)
 	if err != nil {
 		return err
 	}
 	raw, err := json.Marshal(map[string]string{"client": o.client.Name, "file": o.path, "key_id": id, "content": string(content)})
 	if err != nil {
 		return err
+	}
+	if id != "" {
+		o.a.tellUnmatched(ctx, cl, o.scope)
 	}
 	fmt.Fprintf(o.a.stderr, "This belongs into %s", o.path)
 	if id == "" {
@@ -457,6 +494,9 @@ func (o *connecting) takeOut(ctx context.Context) error {
 	switch {
 	case o.force && err != nil:
 		fmt.Fprintf(o.a.stderr, "toolkeep: the key in the entry stays valid: %v\n", err)
+		if _, id := keyIn(found); id != "" {
+			fmt.Fprintf(o.a.stderr, "toolkeep: revoke it when the server runs: toolkeep keys revoke %s\n", id)
+		}
 	case err != nil:
 		return err
 	case key == nil && !o.force:
@@ -501,9 +541,10 @@ func (o *connecting) showClients() error {
 			l.Over = "HTTP"
 		}
 		file, err := clientconfig.Read(l.File)
+		var entry any
 		there := false
 		if err == nil {
-			_, there, err = c.Find(file, entryName)
+			entry, there, err = c.Find(file, entryName)
 		}
 		switch {
 		case err != nil:
@@ -512,6 +553,10 @@ func (o *connecting) showClients() error {
 			l.State = "no file"
 		case !there:
 			l.State = "not connected"
+		default:
+			if _, id := keyIn(entry); id == "" {
+				l.State = "has an entry without a key"
+			}
 		}
 		lines = append(lines, l)
 	}

@@ -89,9 +89,19 @@ func TestOwnProgramIsLasting(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("TMPDIR", t.TempDir())
+	t.Setenv("PATH", t.TempDir())
 	if got, err := ownProgram(); err != nil || got != self {
 		t.Errorf("%s %v, want %s", got, err, self)
 	}
+	bin := t.TempDir()
+	if err := os.Symlink(self, filepath.Join(bin, "toolkeep")); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin)
+	if got, err := ownProgram(); err != nil || got != filepath.Join(bin, "toolkeep") {
+		t.Errorf("%s %v, want the link in PATH", got, err)
+	}
+	t.Setenv("PATH", "")
 	link := filepath.Join(t.TempDir(), "link")
 	if err := os.Symlink(filepath.Dir(self), link); err != nil {
 		t.Fatal(err)
