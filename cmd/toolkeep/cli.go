@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"unicode"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -390,9 +391,23 @@ func table(w io.Writer, head string, rows func(row func(cells ...any))) error {
 			if i > 0 {
 				fmt.Fprint(t, "\t")
 			}
-			fmt.Fprint(t, strings.NewReplacer("\t", " ", "\n", " ").Replace(fmt.Sprint(c)))
+			fmt.Fprint(t, printable(fmt.Sprint(c), ""))
 		}
 		fmt.Fprintln(t)
 	})
 	return t.Flush()
+}
+
+// printable returns text from outside as a terminal may get it: white space other than in keep is a blank, and what does not
+// print, such as the begin of an escape sequence or a change of the direction of writing, is U+FFFD. Joiners within words stay.
+func printable(s, keep string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case unicode.IsPrint(r), strings.ContainsRune(keep, r), r == '\u200c', r == '\u200d':
+			return r
+		case unicode.IsSpace(r):
+			return ' '
+		}
+		return unicode.ReplacementChar
+	}, s)
 }

@@ -46,10 +46,12 @@ func (a *app) describeCmd() *cobra.Command {
 			}
 			return a.show(raw, func(w io.Writer) error {
 				out, ok := w.(*os.File)
-				t.print(w, ok && isTerminal(out))
-				fmt.Fprintln(w)
-				all.print(w, id)
-				return nil
+				var b strings.Builder
+				t.print(&b, ok && isTerminal(out))
+				fmt.Fprintln(&b)
+				all.print(&b, id)
+				_, err := io.WriteString(w, printable(b.String(), "\n"))
+				return err
 			})
 		},
 	}
@@ -138,7 +140,7 @@ type parameterTree struct {
 	defs  map[string]json.RawMessage
 	lines bool
 	room  int      // rows that may follow
-	reads int      // schemas that may be read: definitions can name each other any number of times
+	reads int      // schemas that may be read, one more for each 1,000 bytes: definitions can name each other any number of times
 	left  bool     // there is more than room for
 	open  []string // definitions that the row is within
 }
@@ -146,7 +148,7 @@ type parameterTree struct {
 // read reads a schema, follows its reference into $defs, and adds what the parts of an allOf say. A schema that says
 // nothing, such as true, has an empty shape.
 func (t *parameterTree) read(raw json.RawMessage, depth int) (s shape) {
-	if t.reads--; t.reads < 0 || depth > maxParameterDepth || json.Unmarshal(raw, &s) != nil {
+	if t.reads -= 1 + len(raw)/1000; t.reads < 0 || depth > maxParameterDepth || json.Unmarshal(raw, &s) != nil {
 		t.left = t.left || t.reads < 0
 		return shape{}
 	}
@@ -188,7 +190,7 @@ func (t *parameterTree) add(s shape, indent string, depth int) {
 	for _, name := range sortedKeys(s.Properties) {
 		all = append(all, branch{name, s.Properties[name]})
 	}
-	if bytes.HasPrefix(s.Others, []byte("{")) && !bytes.Equal(s.Others, []byte("{}")) {
+	if s.namesOthers() {
 		all = append(all, branch{"(any name)", s.Others})
 	}
 	for i, form := range slices.Concat(s.OneOf, s.AnyOf) {
@@ -219,6 +221,11 @@ func (t *parameterTree) add(s shape, indent string, depth int) {
 	}
 }
 
+// namesOthers reports whether a shape says what members of any other name hold.
+func (s *shape) namesOthers() bool {
+	return bytes.HasPrefix(s.Others, []byte("{")) && !bytes.Equal(s.Others, []byte("{}"))
+}
+
 // line is type and description of a shape.
 func (s *shape) line() (typ, text string) {
 	switch t := s.Type.(type) {
@@ -241,14 +248,18 @@ func (s *shape) line() (typ, text string) {
 // printParameters prints the parameters of a tool.
 func printParameters(w io.Writer, schema json.RawMessage, lines bool) {
 	var top shape
-	if json.Unmarshal(schema, &top) != nil || len(top.Properties)+len(top.AllOf)+len(top.OneOf)+len(top.AnyOf) == 0 {
+	if json.Unmarshal(schema, &top) != nil {
+		return
+	}
+	t := parameterTree{defs: top.Defs, lines: lines, room: maxParameterLines, reads: 100 * maxParameterLines}
+	top = t.read(schema, 0)
+	if len(top.Properties)+len(top.OneOf)+len(top.AnyOf) == 0 && !top.namesOthers() && !t.left {
 		return
 	}
 	fmt.Fprintln(w, "\nParameters:")
-	t := parameterTree{defs: top.Defs, lines: lines, room: maxParameterLines, reads: 100 * maxParameterLines}
 	_ = table(w, "  NAME|TYPE|REQUIRED|DESCRIPTION", func(row func(...any)) {
 		t.row = row
-		t.add(t.read(schema, 0), "  ", 0)
+		t.add(top, "  ", 0)
 	})
 	if t.left {
 		fmt.Fprintln(w, "  and more; --json shows all")

@@ -74,10 +74,36 @@ Parameters:
 	if !strings.HasSuffix(b.String(), "  and more; --json shows all\n") {
 		t.Errorf("5,000 times itself: %s", b.String())
 	}
+	b.Reset()
+	printParameters(&b, []byte(`{"properties": {"a": {"allOf": [`+strings.Repeat(`{"$ref": "#/$defs/A"},`, 1000)+`true]}}, "$defs": {"A": {"allOf": [{"description": "`+strings.Repeat("x", 20_000)+`"}]}}}`), true)
+	if !strings.HasSuffix(b.String(), "  and more; --json shows all\n") {
+		t.Errorf("a large one 1,000 times: %s", b.String())
+	}
+	for schema, want := range map[string]string{
+		`{"$ref": "#/$defs/A", "$defs": {"A": {"properties": {"within": {"type": "string"}}}}}`: "within ",
+		`{"type": "object", "additionalProperties": {"type": "integer"}}`:                       "(any name)  integer",
+	} {
+		b.Reset()
+		if printParameters(&b, []byte(schema), true); !strings.Contains(b.String(), want) {
+			t.Errorf("%s: %q", schema, b.String())
+		}
+	}
 	for _, none := range []string{`{"type": "object"}`, `true`, ``} {
 		b.Reset()
 		if printParameters(&b, []byte(none), true); b.Len() > 0 {
 			t.Errorf("%s: %s", none, b.String())
 		}
+	}
+}
+
+// TestPrintable: what tools are called and say moves no cursor and hides nothing.
+func TestPrintable(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	if err := table(&b, "A|B", func(row func(...any)) { row("a\x1b[2J\tb", "c\u202e\nd") }); err != nil || strings.ContainsAny(b.String(), "\x1b\u202e") || strings.Count(b.String(), "\n") != 2 {
+		t.Errorf("a table: %q %v", b.String(), err)
+	}
+	if got, want := printable("é\u00a0\u200d\n\x1b\x9b\u202e\xff", "\n"), "é \u200d\n\ufffd\ufffd\ufffd\ufffd"; got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
