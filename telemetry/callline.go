@@ -6,6 +6,8 @@ import (
 	"math"
 	"strconv"
 	"time"
+	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/toolkeep/toolkeep"
@@ -248,7 +250,7 @@ func appendFloat(b []byte, f float64) []byte {
 }
 
 // appendString writes a JSON string of at most max bytes of s. Invalid UTF-8 becomes
-// U+FFFD; line separators are escaped, so that no viewer breaks a line.
+// U+FFFD; what does not print is escaped, so that no viewer breaks a line, moves its cursor or turns the direction.
 func appendString(b []byte, s string, max int) []byte {
 	cut := false
 	if len(s) > max {
@@ -267,7 +269,7 @@ func appendString(b []byte, s string, max int) []byte {
 		}
 		if c >= utf8.RuneSelf {
 			r, n := utf8.DecodeRuneInString(s[i:])
-			if !(r == utf8.RuneError && n == 1) && r != '\u2028' && r != '\u2029' && r >= 0xa0 {
+			if !(r == utf8.RuneError && n == 1) && unicode.IsPrint(r) {
 				i += n
 				continue
 			}
@@ -295,6 +297,9 @@ func appendString(b []byte, s string, max int) []byte {
 
 func appendEscape(b []byte, r rune) []byte {
 	const digits = "0123456789abcdef"
+	if high, low := utf16.EncodeRune(r); high != unicode.ReplacementChar {
+		return appendEscape(appendEscape(b, high), low)
+	}
 	return append(b, '\\', 'u', digits[r>>12&0xf], digits[r>>8&0xf], digits[r>>4&0xf], digits[r&0xf])
 }
 

@@ -228,6 +228,16 @@ func TestTextLine(t *testing.T) {
 	if line != want {
 		t.Errorf("the line is\n%swant\n%s", line, want)
 	}
+	for message, want := range map[string]string{
+		"fine tenant=other":             `"fine tenant=other"`,               // no pair of the line
+		"a\u202eb \ufeff\U000e0041 é 😀": `"a\u202eb \ufeff\udb40\udc41 é 😀"`, // turns the direction, hides
+	} {
+		out.Reset()
+		l.Logger("store").Warn(message)
+		if _, line, _ := strings.Cut(out.String(), " "); line != "WARN  store: "+want+"\n" {
+			t.Errorf("the line is %q, want %s", line, want)
+		}
+	}
 }
 
 func TestLinesComeOutInTime(t *testing.T) {

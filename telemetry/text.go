@@ -75,7 +75,7 @@ func (h *textHandler) Enabled(_ context.Context, lv slog.Level) bool { return lv
 
 func (h *textHandler) Handle(_ context.Context, r slog.Record) error {
 	b := appendHead(make([]byte, 0, 256), r.Time, r.Level, h.component)
-	b = appendWord(b, h.log.cleanValue(slog.StringValue(r.Message)).String(), maxCause, "")
+	b = appendWord(b, h.log.cleanValue(slog.StringValue(r.Message)).String(), maxCause, "=")
 	b = append(b, h.attrs...)
 	r.Attrs(func(a slog.Attr) bool {
 		b = h.append(b, h.group, a)
