@@ -17,6 +17,8 @@ import (
 type claimSet struct {
 	all   bool
 	names []string // sorted
+	// own are the texts that stand in the policy itself: a claim that is the same does not make them personal.
+	own map[string]bool
 }
 
 // read adds the claims that a reference to the input reads, if it reads any.
@@ -36,7 +38,8 @@ func (s *claimSet) read(ref ast.Ref) {
 }
 
 // claimsOf finds the claims that the rules of a policy can read.
-func claimsOf(c *ast.Compiler) (s claimSet) {
+func claimsOf(c *ast.Compiler) claimSet {
+	s := claimSet{own: map[string]bool{}}
 	input := ast.InputRootDocument.Value
 	for _, m := range c.Modules {
 		var visit *ast.GenericVisitor
@@ -53,6 +56,8 @@ func claimsOf(c *ast.Compiler) (s claimSet) {
 				return true
 			case ast.Var:
 				s.all = s.all || x.Equal(input)
+			case ast.String:
+				s.own[string(x)] = true
 			}
 			return false
 		})
@@ -108,7 +113,7 @@ const noClaims = "the policy reads claims of the caller's token, which are not k
 const quoted = 4
 
 // hide takes claims that the policy read, and the session of a token, out of what it says: its words are logged and recorded, and claims are not. What
-// the record has of the caller anyway stays.
+// the record has of the caller anyway stays, and each whole text that stands in the policy.
 func (q *question) hide(v any) any {
 	claims, p := q.claims(), q.Principal
 	if len(claims) == 0 && p.Session == "" {
@@ -147,7 +152,7 @@ func (q *question) hide(v any) any {
 	for _, s := range found {
 		pairs = append(pairs, s, "[claim]")
 	}
-	return replaceTexts(v, strings.NewReplacer(pairs...))
+	return q.replaceTexts(v, strings.NewReplacer(pairs...))
 }
 
 func (q *question) hideError(err error) error {
@@ -158,17 +163,20 @@ func (q *question) hideError(err error) error {
 	return err
 }
 
-func replaceTexts(v any, r *strings.Replacer) any {
+func (q *question) replaceTexts(v any, r *strings.Replacer) any {
 	switch v := v.(type) {
 	case string:
+		if v == access.ObligeApproval || q.reads.own[v] {
+			return v
+		}
 		return r.Replace(v)
 	case []any:
 		for i, e := range v {
-			v[i] = replaceTexts(e, r)
+			v[i] = q.replaceTexts(e, r)
 		}
 	case map[string]any:
 		for k, e := range v {
-			v[k] = replaceTexts(e, r)
+			v[k] = q.replaceTexts(e, r)
 		}
 	}
 	return v

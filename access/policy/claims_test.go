@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -106,7 +107,7 @@ const canary = "canary-4711-zürich"
 func TestClaimsAreNotSaid(t *testing.T) {
 	var log strings.Builder
 	logs := func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) }
-	q := ask(claims(`{"dept":"`+canary+`","deep":{"n":[471147.5]},"sub":"alice","dept2":"canary-4711"}`), func(q *access.Question) { q.Principal.Session = "canary-session" })
+	q := ask(claims(`{"dept":"`+canary+`","deep":{"n":[471147.5]},"sub":"alice","dept2":"canary-4711"}`), func(q *access.Question) { q.Principal.Session = "session-4712" })
 	for _, rules := range []string{
 		`deny contains sprintf("%v and %v of alice", [input.caller.claims.dept, input.caller.claims.deep]) if true`,
 		`deny contains {"rule": input.caller.claims.dept, "reason": "of alice"} if true`,
@@ -123,7 +124,7 @@ func TestClaimsAreNotSaid(t *testing.T) {
 			e.Sees(q.Principal, q.Tool)
 			e.Refuses(q.Principal, q.Tool)
 			said := fmt.Sprintf("%+v %v %s", v, err, log.String())
-			if strings.Contains(said, "canary") || strings.Contains(said, "471147") {
+			if strings.Contains(said, "canary") || strings.Contains(said, "471147") || strings.Contains(said, "4712") {
 				t.Errorf("%s: %s", rules, said)
 			}
 			if strings.Contains(rules, "alice") && !strings.Contains(said, "alice") {
@@ -137,6 +138,29 @@ func TestClaimsAreNotSaid(t *testing.T) {
 	}
 	if raw, err := json.Marshal(map[string]any{"p": q.Principal, "c": q.Principal.Claims}); err != nil || strings.Contains(string(raw), "canary") {
 		t.Error(string(raw), err)
+	}
+}
+
+// TestThePolicysOwnTextsStay: a text that stands in a policy, and the kind of an obligation, are said as they are, whatever
+// the claims of the caller.
+func TestThePolicysOwnTextsStay(t *testing.T) {
+	q := ask(claims(`{"employment":"contractor","dept":"finance","kind":"require_approval"}`))
+	for rules, want := range map[string]access.Verdict{
+		`deny contains "contractors may not pay" if input.caller.claims.employment == "contractor"`: {
+			Reason: "contractors may not pay", Rule: "data.toolkeep.deny"},
+		`deny contains {"rule": "finance-limit", "reason": "of finance"} if input.caller.claims.dept == "finance"`: {
+			Reason: "of finance", Rule: "finance-limit"},
+		"allow := true\nrequire_approval contains {\"rule\": \"finance-limit\", \"reason\": sprintf(\"it is %v\", [input.caller.claims.dept])} if true": {
+			Allow: true, Rule: "data.toolkeep.allow", Obligations: []access.Obligation{{Kind: access.ObligeApproval, Reason: "it is [claim]", Rule: "finance-limit"}}},
+	} {
+		if v, err := engine(t, rules).Decide(t.Context(), q); err != nil || !reflect.DeepEqual(v, want) {
+			t.Errorf("%s: %+v %v", rules, v, err)
+		}
+	}
+	s := newService(t, `{"allowed":true,"obligations":[{"kind":"require_approval","reason":"of finance"}]}`)
+	v, err := remote(t, &Remote{ABAC: s.URL}).Decide(t.Context(), q)
+	if want := (access.Obligation{Kind: access.ObligeApproval, Reason: "of [claim]", Rule: "abac"}); err != nil || len(v.Obligations) != 1 || v.Obligations[0] != want {
+		t.Errorf("%+v %v", v, err)
 	}
 }
 
