@@ -3,7 +3,9 @@ package policy
 import (
 	"encoding/json"
 	"errors"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/open-policy-agent/opa/v1/ast"
@@ -113,20 +115,35 @@ const noClaims = "the policy reads claims of the caller's token, which are not k
 const quoted = 4
 
 // hide takes claims that the policy read, and the session of a token, out of what it says: its words are logged and recorded, and claims are not. What
-// the record has of the caller anyway stays, and each whole text that stands in the policy.
+// the answer is kept by and the record has anyway stays, and each whole text that stands in the policy.
 func (q *question) hide(v any) any {
 	claims, p := q.claims(), q.Principal
-	if len(claims) == 0 && p.Session == "" {
+	if len(claims) == 0 && p.Session == "" || !q.personal(v) {
 		return v
 	}
-	var found []string
-	known := slices.Concat([]string{p.Subject, p.Tenant, p.OnBehalf, p.Workspace}, p.Chain, p.Roles)
+	var known []string
+	for _, f := range [...]struct {
+		part  part
+		texts []string
+	}{
+		{partSubject, []string{p.Subject}}, {partTenant, []string{p.Tenant}}, {partOnBehalf, []string{p.OnBehalf}},
+		{partWorkspace, []string{p.Workspace}}, {partChain, p.Chain}, {partRoles, p.Roles},
+	} {
+		if (q.kept|partAlways)&f.part != 0 {
+			known = append(known, f.texts...)
+		}
+	}
+	forms := map[string]bool{}
 	var find func(v any)
 	find = func(v any) {
 		switch v := v.(type) {
 		case string:
-			if len(v) >= quoted && !slices.Contains(known, v) {
-				found = append(found, v)
+			if len(v) < quoted || slices.Contains(known, v) {
+				return
+			}
+			html, _ := json.Marshal(v) // a text has a form
+			for _, form := range [...]string{`"` + v + `"`, strconv.Quote(v), string(canon.Append(nil, v)), string(html)} {
+				forms[form[1:len(form)-1]] = true
 			}
 		case json.Number:
 			find(string(v))
@@ -135,24 +152,50 @@ func (q *question) hide(v any) any {
 				find(e)
 			}
 		case map[string]any:
-			for _, e := range v {
+			for k, e := range v {
+				if !q.reads.own[k] { // a policy that names it makes it no claim
+					find(k)
+				}
 				find(e)
 			}
 		}
 	}
-	find(claims)
+	for _, v := range claims { // their own names are the issuer's, not the caller's
+		find(v)
+	}
 	if p.Method == access.MethodOAuth { // else it is the call's, which is recorded
 		find(p.Session)
 	}
-	if found == nil {
+	if len(forms) == 0 {
 		return v
 	}
-	slices.SortFunc(found, func(a, b string) int { return len(b) - len(a) }) // one may be part of another
-	pairs := make([]string, 0, 2*len(found))
+	found := slices.SortedFunc(maps.Keys(forms), func(a, b string) int { return len(b) - len(a) }) // one may be part of another
+	var exact, lower []string
 	for _, s := range found {
-		pairs = append(pairs, s, "[claim]")
+		exact, lower = append(exact, s, "[claim]"), append(lower, strings.ToLower(s), "[claim]")
 	}
-	return q.replaceTexts(v, strings.NewReplacer(pairs...))
+	return q.replaceTexts(v, strings.NewReplacer(exact...), strings.NewReplacer(lower...))
+}
+
+// personal reports whether an answer has a text that does not stand in the policy.
+func (q *question) personal(v any) bool {
+	switch v := v.(type) {
+	case string:
+		return !q.own(v)
+	case []any:
+		return slices.ContainsFunc(v, q.personal)
+	case map[string]any:
+		for _, e := range v {
+			if q.personal(e) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (q *question) own(text string) bool {
+	return text == access.ObligeApproval || q.reads.own[text]
 }
 
 func (q *question) hideError(err error) error {
@@ -163,20 +206,26 @@ func (q *question) hideError(err error) error {
 	return err
 }
 
-func (q *question) replaceTexts(v any, r *strings.Replacer) any {
+// replaceTexts replaces texts; one that has a claim in other letters, capital or small, becomes small as a whole.
+func (q *question) replaceTexts(v any, exact, lower *strings.Replacer) any {
 	switch v := v.(type) {
 	case string:
-		if v == access.ObligeApproval || q.reads.own[v] {
+		if q.own(v) {
 			return v
 		}
-		return r.Replace(v)
+		said := exact.Replace(v)
+		small := strings.ToLower(said)
+		if hidden := lower.Replace(small); hidden != small {
+			return hidden
+		}
+		return said
 	case []any:
 		for i, e := range v {
-			v[i] = q.replaceTexts(e, r)
+			v[i] = q.replaceTexts(e, exact, lower)
 		}
 	case map[string]any:
 		for k, e := range v {
-			v[k] = q.replaceTexts(e, r)
+			v[k] = q.replaceTexts(e, exact, lower)
 		}
 	}
 	return v

@@ -107,16 +107,24 @@ const canary = "canary-4711-zürich"
 func TestClaimsAreNotSaid(t *testing.T) {
 	var log strings.Builder
 	logs := func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) }
-	q := ask(claims(`{"dept":"`+canary+`","deep":{"n":[471147.5]},"sub":"alice","dept2":"canary-4711"}`), func(q *access.Question) { q.Principal.Session = "session-4712" })
+	q := ask(claims(`{"dept":"`+canary+`","deep":{"n":[471147.5]},"sub":"alice","dept2":"canary-4711","quoted":{"a":"can\"ary<b"},"bad":{"x@canary":true},
+		"mail":"Ann@Canary.example","plain":{"office":"x"}}`), func(q *access.Question) { q.Principal.Session = "session-4712" })
 	for _, rules := range []string{
 		`deny contains sprintf("%v and %v of alice", [input.caller.claims.dept, input.caller.claims.deep]) if true`,
 		`deny contains {"rule": input.caller.claims.dept, "reason": "of alice"} if true`,
-		"allow := true\nrequire_approval contains sprintf(\"alice %v\", [input.caller.claims]) if true",
+		"allow := true\nrequire_approval contains sprintf(\"%v %v\", [input.caller.subject, input.caller.claims]) if true # alice",
 		`allow if to_number(input.caller.claims.dept) > 0`,
 		`allow := input.caller.claims.deep`,
 		`deny contains input.caller.session if true`,
 		`deny contains input.caller.claims.deep if true`,
 		"allow := true\nvisible if to_number(input.caller.claims.dept) > 0",
+		`deny contains sprintf("%v", [input.caller.claims.quoted]) if true`,
+		`deny contains json.marshal(input.caller.claims.quoted) if true`,
+		`deny contains sprintf("%v", [input.caller.claims.bad]) if true`,
+		`deny contains concat(" ", [k | some k, _ in input.caller.claims.bad]) if true`,
+		`deny contains sprintf("%v is not of Alice", [lower(input.caller.claims.mail)]) if true # alice`,
+		`deny contains upper(input.caller.claims.mail) if true`,
+		`deny contains sprintf("alice has no office: %v", [input.caller.claims.plain.office]) if true`,
 	} {
 		e := engine(t, rules, logs)
 		for range 2 {
@@ -124,8 +132,11 @@ func TestClaimsAreNotSaid(t *testing.T) {
 			e.Sees(q.Principal, q.Tool)
 			e.Refuses(q.Principal, q.Tool)
 			said := fmt.Sprintf("%+v %v %s", v, err, log.String())
-			if strings.Contains(said, "canary") || strings.Contains(said, "471147") || strings.Contains(said, "4712") {
+			if low := strings.ToLower(said); strings.Contains(low, "ary") || strings.Contains(said, "471147") || strings.Contains(said, "4712") {
 				t.Errorf("%s: %s", rules, said)
+			}
+			if strings.Contains(rules, "has no office") && !strings.Contains(said, "alice has no office") {
+				t.Errorf("%s: a member that the policy names is hidden: %s", rules, said)
 			}
 			if strings.Contains(rules, "alice") && !strings.Contains(said, "alice") {
 				t.Errorf("%s: what the record has anyway is missing: %s", rules, said)
@@ -138,6 +149,17 @@ func TestClaimsAreNotSaid(t *testing.T) {
 	}
 	if raw, err := json.Marshal(map[string]any{"p": q.Principal, "c": q.Principal.Claims}); err != nil || strings.Contains(string(raw), "canary") {
 		t.Error(string(raw), err)
+	}
+}
+
+// TestKeptAnswersSayNoClaims: a kept answer has no claim of the caller that it was made for, though that one's record has it.
+func TestKeptAnswersSayNoClaims(t *testing.T) {
+	e := engine(t, `deny contains sprintf("%v may not", [input.caller.claims.boss]) if true`)
+	for _, subject := range []string{"canary", "other"} {
+		v, err := e.Decide(t.Context(), ask(claims(`{"boss":"canary"}`), func(q *access.Question) { q.Principal.Subject = subject }))
+		if err != nil || v.Reason != "[claim] may not" {
+			t.Errorf("%s: %+v %v", subject, v, err)
+		}
 	}
 }
 

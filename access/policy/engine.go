@@ -323,6 +323,7 @@ func (e *Engine) answer(ctx context.Context, g *generation, q *question, reads p
 	if reads&partClaims != 0 && q.claimsUnknown() {
 		return answer{verdict: access.Verdict{Reason: noClaims}}, nil
 	}
+	q.kept = reads
 	key, keep := [32]byte{}, false
 	of, times := &g.kept, 1
 	if q.action == "see" || q.certain {

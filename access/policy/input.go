@@ -64,6 +64,7 @@ type question struct {
 	access.Question
 	action string // invoke or see
 	reads  claimSet
+	kept   part // what an answer is kept by, besides partAlways
 	// certain asks what refuses without the call.
 	certain bool
 	now     time.Time
