@@ -504,6 +504,31 @@ func TestAllowedBy(t *testing.T) {
 	}
 }
 
+// TestRulesOfPoliciesAreClean: the names of a policy's rules are cleaned and cut as its reasons are, wherever a decision has them.
+func TestRulesOfPoliciesAreClean(t *testing.T) {
+	a := open(t, Config{Roles: must[[]Role](t)(ParseRoles([]byte(weatherRoles)))})
+	long := strings.Repeat("x", 300)
+	clean := func(s string) string { return strings.ReplaceAll(s, "secret", "***") }
+	for name, v := range map[string]Verdict{
+		"allowed":  {Allow: true, Rule: "secret" + long},
+		"denied":   {Rule: "secret" + long},
+		"approval": {Allow: true, Obligations: []Obligation{{Kind: ObligeApproval, Rule: "secret 1"}, {Kind: ObligeApproval, Rule: long}}},
+	} {
+		tool := toolOf("a.b", nil)
+		p := principal(Agent)
+		d := a.Authorise(p, tool, &toolkeep.Call{}).Consult(t.Context(), says{verdict: v}, &Question{Principal: p, Tool: tool, Call: &toolkeep.Call{}}, clean)
+		rules := []string{d.Checks[len(d.Checks)-1].Rule}
+		if d.Approval != nil {
+			rules = append(rules, d.Approval.Rule)
+		}
+		for _, rule := range rules {
+			if !strings.HasPrefix(rule, "***") || len(rule) > maxRule+len("…") {
+				t.Errorf("%s: %q", name, rule)
+			}
+		}
+	}
+}
+
 func BenchmarkAuthoriseHit(b *testing.B) {
 	b.ReportAllocs()
 	a := open(b, Config{})

@@ -73,6 +73,9 @@ type Obligation struct {
 	Rule   string `json:"rule"`
 }
 
+// maxRule is the most bytes of a policy's rules that a decision names, besides a "…".
+const maxRule = 200
+
 // ApprovalNeed says why a policy demands a person's approval.
 type ApprovalNeed struct{ Reason, Rule string }
 
@@ -81,7 +84,7 @@ func (a *Access) Policy() Policy { return a.config.Policy }
 
 // Consult asks the policy and returns the decision with its check. A refusal is E3202, or
 // E3206 if the policy cannot answer or demands what is not known here. clean takes secrets out
-// of the policy's own words, which may quote arguments.
+// of the policy's own words, also the names of its rules, which may quote arguments.
 func (d Decision) Consult(ctx context.Context, p Policy, q *Question, clean func(string) string) Decision {
 	v, err := p.Decide(ctx, q)
 	if err == nil && v.Allow {
@@ -91,7 +94,8 @@ func (d Decision) Consult(ctx context.Context, p Policy, q *Question, clean func
 			}
 		}
 	}
-	c, code := Check{Name: CheckPolicy, Allowed: v.Allow, Reason: v.Reason, Rule: v.Rule}, toolkeep.PolicyDenied
+	ruleOf := func(name string) string { return toolkeep.ClipBytes(clean(name), maxRule) }
+	c, code := Check{Name: CheckPolicy, Allowed: v.Allow, Reason: v.Reason, Rule: ruleOf(v.Rule)}, toolkeep.PolicyDenied
 	switch {
 	case err != nil:
 		if text := err.Error(); clean(text) != text {
@@ -109,7 +113,7 @@ func (d Decision) Consult(ctx context.Context, p Policy, q *Question, clean func
 			why, rules = append(why, o.Reason), append(rules, o.Rule)
 		}
 		slices.Sort(rules)
-		need := ApprovalNeed{Reason: clean(strings.Join(why, "; ")), Rule: strings.Join(slices.Compact(rules), ", ")}
+		need := ApprovalNeed{Reason: clean(strings.Join(why, "; ")), Rule: ruleOf(strings.Join(slices.Compact(rules), ", "))}
 		if need.Reason == "" {
 			need.Reason = "the policy demands it"
 		}
