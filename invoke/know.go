@@ -85,11 +85,13 @@ func (p *Pipeline) lost(ctx context.Context, a *activeCall) (*toolkeep.Invocatio
 
 // decideAgain tells whether the node had to look up what others changed since the call came.
 func (p *Pipeline) decideAgain(ctx context.Context, a *activeCall) (slept bool, err error) {
-	slept, err = p.Knowledge.Check(ctx)
-	if err != nil {
-		return slept, err
+	if slept, err = p.Knowledge.Check(ctx); err == nil {
+		err = p.decideBy(ctx, a, slept)
 	}
-	return slept, p.decideBy(ctx, a, slept)
+	if err != nil { // what allowed the call before does not any more
+		a.row.AllowedRole, a.row.AllowedPolicy = "", ""
+	}
+	return slept, err
 }
 
 // decideBy decides the call again if again says so, or if its claim saw changes that were not

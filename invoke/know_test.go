@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/invoke"
 )
 
@@ -102,6 +103,7 @@ func TestOldKnowledge(t *testing.T) {
 			h = newHarness(t, func(i *invoke.Config) { i.Knowledge, i.Store = k, seeingStore{i.Store, k} })
 			h.tool("read")
 			h.tool("write", writes)
+			h.access.policy = &fakePolicy{decide: func(*access.Question) (access.Verdict, error) { return access.Verdict{Allow: true, Rule: "day"}, nil }}
 			key := ""
 			if c.tool == "std.write" {
 				key = "k"
@@ -144,6 +146,9 @@ func TestOldKnowledge(t *testing.T) {
 			}
 			if row := h.row(id); row.State != c.state || c.state == toolkeep.CallRefused && row.Code != c.want || c.state != toolkeep.CallSucceeded && row.Sent {
 				t.Errorf("the record is %s %s, sent %t", row.State, row.Code, row.Sent)
+			}
+			if row := h.row(id); (row.AllowedBy() != nil) != (c.state == toolkeep.CallSucceeded) {
+				t.Errorf("the record is %s, allowed by %v", row.State, row.AllowedBy())
 			}
 			if n := h.executor.calls.Load(); (n != 0) != (c.state == toolkeep.CallSucceeded) {
 				t.Errorf("%d executions", n)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/invoke"
 	"github.com/toolkeep/toolkeep/secret"
 )
@@ -56,11 +57,15 @@ func TestWaitingCallRunsInAWorker(t *testing.T) {
 func TestWaitingCallIsCheckedAfresh(t *testing.T) {
 	h := newHarness(t)
 	h.tool("read")
+	h.access.policy = &fakePolicy{decide: func(*access.Question) (access.Verdict, error) { return access.Verdict{Allow: true, Rule: "day"}, nil }}
 	res, _ := h.call(&toolkeep.Call{Tool: "std.read", Async: true})
+	if row := h.row(res.InvocationID); row.AllowedPolicy != "day" {
+		t.Errorf("it waits by %q", row.AllowedPolicy)
+	}
 	h.access.revoked.Store(true)
 	h.work()
-	if row := h.row(res.InvocationID); row.State != toolkeep.CallRefused || row.Code != toolkeep.Unauthenticated {
-		t.Errorf("row %s %s", row.State, row.Code)
+	if row := h.row(res.InvocationID); row.State != toolkeep.CallRefused || row.Code != toolkeep.Unauthenticated || row.AllowedBy() != nil {
+		t.Errorf("row %s %s, allowed by %v", row.State, row.Code, row.AllowedBy())
 	}
 }
 

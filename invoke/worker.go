@@ -74,6 +74,7 @@ func (p *Pipeline) runLeased(ctx context.Context, row *toolkeep.Invocation) erro
 		asked:  asked{mode: modeWorker, call: callOf(row), from: origin{row.Addr, row.UserAgent, row.Actor}, began: p.Clock(), composition: &composition{}, principal: callerOf(row)},
 		record: record{row: *row, stored: true},
 	}
+	a.row.AllowedRole, a.row.AllowedPolicy = "", "" // it is decided again
 	report := &reporter{p: p, ref: ref, of: a}
 	defer report.stop()
 	a.call.Caller = report
