@@ -26,6 +26,8 @@ type Principal struct {
 	// Session is the session that the credential belongs to: the claim sid of an access token, or what a trusted proxy
 	// signed as X-Session-ID; "" if it names none. The session of a call is in the Call, as its caller says it.
 	Session string
+	// SessionUnknown says that the credential may belong to a session which is not known: a call waited and was stored without.
+	SessionUnknown bool `json:"-"`
 	// Claims are those of the access token, for policies, also where its holder acts as another: at most 64
 	// and 8 levels of a token of 16 KiB, without those that identify it. They are nil for other credentials, and where they are
 	// not known: a token has more, or a call waited and an older program kept none. Only a call that waits is stored with them, sealed.

@@ -2,6 +2,7 @@ package invoke
 
 import (
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/canon"
 )
 
@@ -11,10 +12,15 @@ import (
 // callerContext binds a sealed caller to its call.
 func callerContext(v *toolkeep.Invocation) []byte { return []byte("caller:" + v.Tenant + ":" + v.ID) }
 
-// sealCaller seals the session and the claims of a call that will wait.
+// ofSessions reports whether credentials of a method may belong to a session.
+func ofSessions(method string) bool {
+	return method == access.MethodOAuth || method == access.MethodProxy
+}
+
+// sealCaller seals the session and the claims of a call that will wait; also that there are none.
 func (p *Pipeline) sealCaller(a *activeCall) error {
 	pr := a.principal
-	if p.Access.Policy() == nil || pr.Claims == nil && pr.Session == "" {
+	if p.Access.Policy() == nil || pr.SessionUnknown || !ofSessions(pr.Method) {
 		return nil
 	}
 	kept := map[string]any{"session": pr.Session}
@@ -32,7 +38,12 @@ func (p *Pipeline) sealCaller(a *activeCall) error {
 // openCaller returns the principal with what sealCaller stored.
 func (p *Pipeline) openCaller(pr *toolkeep.Principal, row *toolkeep.Invocation) (*toolkeep.Principal, error) {
 	if row.SealedCaller == nil {
-		return pr, nil
+		if !ofSessions(pr.Method) {
+			return pr, nil
+		}
+		own := *pr
+		own.SessionUnknown = true
+		return &own, nil
 	}
 	raw, err := p.unseal(row.SealedCaller, callerContext(row))
 	if err != nil {

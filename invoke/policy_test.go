@@ -265,6 +265,37 @@ func TestPolicySeesTheMethodLater(t *testing.T) {
 	}
 }
 
+// TestSessionOfAWaitingCall: whether a caller had a session is known later where it was stored, and else, as of a call that an
+// older program stored, it is said that it is not.
+func TestSessionOfAWaitingCall(t *testing.T) {
+	for _, method := range []string{"api_key", access.MethodOAuth, access.MethodProxy} {
+		for _, stored := range []bool{true, false} {
+			h := newHarness(t)
+			h.tool("read")
+			unknown := 0
+			policy := &fakePolicy{decide: func(q *access.Question) (access.Verdict, error) {
+				if q.Principal.SessionUnknown {
+					unknown++
+				}
+				return access.Verdict{Allow: true}, nil
+			}}
+			if stored {
+				h.access.policy = policy
+			}
+			caller := *alice
+			caller.Method = method
+			if _, err := h.pipeline.Invoke(t.Context(), &caller, &toolkeep.Call{Tool: "std.read", Async: true}); err != nil {
+				t.Fatal(err)
+			}
+			h.access.policy = policy
+			h.work()
+			if (unknown != 0) != (!stored && method != "api_key") || len(policy.asked) == 0 {
+				t.Errorf("%s, stored %t: unknown %d times of %d", method, stored, unknown, len(policy.asked))
+			}
+		}
+	}
+}
+
 // TestClaimsWaitSealed: a call that waits is decided later by the claims and the session that admitted it, which are stored
 // with it as long as it waits, sealed, and only where there is a policy.
 func TestClaimsWaitSealed(t *testing.T) {

@@ -114,6 +114,9 @@ func (q *question) claimsUnknown() bool {
 // noClaims answers a question for which the claims would be needed and are not known.
 const noClaims = "the policy reads claims of the caller's token, which are not known: the token has more than 64 claims or 8 levels of them, or the call waited and they were not kept"
 
+// noSession answers a question for which the caller's session would be needed and is not known.
+const noSession = "the policy reads the session of the caller, which is not known: the call waited and it was not kept"
+
 // quoted is how short a claim is not looked for in what a policy says: such texts stand in any sentence.
 const quoted = 4
 

@@ -101,6 +101,22 @@ func TestClaimsThatAreNotKnown(t *testing.T) {
 	}
 }
 
+// TestSessionThatIsNotKnown: where the session of a caller is not known, a policy that reads it denies, and others decide as ever.
+func TestSessionThatIsNotKnown(t *testing.T) {
+	q := ask(func(q *access.Question) {
+		q.Principal.Method, q.Principal.KeyID, q.Principal.Session, q.Principal.SessionUnknown = access.MethodProxy, "", "", true
+	})
+	for rules, allowed := range map[string]bool{
+		"allow := true\ndeny contains \"ended\" if input.caller.session == \"o1\"": false,
+		`allow if input.caller.subject == "alice"`:                                 true,
+	} {
+		v, err := engine(t, rules).Decide(t.Context(), q)
+		if err != nil || v.Allow != allowed || !allowed && v.Reason != noSession {
+			t.Errorf("%s: %+v %v", rules, v, err)
+		}
+	}
+}
+
 const canary = "canary-4711-zürich"
 
 // TestClaimsAreNotSaid: what a policy says has no claim that it read, nor has what the engine logs, wherever it stands.

@@ -317,11 +317,14 @@ func (e *Engine) Audience(p *toolkeep.Principal) (name string, ok bool) {
 	return string(key[:]), ok
 }
 
-// answer returns a kept answer, or asks and keeps it. Questions about calls are counted. What needs claims that are not
-// known is denied and hidden.
+// answer returns a kept answer, or asks and keeps it. Questions about calls are counted. What needs claims or a session that
+// are not known is denied and hidden.
 func (e *Engine) answer(ctx context.Context, g *generation, q *question, reads part, ask func(context.Context, *question) (answer, error)) (answer, error) {
 	if reads&partClaims != 0 && q.claimsUnknown() {
 		return answer{verdict: access.Verdict{Reason: noClaims}}, nil
+	}
+	if reads&partOwnSession != 0 && q.Principal.SessionUnknown {
+		return answer{verdict: access.Verdict{Reason: noSession}}, nil
 	}
 	q.kept = reads
 	key, keep := [32]byte{}, false
