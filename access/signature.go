@@ -451,7 +451,7 @@ func (a *Access) AuthenticateProxy(ctx context.Context, r *signing.Request, trus
 	if len(p.Chain) > toolkeep.MaxChain {
 		return nil, no("PROXY_CHAIN", "%s has more than %d names", signing.HeaderChain, toolkeep.MaxChain)
 	}
-	for _, name := range append([]string{p.Subject, p.Tenant, "x" + p.OnBehalf}, p.Chain...) {
+	for _, name := range append([]string{p.Subject, p.Tenant, "x" + p.OnBehalf, "x" + p.Session}, p.Chain...) {
 		if name == "" || len(name) > maxSubject || !plain(name) || strings.TrimSpace(name) != name {
 			return nil, no("PROXY_NAME", "a name in the proxy's headers is empty, has more than %d bytes, or control characters or outer spaces", maxSubject)
 		}

@@ -185,6 +185,8 @@ func TestAuthenticateProxy(t *testing.T) {
 		"a chain with a hole":    {headers: []string{"X-Caller-Subject", "a", "X-Caller-Chain", "ann,,b"}, want: toolkeep.Unauthenticated, reason: "PROXY_NAME"},
 		"a chain of 17":          {headers: []string{"X-Caller-Subject", "a", "X-Caller-Chain", strings.Repeat("x,", 16) + "x"}, want: toolkeep.Unauthenticated, reason: "PROXY_CHAIN"},
 		"a name of 300 bytes":    {headers: []string{"X-Caller-Subject", strings.Repeat("a", 300)}, want: toolkeep.Unauthenticated, reason: "PROXY_NAME"},
+		"a session of 300 bytes": {headers: []string{"X-Caller-Subject", "a", "X-Session-Id", strings.Repeat("a", 300)}, want: toolkeep.Unauthenticated, reason: "PROXY_NAME"},
+		"a session with a bell":  {headers: []string{"X-Caller-Subject", "a", "X-Session-Id", "a\ab"}, want: toolkeep.Unauthenticated, reason: "PROXY_NAME"},
 		"a user with a new line": {headers: []string{"X-Caller-Subject", "a", "X-User-Id", "a\nb"}, want: toolkeep.Unauthenticated, reason: "PROXY_NAME"},
 	} {
 		if x.secret == "" {
