@@ -9,10 +9,11 @@ import (
 	"github.com/toolkeep/toolkeep/access/jwt"
 )
 
-// Limits of the verified tokens that are cached, and of their claims in bytes.
+// Limits of the verified tokens that are cached, and of their claims in bytes, of which one takes about so many beside its text.
 const (
 	maxSessions     = 8192
 	maxSessionBytes = 16 << 20
+	claimBytes      = 48
 )
 
 // keyset holds the keys that the issuer published at one time, and the sessions
@@ -69,6 +70,9 @@ func (s *keyset) session(sum [32]byte) *session {
 func (s *keyset) remember(sum [32]byte, v *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if old := s.verified[sum]; old != nil {
+		s.bytes -= old.size
+	}
 	if len(s.verified) >= maxSessions || s.bytes+v.size > maxSessionBytes {
 		clear(s.verified)
 		s.bytes = 0

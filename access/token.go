@@ -1,6 +1,7 @@
 package access
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -268,7 +269,8 @@ func (s *session) readClaims(m map[string]any) {
 		delete(m, name)
 	}
 	if len(m) <= maxClaims && canon.Check(m, maxClaimsDepth) == nil {
-		s.claims, s.size = toolkeep.NewClaims(m), len(canon.Append(nil, m))
+		text := canon.Append(nil, m)
+		s.claims, s.size = toolkeep.NewClaims(m), len(text)+claimBytes*bytes.Count(text, []byte(","))
 	}
 }
 

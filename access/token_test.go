@@ -573,3 +573,20 @@ func TestTokenClaims(t *testing.T) {
 		}
 	}
 }
+
+// TestSessionsTakeWhatTheyTake: a token that is verified twice counts once, and each element of its claims counts.
+func TestSessionsTakeWhatTheyTake(t *testing.T) {
+	many, few := &session{}, &session{}
+	many.readClaims(map[string]any{"a": slices.Repeat([]any{"1"}, 100)})
+	few.readClaims(map[string]any{"a": strings.Repeat("1", 400)})
+	if many.size < 100*claimBytes || few.size > 500 {
+		t.Errorf("100 elements count %d, one text %d", many.size, few.size)
+	}
+	s := &keyset{verified: make(map[[32]byte]*session)}
+	for range 3 {
+		s.remember([32]byte{1}, few)
+	}
+	if s.remember([32]byte{2}, many); s.bytes != few.size+many.size {
+		t.Errorf("%d bytes of %d and %d", s.bytes, few.size, many.size)
+	}
+}
