@@ -15,7 +15,6 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access/capability"
 	"github.com/toolkeep/toolkeep/access/signing"
-	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/reload"
 )
 
@@ -130,14 +129,13 @@ func New(c Config) (*Access, error) {
 		return nil, err
 	}
 	var more []OAuth
-	var document []byte
 	if c.IssuersFile != "" {
 		var err error
-		if more, document, err = readIssuers(c.IssuersFile, c.BaseURL); err != nil {
+		if more, err = readIssuers(c.IssuersFile, c.BaseURL); err != nil {
 			return nil, err
 		}
 	}
-	a.issuersSum = canon.Digest(document)
+	a.issuersSum = sumOf(more)
 	var faults []toolkeep.Fault
 	a.issuers, faults = newIssuers(c.OAuth, more, a.current.Load().rules, c.Clock, c.Log)
 	if err := issuersFault(faults); err != nil {

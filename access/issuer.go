@@ -32,7 +32,7 @@ type OAuth struct {
 	Issuer string
 	// BaseURL returns the URL of this server without a trailing slash; it is called for
 	// each request. Required.
-	BaseURL func() string
+	BaseURL func() string `json:"-"`
 	// Audience lists the accepted values of aud; default BaseURL and the MCP endpoints
 	// below it.
 	Audience []string
@@ -56,7 +56,7 @@ type OAuth struct {
 	// Scopes maps a scope to its role. Other scopes grant nothing. Required.
 	Scopes map[string]string
 
-	Client *http.Client  // default: a client that follows no redirects
+	Client *http.Client  `json:"-"` // default: a client that follows no redirects
 	Every  time.Duration // between fetches of the keys; default 10 min
 	// Floor is the least time between two fetches, also when tokens name unknown keys;
 	// default 30 s.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -187,7 +188,7 @@ func (r *reader) issuer(n *yaml.Node, at string) (o OAuth) {
 // ReadIssuers reads a document of issuers from a file, and checks it beside the issuer of the settings, nil for none, and the
 // custom roles.
 func ReadIssuers(file string, first *OAuth, own []Role) error {
-	more, _, err := readIssuers(file, func() string { return "" })
+	more, err := readIssuers(file, func() string { return "" })
 	if err != nil {
 		return err
 	}
@@ -196,33 +197,46 @@ func ReadIssuers(file string, first *OAuth, own []Role) error {
 	return issuersFault(faults)
 }
 
-func readIssuers(file string, baseURL func() string) (all []OAuth, raw []byte, err error) {
-	if raw, err = readYAML(file, "oauth.issuers_file"); err != nil {
-		return nil, nil, err
+func readIssuers(file string, baseURL func() string) (all []OAuth, err error) {
+	raw, err := readYAML(file, "oauth.issuers_file")
+	if err != nil {
+		return nil, err
 	}
 	if all, err = ParseIssuers(raw); err != nil {
-		return nil, nil, relined(err, func(line string) string { return file + ", " + line })
+		return nil, relined(err, func(line string) string { return file + ", " + line })
 	}
 	for i := range all {
 		all[i].BaseURL = baseURL
 	}
-	return all, raw, nil
+	return all, nil
 }
 
-// IssuersSum identifies the contents of Config.IssuersFile as New read it, for nodes to compare: without a file that is an
+// sumOf identifies issuers by what is said of them, however the file is laid out.
+func sumOf(all []OAuth) string {
+	if all == nil {
+		return canon.Digest(nil)
+	}
+	raw, err := json.Marshal(all)
+	if err != nil {
+		panic(err) // texts alone
+	}
+	return canon.Digest(raw)
+}
+
+// IssuersSum identifies the issuers of Config.IssuersFile as New read it, for nodes to compare: without a file that is an
 // empty one.
 func (a *Access) IssuersSum() string { return a.issuersSum }
 
-// IssuersSum is that of a file as it is now, "" if it cannot be read.
+// IssuersSum is that of a file as it is now, "" if it cannot be used.
 func IssuersSum(file string) string {
 	if file == "" {
-		return canon.Digest(nil)
+		return sumOf(nil)
 	}
-	raw, err := readYAML(file, "oauth.issuers_file")
+	all, err := readIssuers(file, nil)
 	if err != nil {
 		return ""
 	}
-	return canon.Digest(raw)
+	return sumOf(all)
 }
 
 func issuersFault(faults []toolkeep.Fault) error {

@@ -135,3 +135,26 @@ func TestIssuersAreChecked(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestIssuersSum: files that say the same have one sum, however they are laid out, and others have others.
+func TestIssuersSum(t *testing.T) {
+	const one = "issuers:\n  - issuer: https://a.example/\n    tenants: [a]\n    scopes: {x: agent}\n"
+	sum := IssuersSum(issuersFile(t, one))
+	for name, c := range map[string]struct {
+		text string
+		same bool
+	}{
+		"laid out otherwise": {"# ours\nissuers: [{scopes: {\"x\": agent}, tenants: [\"a\"], issuer: \"https://a.example/\"}]\n", true},
+		"another role":       {strings.ReplaceAll(one, "agent", "auditor"), false},
+		"another claim":      {one + "    subject_claim: email\n", false},
+		"no issuer":          {"issuers: []", false},
+	} {
+		if got := IssuersSum(issuersFile(t, c.text)); (got == sum) != c.same {
+			t.Errorf("%s: %s and %s", name, got, sum)
+		}
+	}
+	a := open(t, Config{IssuersFile: issuersFile(t, one), BaseURL: func() string { return "https://here.example" }})
+	if a.IssuersSum() != sum || open(t, Config{}).IssuersSum() != IssuersSum("") {
+		t.Error("New reads another sum")
+	}
+}
