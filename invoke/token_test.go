@@ -275,6 +275,26 @@ func (c ranged) Resolve(_ context.Context, _ *toolkeep.Principal, _, _ string, v
 	return toolkeep.Version{Tool: c.active, Life: toolkeep.Lifecycle{State: toolkeep.Active}}, nil, nil
 }
 
+// TestUnseenCallsHaveTheirToken: of a call whose tool its caller does not see, the policy has what the token allows.
+func TestUnseenCallsHaveTheirToken(t *testing.T) {
+	h := newHarness(t, func(c *invoke.Config) {
+		c.Access = &tokenAccess{fakeAccess: c.Access.(*fakeAccess), grant: &toolkeep.Grant{ID: "jti-1", Tools: []string{"std.*"}}}
+	})
+	h.tool("hidden")
+	h.access.hidden = "std.hidden"
+	h.access.policy = &fakePolicy{decide: func(q *access.Question) (access.Verdict, error) {
+		if q.Call.Token != "" || q.Call.Grant == nil {
+			return access.Verdict{Allow: true}, nil
+		}
+		return access.Verdict{Reason: "for " + q.Call.Grant.Tools[0]}, nil
+	}}
+	_, err := h.call(&toolkeep.Call{Tool: "std.hidden", Token: "good"})
+	wantCode(t, err, toolkeep.ToolNotFound)
+	if row := h.row(err.InvocationID); row.Code != toolkeep.PolicyDenied || row.Message != "for std.*" {
+		t.Errorf("the record has %s %q", row.Code, row.Message)
+	}
+}
+
 // narrowingAccess is an Access whose tokens show nothing.
 type narrowingAccess struct{ *tokenAccess }
 

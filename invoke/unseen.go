@@ -38,6 +38,11 @@ func (p *Pipeline) unseen(ctx context.Context, a *activeCall, tool, rng string, 
 		return
 	}
 	d := p.Access.Authorise(a.principal, v.Tool, a.call)
+	if d.Grant != nil { // as narrow does
+		own := *a.call
+		own.Token, own.Grant = "", d.Grant
+		a.call = &own
+	}
 	if policy := p.Access.Policy(); policy != nil && d.Allowed {
 		if !policy.Sees(a.principal, v.Tool) {
 			d.Allowed, d.Code, d.Reason = false, toolkeep.PolicyDenied, "the policy's rule visible hides the tool"
