@@ -16,6 +16,7 @@ import (
 // TestArchive: a node with audit.archive archives what was recorded.
 func TestArchive(t *testing.T) {
 	c := settings(t, filepath.Join(t.TempDir(), "data"))
+	c.Examples.Tools = true // that they are registered is what is recorded
 	c.Audit.Archive = filepath.Join(t.TempDir(), "archive")
 	moved := make(chan struct{}, 1)
 	run := func(ahead time.Duration, wait bool) {
