@@ -65,7 +65,7 @@ func TestClaimIsOneRow(t *testing.T) {
 	keepClaims(t, s)
 	mustApply(t, s, toolkeep.ClaimCall{Invocation: v}, toolkeep.AppendEvent{Event: toolkeep.Event{ID: "e", Tenant: "t"}})
 	has(1, 0)
-	err = s.do(t.Context(), func(_ context.Context, w *writer) error {
+	err := s.do(t.Context(), func(_ context.Context, w *writer) error {
 		if young := w.ready(); young != 0 {
 			t.Error("a call that has just begun is to be copied")
 		}
