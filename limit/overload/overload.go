@@ -41,7 +41,7 @@ type Guard struct {
 	began  atomic.Int64 // the measurement that is under way, as nanoseconds of now; 0 for none
 	ended  atomic.Int64 // the last one
 	last   atomic.Int64 // what it was, in nanoseconds
-	before atomic.Int64 // the one before it
+	before atomic.Int64 // the one before it, 0 where that was too long ago
 
 	refused atomic.Int64
 	hearing sync.WaitGroup
@@ -83,8 +83,11 @@ func (g *Guard) Stop() {
 
 // heard ends a measurement.
 func (g *Guard) heard() {
-	now := int64(g.now())
-	g.before.Store(g.last.Load())
+	now, before := int64(g.now()), g.last.Load()
+	if g.began.Load()-g.ended.Load() > int64(stale) {
+		before = 0
+	}
+	g.before.Store(before)
 	g.last.Store(now - g.began.Load())
 	g.ended.Store(now)
 	g.began.Store(0)

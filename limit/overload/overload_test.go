@@ -148,7 +148,7 @@ func TestNoOverload(t *testing.T) {
 		if err := w.guard.Check(toolkeep.Low, w.inFlight); err != nil {
 			t.Fatal(err)
 		}
-		w.now += time.Microsecond
+		w.now += 100 * time.Microsecond
 	}
 	if len(w.refused) != 0 {
 		t.Errorf("%v were refused", w.refused)
@@ -207,30 +207,69 @@ func TestInFlight(t *testing.T) {
 	}
 }
 
-// TestWait: what is measured of a process, with a bound below any wait; few calls are taken all the same, and so are those after
-// a second without any.
-func TestWait(t *testing.T) {
+// TestMeasured: a process measures how long its requests wait.
+func TestMeasured(t *testing.T) {
 	t.Parallel()
 	g, err := New(Config{Wait: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer g.Stop()
-	for end := time.Now().Add(time.Minute); g.Wait() == 0 && time.Now().Before(end); runtime.Gosched() {
+	for end := time.Now().Add(time.Minute); g.Wait() == 0; runtime.Gosched() {
+		if err := g.Check(toolkeep.High, few); err != nil {
+			t.Fatalf("a call among few: %v", err)
+		}
+		if time.Now().After(end) {
+			t.Fatal("nothing was measured within a minute")
+		}
+	}
+}
+
+// TestWait: of two measurements that follow each other the shorter one counts, and none after a second.
+func TestWait(t *testing.T) {
+	t.Parallel()
+	const ms = time.Millisecond
+	now := second
+	g := &Guard{c: Config{Wait: ms}, now: func() time.Duration { return now }, random: func() float64 { return 0 }, send: func() {}}
+	begin := func(after time.Duration) {
+		t.Helper()
+		now += after
 		if err := g.Check(toolkeep.High, few); err != nil {
 			t.Fatalf("a call among few: %v", err)
 		}
 	}
+	measured := func(after, took time.Duration) {
+		t.Helper()
+		begin(after)
+		now += took
+		g.heard()
+	}
+	want := func(what string, wait time.Duration) {
+		t.Helper()
+		if got := g.Wait(); got != wait {
+			t.Errorf("%s: the wait is %s, want %s", what, got, wait)
+		}
+	}
+	measured(pause, 30*ms)
+	want("one alone", 0)
+	measured(pause, 20*ms)
+	want("the last one is shorter", 20*ms)
 	e := toolkeep.AsError(g.Check(toolkeep.High, few+1))
 	if e == nil || e.Code != toolkeep.Backpressure || !e.NothingSent || e.Details["reason"] != CPUWait || g.Refused() != 1 {
 		t.Errorf("a call among many: %v", e)
 	}
-	late := g.now() + 2*second
-	g.Stop()
-	g.now = func() time.Duration { return late }
-	if g.Wait() != 0 {
-		t.Error("a wait of two seconds ago counts")
-	}
+	measured(pause, 40*ms)
+	want("the last one is longer", 20*ms)
+	begin(pause)
+	now += 50 * ms
+	want("one is under way", 40*ms)
+	g.heard()
+	now += stale + 1
+	want("after a second", 0)
+	measured(time.Hour, 300*ms)
+	want("one an hour after the others", 0)
+	measured(pause, 200*ms)
+	want("and a second one", 200*ms)
 }
 
 // BenchmarkCheck is what the guard costs each call.
