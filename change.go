@@ -217,9 +217,9 @@ type BoundedApplier interface {
 
 // QueueWaiter is an Applier whose changes wait in a queue.
 type QueueWaiter interface {
-	// QueueWait is how long a change that comes now will wait, as far as is known: what those before it
-	// will take at the pace of the last ones, and at least as long as the oldest has waited. 0 without any.
-	QueueWait() time.Duration
+	// QueueWait is how long a change that comes now will wait, as far as is known: paced is what those before it
+	// will take at the pace of the last ones, and wait is that, and at least as long as the oldest has waited. 0 without any.
+	QueueWait() (wait, paced time.Duration)
 }
 
 // PendingError means that a commit is under way and may succeed.

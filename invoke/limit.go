@@ -78,8 +78,9 @@ func (p *Pipeline) Overload() (wait time.Duration, refused int64) {
 
 // shed refuses a new call that would add to the store's queue, if a change that comes now is
 // expected to wait there for longer than StoreWait: those of the calls under way, which go on, are
-// before it. While many calls are in flight it refuses a share of them from a quarter of StoreWait on, as overload does. A call whose answer is kept under its key adds nothing. What is refused has no record,
-// which would be one more change for the store.
+// before it. While many calls are in flight it refuses a share of them, as overload does, from a quarter of StoreWait on, by the pace
+// of the store alone: one commit that takes long is not its pace. It refuses no share of dry runs, which chance is not to decide. A call
+// whose answer is kept under its key adds nothing. What is refused has no record, which would be one more change for the store.
 func (p *Pipeline) shed(a *activeCall) error {
 	if p.StoreWait <= 0 || a.mode == modeWorker || a.mode == modeChild || a.kept != nil {
 		return nil
@@ -88,14 +89,17 @@ func (p *Pipeline) shed(a *activeCall) error {
 	if !ok {
 		return nil
 	}
-	wait := queue.QueueWait()
-	if wait <= p.StoreWait && !p.overload.Sheds(a.call.Priority, p.underway.Load(), wait, p.StoreWait/4) {
-		return nil
+	wait, paced := queue.QueueWait()
+	if wait <= p.StoreWait {
+		if a.mode == modeDryRun || !p.overload.Sheds(a.call.Priority, p.underway.Load(), paced, p.StoreWait/4) {
+			return nil
+		}
+		wait = paced
 	}
 	a.unrecorded = true
 	e := toolkeep.NewError(toolkeep.Backpressure,
 		"the store has changes of other calls for %s (store.max_wait is %s), so this call was not begun; try again", wait.Round(time.Millisecond), p.StoreWait).
-		With("waited_ms", wait.Milliseconds()).After(max(time.Second, wait))
+		With("waited_ms", wait.Milliseconds()).After(wait + p.overload.Pause())
 	e.NothingSent = true
 	return e
 }

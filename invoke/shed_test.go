@@ -14,10 +14,12 @@ import (
 // busyStore is a store in which a new change is expected to wait.
 type busyStore struct {
 	toolkeep.Applier
-	wait atomic.Int64
+	wait, paced atomic.Int64
 }
 
-func (s *busyStore) QueueWait() time.Duration { return time.Duration(s.wait.Load()) }
+func (s *busyStore) QueueWait() (wait, paced time.Duration) {
+	return time.Duration(s.wait.Load()), time.Duration(s.paced.Load())
+}
 
 // TestLongQueueRefusesNewCalls: while a change would wait for the store longer than StoreWait, a new
 // call that needs a row is refused before anything is taken or sent, and leaves no record, which would
@@ -50,7 +52,7 @@ func TestLongQueueRefusesNewCalls(t *testing.T) {
 	refused := []*toolkeep.Call{{Tool: "std.write"}, {Tool: "std.read", Key: "now"}, {Tool: "std.read", Async: true}}
 	for _, c := range refused {
 		_, err := h.call(c)
-		if err == nil || err.Code != toolkeep.Backpressure || !err.NothingSent || err.InvocationID != "" || err.RetryAfter != 2500*time.Millisecond {
+		if err == nil || err.Code != toolkeep.Backpressure || !err.NothingSent || err.InvocationID != "" || err.RetryAfter < 2500*time.Millisecond || err.RetryAfter > 5500*time.Millisecond {
 			t.Fatalf("%+v gave %v", c, err)
 		}
 	}
@@ -81,7 +83,7 @@ func TestLongQueueRefusesNewCalls(t *testing.T) {
 }
 
 // TestLongQueueAndManyCalls: with many calls in flight a queue of half the bound refuses all new ones that would add to it, but those of priority
-// high.
+// high, and no dry run; one commit that takes as long refuses none.
 func TestLongQueueAndManyCalls(t *testing.T) {
 	store := &busyStore{}
 	h := newHarness(t, func(c *invoke.Config) {
@@ -99,6 +101,7 @@ func TestLongQueueAndManyCalls(t *testing.T) {
 		return &toolkeep.Output{HasValue: true}, nil
 	}
 	store.wait.Store(int64(500 * time.Millisecond))
+	store.paced.Store(int64(500 * time.Millisecond))
 	if _, err := h.call(&toolkeep.Call{Tool: "std.write"}); err != nil {
 		t.Errorf("among few: %v", err)
 	}
@@ -116,6 +119,13 @@ func TestLongQueueAndManyCalls(t *testing.T) {
 	}
 	if _, err := h.call(&toolkeep.Call{Tool: "std.write", Priority: toolkeep.High}); err != nil {
 		t.Errorf("of priority high: %v", err)
+	}
+	if _, err := h.pipeline.Explain(t.Context(), alice, &toolkeep.Call{Tool: "std.write"}); err != nil {
+		t.Errorf("a dry run: %v", err)
+	}
+	store.paced.Store(int64(10 * time.Millisecond)) // one commit takes long
+	if _, err := h.call(&toolkeep.Call{Tool: "std.write"}); err != nil {
+		t.Errorf("while one commit takes long: %v", err)
 	}
 	close(goOn)
 	for range many {

@@ -169,11 +169,17 @@ func (g *Guard) Sheds(priority toolkeep.Priority, inFlight int64, wait, bound ti
 	return g != nil && inFlight > few && share > 0 && g.random() < share
 }
 
-// refusal completes E3811. Calls that are refused at one moment are not to come again at one moment.
+// Pause is how long a refused call is to stay away, from 1 ms to 3 s by chance: calls that are refused at one moment are not to come
+// again at one moment. A Guard made by New has one.
+func (g *Guard) Pause() time.Duration {
+	return time.Millisecond + time.Duration(g.random()*float64(maxPause))
+}
+
+// refusal completes E3811.
 func (g *Guard) refusal(e *toolkeep.Error) error {
 	g.refused.Add(1)
 	e.NothingSent = true
-	return e.After(time.Millisecond + time.Duration(g.random()*float64(maxPause)))
+	return e.After(g.Pause())
 }
 
 // Refused is how many calls were refused since New. A nil Guard has refused none.

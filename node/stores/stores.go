@@ -74,7 +74,9 @@ type beneath struct{ Store }
 func (b beneath) Beneath() Store { return b.Store }
 
 // QueueWait implements toolkeep.QueueWaiter.
-func (s sealing) QueueWait() time.Duration { return s.Store.(toolkeep.QueueWaiter).QueueWait() }
+func (s sealing) QueueWait() (wait, paced time.Duration) {
+	return s.Store.(toolkeep.QueueWaiter).QueueWait()
+}
 
 // seeing is a sealing store that is also an invoke.HeadSeer.
 type seeing struct {

@@ -297,19 +297,24 @@ func TestQueueWaitIsForeseen(t *testing.T) {
 			q.Answered()
 		}
 		put(5)
-		if got := q.Wait(); got != 0 {
+		if got, _ := q.Wait(); got != 0 {
 			t.Errorf("before the first group it is %s", got)
 		}
 		answer()
 		time.Sleep(time.Second) // such as for an index
 		answer()
-		if got := q.Wait(); got != 0 {
+		if got, _ := q.Wait(); got != 0 {
 			t.Errorf("an empty queue takes %s", got)
 		}
 		put(9)
 		// The groups took 3 s and 4 s, of which the last counts for an eighth.
-		if got, want := q.Wait(), 3*(3*time.Second+time.Second/8); got != want {
-			t.Errorf("three groups take %s, want %s", got, want)
+		want := 3 * (3*time.Second + time.Second/8)
+		if wait, paced := q.Wait(); wait != want || paced != want {
+			t.Errorf("three groups take %s, at the pace of the last %s, want %s", wait, paced, want)
+		}
+		time.Sleep(time.Hour) // of which the pace knows nothing
+		if wait, paced := q.Wait(); wait != time.Hour || paced != want {
+			t.Errorf("after an hour they take %s, at the pace of the last %s", wait, paced)
 		}
 		for q.Len() != 0 {
 			answer()
@@ -325,7 +330,7 @@ func TestQueueWait(t *testing.T) {
 		q.Start(1)
 		want := func(age time.Duration) {
 			t.Helper()
-			if got := q.Wait(); got != age {
+			if got, _ := q.Wait(); got != age {
 				t.Errorf("the age is %s, want %s", got, age)
 			}
 		}
@@ -376,7 +381,7 @@ func TestIdleTimeIsNoWork(t *testing.T) {
 		put(t.Context())
 		answer()
 		put(t.Context())
-		if got := q.Wait(); got != time.Second {
+		if got, _ := q.Wait(); got != time.Second {
 			t.Errorf("groups take 1 s each, and one more %s", got)
 		}
 		answer()

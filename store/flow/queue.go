@@ -212,20 +212,21 @@ func (q *Queue[S]) Answered() {
 	}
 }
 
-// Wait is how long a request that comes now will wait, as far as is known: what the requests before
-// it will take at the pace of the last groups, and at least as long as the oldest of them has waited.
+// Wait is how long a request that comes now will wait, as far as is known: paced is what the requests before
+// it will take at the pace of the last groups, and wait is that, and at least as long as the oldest of them has waited.
 // 0 if there is none before it.
-func (q *Queue[S]) Wait() time.Duration {
+func (q *Queue[S]) Wait() (wait, paced time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	n, oldest := len(q.items)+q.under, q.group
 	if n == 0 {
-		return 0
+		return 0, 0
 	}
 	if oldest.IsZero() {
 		oldest = q.items[0].at
 	}
-	return max(time.Since(oldest), q.pace.expect(n, q.max))
+	paced = q.pace.expect(n, q.max)
+	return max(time.Since(oldest), paced), paced
 }
 
 // count updates the rate.

@@ -28,20 +28,20 @@ func TestQueueWait(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() { done <- s.Apply(ctx, key("a")) }()
-	until := func(is func() bool) {
-		for !is() {
+	until := func(is func(wait time.Duration) bool) {
+		for wait, _ := s.QueueWait(); !is(wait); wait, _ = s.QueueWait() {
 			if ctx.Err() != nil {
-				t.Fatalf("the wait is %s: %v", s.QueueWait(), ctx.Err())
+				t.Fatalf("the wait is %s: %v", wait, ctx.Err())
 			}
 			time.Sleep(time.Millisecond)
 		}
 	}
-	until(func() bool { return s.QueueWait() > 20*time.Millisecond })
+	until(func(wait time.Duration) bool { return wait > 20*time.Millisecond })
 	if err := tx.Rollback(ctx); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	until(func() bool { return s.QueueWait() == 0 })
+	until(func(wait time.Duration) bool { return wait == 0 })
 }

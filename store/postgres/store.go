@@ -142,7 +142,7 @@ func (s *Store) ApplyWithin(ctx context.Context, changes ...toolkeep.Change) err
 }
 
 // QueueWait implements toolkeep.QueueWaiter.
-func (s *Store) QueueWait() time.Duration { return s.queue.Wait() }
+func (s *Store) QueueWait() (wait, paced time.Duration) { return s.queue.Wait() }
 
 func (s *Store) apply(ctx context.Context, leave bool, changes []toolkeep.Change) error {
 	if err := ctx.Err(); err != nil {

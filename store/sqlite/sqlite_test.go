@@ -447,7 +447,7 @@ func TestQueueWait(t *testing.T) {
 		synctest.Wait()
 		go func() { done <- s.Apply(ctx, toolkeep.RecordCall{Invocation: call("a", toolkeep.CallSucceeded)}) }()
 		time.Sleep(time.Second)
-		if wait := s.QueueWait(); wait != time.Second {
+		if wait, _ := s.QueueWait(); wait != time.Second {
 			t.Errorf("the wait is %s", wait)
 		}
 		close(free)
@@ -455,7 +455,7 @@ func TestQueueWait(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		if wait := s.QueueWait(); wait != 0 {
+		if wait, _ := s.QueueWait(); wait != 0 {
 			t.Errorf("the wait is %s", wait)
 		}
 	})
