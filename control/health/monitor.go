@@ -454,7 +454,7 @@ func (m *Monitor) probe(ctx context.Context, t *toolkeep.Tool) {
 	took := at.Sub(began)
 	if err != nil {
 		if counts(err) && m.own(t) {
-			m.c.Breakers.Failed(t, took)
+			m.c.Breakers.Failed(t, err.Code, took)
 		}
 		m.c.Log.Debug("a probe failed", "tool_id", t.ID, "error", err)
 	}

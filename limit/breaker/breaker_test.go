@@ -339,15 +339,15 @@ func TestLatency(t *testing.T) {
 			}
 			want(map[string]float64{"time": 1010. / 11, "count": 100}[name], map[string]int{"time": 11, "count": 10}[name])
 			for i, _ := s.Get("", OfTool("a.b")); i.State == Closed; i, _ = s.Get("", OfTool("a.b")) {
-				s.Failed(tool, 50*time.Millisecond)
+				s.Failed(tool, toolkeep.UpstreamTimeout, 50*time.Millisecond)
 			}
 			if r := want(0, 0).Record; r.Failures != 2 || r.LatencyMS < 85 || r.LatencyMS > 90 {
 				t.Errorf("%s: it opened with %+v", name, r)
 			}
-			s.Failed(tool, time.Second) // an open one counts nothing
+			s.Failed(tool, toolkeep.UpstreamTimeout, time.Second) // an open one counts nothing
 			want(0, 0)
 		})
 	}
 	var none *Breakers
-	none.Failed(tool, 0)
+	none.Failed(tool, toolkeep.UpstreamTimeout, 0)
 }

@@ -369,9 +369,10 @@ func (s *Breakers) done(p *Pass, o Outcome, now int64) {
 	}
 }
 
-// Failed counts what shows that a tool does not work and was no call, such as a probe of its health, as a call that failed and
-// took so long. Only a closed breaker counts it: it opens one, and decides about no test call. A nil Breakers counts nothing.
-func (s *Breakers) Failed(t *toolkeep.Tool, took time.Duration) {
+// Failed counts what shows that a tool does not work and was no call, such as a probe of its health, as a call that failed with
+// the code and took so long: not at all where the breaker's rule ignores the code. Only a closed breaker counts it: it opens one, and
+// decides about no test call. A nil Breakers counts nothing.
+func (s *Breakers) Failed(t *toolkeep.Tool, code toolkeep.Code, took time.Duration) {
 	if s == nil {
 		return
 	}
@@ -381,7 +382,7 @@ func (s *Breakers) Failed(t *toolkeep.Tool, took time.Duration) {
 	}
 	if b != nil && b.passing.Load() {
 		now := s.now()
-		s.done(&Pass{b: b, epoch: b.epoch.Load(), began: now - int64(took)}, Failed, now)
+		s.done(&Pass{b: b, epoch: b.epoch.Load(), began: now - int64(took), code: code}, Failed, now)
 	}
 }
 

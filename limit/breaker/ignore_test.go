@@ -5,12 +5,13 @@ import (
 	"os"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/toolkeep/toolkeep"
 )
 
 // TestIgnoredErrors: a manifest's list takes the place of that of the settings, an empty one too; an upstream's breaker has that of
-// the settings. What is ignored is no success either.
+// the settings. What is ignored is no success either, and so it is with probes.
 func TestIgnoredErrors(t *testing.T) {
 	t.Parallel()
 	settings := quick()
@@ -34,6 +35,12 @@ func TestIgnoredErrors(t *testing.T) {
 					a.With(code)
 					a.Done(Failed, Failed)
 				}
+			}
+			for range 20 {
+				s.Failed(&toolkeep.Tool{ID: "a.probed", Manifest: &toolkeep.Manifest{Breaker: tt.spec}}, code, time.Millisecond)
+			}
+			if probed, _ := s.Get("", "tool:a.probed"); probed.State != want || want == Closed && probed.Calls != 0 {
+				t.Errorf("%s, %s: the breaker of the probed tool is %s with %d calls", name, code, probed.State, probed.Calls)
 			}
 			tool, _ := s.Get("", "tool:a.b")
 			host, _ := s.Get("", "host:x")
