@@ -66,6 +66,11 @@ func (p *Pipeline) admit(ctx context.Context, a *activeCall) (*toolkeep.Result, 
 	}
 	a.principal = acting
 	a.row.Subject, a.row.OnBehalf, a.row.Chain = acting.Subject, acting.OnBehalf, acting.Chain
+	if c.Key == "" && c.Async {
+		if err := p.shed(a); err != nil {
+			return nil, err
+		}
+	}
 	if err := p.takeRequest(ctx, a); err != nil {
 		return nil, err
 	}
@@ -74,8 +79,6 @@ func (p *Pipeline) admit(ctx context.Context, a *activeCall) (*toolkeep.Result, 
 		if err != nil && !errors.Is(err, toolkeep.ErrNotFound) {
 			return nil, toolkeep.NewError(toolkeep.RecordUnavailable, "the idempotency key cannot be looked up now; nothing was executed").Because(err)
 		}
-	}
-	if c.Key != "" || c.Async {
 		if err := p.shed(a); err != nil {
 			return nil, err
 		}

@@ -18,7 +18,8 @@ import (
 // has a fallback goes on. Test calls of a breaker are counted when they are sent.
 func (p *Pipeline) limit(ctx context.Context, a *activeCall) (_ *toolkeep.Result, err error) {
 	defer a.tell() // before its progress
-	if a.tool.Writes() {
+	// What has a key or is to be queued met this in admit.
+	if a.tool.Writes() && a.call.Key == "" && !a.call.Async {
 		if err := p.shed(a); err != nil {
 			return nil, err
 		}

@@ -51,7 +51,11 @@ func TestLongQueueRefusesNewCalls(t *testing.T) {
 	ran := h.executor.calls.Load()
 	refused := []*toolkeep.Call{{Tool: "std.write"}, {Tool: "std.read", Key: "now"}, {Tool: "std.read", Async: true}}
 	for _, c := range refused {
+		taken := h.limits.taken.Load()
 		_, err := h.call(c)
+		if n := h.limits.taken.Load(); c.Async && n != taken {
+			t.Errorf("%+v counts against the limits of requests", c)
+		}
 		if err == nil || err.Code != toolkeep.Backpressure || !err.NothingSent || err.InvocationID != "" || err.RetryAfter < 2500*time.Millisecond || err.RetryAfter > 5500*time.Millisecond {
 			t.Fatalf("%+v gave %v", c, err)
 		}

@@ -139,7 +139,7 @@ func (g *Guard) Check(priority toolkeep.Priority, inFlight int64) error {
 		priority = toolkeep.Normal
 	}
 	if limit > 0 && inFlight > limit {
-		return g.refusal(toolkeep.NewError(toolkeep.Backpressure, "this node has %d calls in flight, as many as calls.max_in_flight allows for calls of priority %s; nothing was done, so try again",
+		return g.refusal(toolkeep.NewError(toolkeep.Backpressure, "this node has %d calls in flight, as many as calls.max_in_flight allows for calls of priority %s; nothing was done by this request, so try again",
 			limit, priority).With("reason", InFlight).With("limit_concurrent", limit))
 	}
 	if g.send == nil {
@@ -151,7 +151,7 @@ func (g *Guard) Check(priority toolkeep.Priority, inFlight int64) error {
 	if !g.Sheds(priority, inFlight, wait, g.c.Wait) {
 		return nil
 	}
-	return g.refusal(toolkeep.NewError(toolkeep.Backpressure, "requests wait %s for the processor of this node, so that some calls of priority %s are refused (calls.max_cpu_wait is %s); nothing was done, so try again",
+	return g.refusal(toolkeep.NewError(toolkeep.Backpressure, "requests wait %s for the processor of this node, so that some calls of priority %s are refused (calls.max_cpu_wait is %s); nothing was done by this request, so try again",
 		wait.Round(time.Millisecond), priority, g.c.Wait).With("reason", CPUWait).With("waited_ms", wait.Milliseconds()))
 }
 
