@@ -52,7 +52,8 @@ func scripts(dir string) testscript.Params {
 			e.Setenv("TOOLKEEP_DATA", filepath.Join(e.WorkDir, "data"))
 			e.Setenv("SERVE", "--addr=127.0.0.1:0")
 			e.Setenv("TOOLKEEP_CALLS_RECORD_WAIT", "5s") // scripts read records at once, on machines of any speed
-			e.Setenv("TOOLKEEP_STORE_MAX_WAIT", "0")     // and no disk is too slow for them
+			e.Setenv("TOOLKEEP_STORE_MAX_WAIT", "0")     // and no disk is too slow for them,
+			e.Setenv("TOOLKEEP_CALLS_MAX_CPU_WAIT", "0") // and no processor
 			e.Setenv("TOOLKEEP_GRPC_ADDR", "127.0.0.1:0")
 			e.Setenv("TOOLKEEP_EXAMPLES_TOOLS", "true")
 			e.Defer(func() { endServer(filepath.Join(e.WorkDir, "data")) })

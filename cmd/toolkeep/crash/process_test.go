@@ -114,7 +114,7 @@ func (l *lab) launch(t *testing.T, dir, crashAt string, settings ...string) *pro
 	}
 	s := &process{t: t, dir: dir, cmd: exec.Command(l.binary, args...), first: make(chan struct{}, 1), gone: make(chan struct{}),
 		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 32}, Timeout: waitLimit}}
-	s.cmd.Env = append(ownEnviron(), "TOOLKEEP_GRPC_ADDR=127.0.0.1:0", "TOOLKEEP_EXAMPLES_TOOLS=true", "TOOLKEEP_CALLS_RECORD_WAIT=5s", "TOOLKEEP_STORE_MAX_WAIT=0", "TOOLKEEP_CRASH_AT="+crashAt)
+	s.cmd.Env = append(ownEnviron(), "TOOLKEEP_GRPC_ADDR=127.0.0.1:0", "TOOLKEEP_EXAMPLES_TOOLS=true", "TOOLKEEP_CALLS_RECORD_WAIT=5s", "TOOLKEEP_STORE_MAX_WAIT=0", "TOOLKEEP_CALLS_MAX_CPU_WAIT=0", "TOOLKEEP_CRASH_AT="+crashAt)
 	s.cmd.Stderr = &s.stderr
 	out, err := s.cmd.StdoutPipe()
 	if err != nil {
