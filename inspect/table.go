@@ -21,8 +21,8 @@ const (
 // tableOf returns a list of flat objects as CSV (RFC 4180): a header with all names, sorted, and a line for each object. Texts
 // and names stand in quotes; numbers keep their text; null and a member that is not there are empty. A text that a program
 // which shows tables may run has an apostrophe before it, as OWASP advises on CSV injection. ok is false for any other value,
-// for one without names, with over 1,000, so sparse that its empty fields would outweigh it, or with a row that would be an
-// empty line. most is the list's size as JSON.
+// for one without names, with over 1,000 or an empty one, so sparse that its empty fields would outweigh it, with a row that
+// would be an empty line, or with a text that has CR and LF in turn, which readers take for a line's end. most is the list's size as JSON.
 func tableOf(v any, most int) (text []byte, ok bool) {
 	rows, isList := v.([]any)
 	if !isList || len(rows) == 0 {
@@ -35,7 +35,7 @@ func tableOf(v any, most int) (text []byte, ok bool) {
 			return nil, false
 		}
 		for name, e := range object {
-			if isContainer(e) {
+			if said, _ := e.(string); isContainer(e) || name == "" || strings.Contains(said, "\r\n") {
 				return nil, false
 			}
 			if names[name] = true; len(names) > maxColumns {
@@ -50,6 +50,9 @@ func tableOf(v any, most int) (text []byte, ok bool) {
 	var b bytes.Buffer
 	b.Grow(most)
 	for n, name := range header {
+		if strings.Contains(name, "\r\n") {
+			return nil, false
+		}
 		writeField(&b, n, name)
 	}
 	b.WriteByte('\n')
