@@ -202,7 +202,7 @@ func FuzzSVG(f *testing.F) {
 		f.Add(s)
 	}
 	i := inspect.New(inspect.Config{HardBytes: 1 << 20})
-	runs := regexp.MustCompile(`(?i)<([\w-]+:)?(script|iframe|foreignobject)[\s/>]|<[^<>]*=\s*["']\s*javascript:|<!(entity|doctype[^>]+(file:|[[]))`)
+	runs := regexp.MustCompile(`(?i)<([\w-]+:)?(script|iframe|foreignobject)[\s/>]|<[\w:-]+\s+([\w-]+:)?(href|base)\s*=\s*["']\s*javascript:|<!(entity|doctype[^>]+(file:|[[]))`)
 	f.Fuzz(func(t *testing.T, in string) {
 		got, err := i.Inspect(tool(&toolkeep.ResultSpec{HTML: "reject"}, ""), body("image/svg+xml; charset=utf-8", in), nil)
 		if err != nil {

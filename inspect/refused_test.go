@@ -31,6 +31,7 @@ func TestKindsRefuse(t *testing.T) {
 		{"XML without root", xmlType, `<!-- -->`, toolkeep.InvalidResponse},
 		{"XML that is JSON", "application/atom+xml", `{"a":1}`, toolkeep.InvalidResponse},
 		{"XML that is deep", xmlType, many("<a>", 257) + many("</a>", 257), toolkeep.InvalidResponse},
+		{"XML of an element with many attributes", xmlType, "<a" + many(` b=""`, 20_001) + "/>", toolkeep.InvalidResponse},
 		{"XML with many elements", xmlType, "<a>" + many("<b/>", 2_000_000) + "</a>", toolkeep.ResultTooLarge},
 		{"CSV with a longer row", csvType, "a\n1,2\n", toolkeep.InvalidResponse},
 		{"CSV with a quote", csvType, "a,b\nx\"y,2\n", toolkeep.InvalidResponse},

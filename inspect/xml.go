@@ -12,8 +12,9 @@ import (
 )
 
 const (
-	maxXMLDepth = 256 // nesting of elements
-	textName    = "#text"
+	maxXMLDepth   = 256    // nesting of elements
+	maxAttributes = 10_000 // of an element: the decoder keeps all of them before it gives any
+	textName      = "#text"
 )
 
 // parseXML parses an XML document into a tree.
@@ -24,8 +25,8 @@ const (
 // than whitespace. Names have no prefixes; namespace declarations, comments and processing instructions are
 // dropped. Text between child elements is joined and trimmed.
 //
-// A DTD is refused with E3713, so there are neither internal nor external entities. E3504 if it is not well-formed
-// or over 256 deep, E3710 if it has over 2,000,000 elements and attributes.
+// A DTD is refused with E3713, so there are neither internal nor external entities. E3504 if it is not well-formed,
+// over 256 deep, or has an element of over 10,000 attributes, E3710 if it has over 2,000,000 elements and attributes.
 func parseXML(text []byte, left int) (any, error) {
 	d := xml.NewDecoder(bytes.NewReader(text))
 	// The text is already UTF-8, whatever its declaration says.
@@ -35,6 +36,9 @@ func parseXML(text []byte, left int) (any, error) {
 		root *element
 	)
 	for {
+		if wideTag(text[d.InputOffset():]) {
+			return nil, errWide
+		}
 		tok, err := d.Token()
 		if err == io.EOF && root != nil && len(open) == 0 {
 			return map[string]any{root.name: root.tree()}, nil
@@ -76,6 +80,33 @@ func parseXML(text []byte, left int) (any, error) {
 	}
 }
 
+// wideTag reports whether a text begins with a start tag of over 10,000 attributes: of 20,000 spaces and equals signs outside
+// of quotes.
+func wideTag(text []byte) bool {
+	if len(text) < 2*maxAttributes || text[0] != '<' || text[1] == '!' || text[1] == '?' {
+		return false
+	}
+	var quote byte
+	n := 0
+	for _, c := range text[1:] {
+		switch {
+		case quote != 0:
+			if c == quote {
+				quote = 0
+			}
+		case c == '>':
+			return false
+		case c == '"' || c == '\'':
+			quote = c
+		case c <= ' ' || c == '=':
+			if n++; n > 2*maxAttributes {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 func errDTD() error {
 	return toolkeep.NewError(toolkeep.UnsafeXML, "the tool sent XML with a DTD, which is not read: it could name entities and files")
 }
@@ -83,6 +114,7 @@ func errDTD() error {
 var (
 	errElements = errors.New("it has too many elements")
 	errDepth    = fmt.Errorf("its elements are nested over %d deep", maxXMLDepth)
+	errWide     = fmt.Errorf("one of its elements has over %d attributes", maxAttributes)
 )
 
 // xmlError keeps the line and drops the message, which may quote the document.
