@@ -136,6 +136,16 @@ func (p *Process) Answer(ready time.Duration, ask func(context.Context) error) e
 	}
 }
 
+// Ended reports whether the server has ended.
+func (p *Process) Ended() bool {
+	select {
+	case <-p.ended:
+		return true
+	default:
+		return false
+	}
+}
+
 // Signal sends a signal to the server.
 func (p *Process) Signal(sig syscall.Signal) error { return p.cmd.Process.Signal(sig) }
 
@@ -175,10 +185,8 @@ func Freeze(p *os.Process) error {
 // End sends a signal and waits until the server ends. After limit the server is killed, which is an error. An ended
 // server is left alone.
 func (p *Process) End(sig syscall.Signal, limit time.Duration) error {
-	select {
-	case <-p.ended:
+	if p.Ended() {
 		return nil
-	default:
 	}
 	if err := p.Signal(sig); err != nil {
 		return err

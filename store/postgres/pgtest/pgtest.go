@@ -18,6 +18,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -59,20 +60,30 @@ var shared struct {
 	sync.Mutex
 	server *Server
 	main   bool
+	ended  []string // directories of servers that ended by themselves
 }
 
 // NewDatabase creates an empty database on a server that all tests of the process share, and returns its DSN. It is
-// dropped when the test ends. A test that stops its server, or sets up what all databases of it have, calls [Start].
+// dropped when the test ends. Where that server has ended by itself, the next test fails with what it said, and those after it
+// have a new one. A test that stops its server, or sets up what all databases of it have, calls [Start].
 func NewDatabase(t testing.TB) string {
 	t.Helper()
 	servertest.Needs(t, "PostgreSQL")
-	s, err := sharedServer()
+	s, last, err := sharedServer()
+	if last != "" {
+		t.Errorf("the PostgreSQL that the tests before shared has ended; it said:\n%s", last)
+	}
 	if errors.Is(err, errMissing) {
 		servertest.Missing(t, err.Error())
 	}
 	if err != nil {
 		t.Fatalf("PostgreSQL did not start: %v", err)
 	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("PostgreSQL said:\n%s", s.process.Tail())
+		}
+	})
 	name := s.NewName(t)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), ready)
@@ -80,27 +91,27 @@ func NewDatabase(t testing.TB) string {
 		if err := s.execute(ctx, "DROP DATABASE "+name+" WITH (FORCE)"); err != nil {
 			t.Errorf("the database was not dropped: %v", err)
 		}
-		if t.Failed() {
-			t.Logf("PostgreSQL said:\n%s", s.process.Tail())
-		}
 	})
 	return s.DSN(name)
 }
 
-func sharedServer() (*Server, error) {
+// sharedServer returns the server that tests share, and once what one that has ended by itself said last.
+func sharedServer() (s *Server, last string, err error) {
 	shared.Lock()
 	defer shared.Unlock()
 	if !shared.main {
-		return nil, errors.New("no TestMain stops it: let pgtest.Main run the tests")
+		return nil, "", errors.New("no TestMain stops it: let pgtest.Main run the tests")
+	}
+	if s := shared.server; s != nil && s.process.Ended() {
+		last = s.process.Tail() + "\n(end of its log)"
+		shared.server, shared.ended = nil, append(shared.ended, s.Dir)
 	}
 	if shared.server == nil {
-		s, err := start(binaries)
-		if err != nil {
-			return nil, err
+		if shared.server, err = start(binaries); err != nil {
+			shared.server = nil
 		}
-		shared.server = s
 	}
-	return shared.server, nil
+	return shared.server, last, err
 }
 
 // Main is a [testing.M] that stops the server of [NewDatabase] after the tests.
@@ -114,11 +125,16 @@ func (m Main) Run() int {
 	code := m.M.Run()
 	shared.Lock()
 	defer shared.Unlock()
+	var err error
 	if s := shared.server; s != nil {
-		if err := errors.Join(s.stop(), os.RemoveAll(s.Dir)); err != nil {
-			fmt.Fprintln(os.Stderr, "PostgreSQL did not stop:", err)
-			return max(code, 1)
-		}
+		err = errors.Join(s.stop(), os.RemoveAll(s.Dir))
+	}
+	for _, dir := range shared.ended {
+		err = errors.Join(err, os.RemoveAll(dir))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "PostgreSQL did not stop:", err)
+		return max(code, 1)
 	}
 	return code
 }
@@ -168,6 +184,9 @@ func start(find func() (string, error)) (s *Server, err error) {
 		return nil, err
 	}
 	// Socket paths must be short, so t.TempDir does not work.
+	if sweep.Do(func() { err = removeLeft("/tmp", s.account) }); err != nil {
+		return nil, err
+	}
 	if s.Dir, err = os.MkdirTemp("/tmp", "tkpg"); err != nil {
 		return nil, err
 	}
@@ -252,6 +271,32 @@ func account() (*syscall.Credential, error) {
 	uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
 	gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
 	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, errors.Join(err1, err2)
+}
+
+// sweep removes left directories, once a process.
+var sweep sync.Once
+
+// removeLeft removes the directories of an account's servers whose tests were killed: those that are over an hour old, and whose
+// server does not run. Tests end sooner, so a server that starts, or was stopped to be started again, keeps its own.
+func removeLeft(in string, account *syscall.Credential) error {
+	uid := uint32(os.Getuid())
+	if account != nil {
+		uid = account.Uid
+	}
+	dirs, err := filepath.Glob(filepath.Join(in, "tkpg*"))
+	for _, dir := range dirs {
+		info, e := os.Lstat(dir)
+		if e != nil || !info.IsDir() || info.Sys().(*syscall.Stat_t).Uid != uid || time.Since(info.ModTime()) < time.Hour {
+			continue
+		}
+		text, _ := os.ReadFile(filepath.Join(dir, "data", "postmaster.pid"))
+		line, _, _ := strings.Cut(string(text), "\n")
+		if pid, e := strconv.Atoi(line); e == nil && !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+			continue
+		}
+		err = errors.Join(err, os.RemoveAll(dir))
+	}
+	return err
 }
 
 func (s *Server) own(path string) error {
@@ -370,7 +415,7 @@ func (s *Server) Up() error {
 	cmd := exec.Command(filepath.Join(s.bin, "postgres"), "-D", s.data, "-k", s.Dir, "-p", strconv.Itoa(s.Port),
 		"-c", "listen_addresses=127.0.0.1", "-c", "fsync=off", "-c", "full_page_writes=off",
 		"-c", "wal_level=minimal", "-c", "max_wal_senders=0", "-c", "max_wal_size=1GB", "-c", "jit=off",
-		"-c", "shared_buffers=32MB", "-c", "max_connections=400", "-c", "log_min_messages=warning",
+		"-c", "shared_buffers=32MB", "-c", "max_connections=1000", "-c", "log_min_messages=warning",
 		"-c", "unix_socket_permissions=0777", "-c", "timezone=UTC")
 	cmd.Dir = s.Dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.account}
