@@ -70,7 +70,10 @@ func TestConformance(t *testing.T) {
 						continue
 					}
 					t.Logf("%s is run again by itself:\n%s", scenario, said)
-					direct.replace(scenario, conform(itself, c.one, scenario))
+					// Fewer successes directly would forgive what Toolkeep breaks.
+					if rerun := conform(itself, c.one, scenario); rerun.passed(scenario) >= direct.passed(scenario) {
+						direct.replace(scenario, rerun)
+					}
 					through.replace(scenario, conform(view, c.one, scenario))
 				}
 			}
@@ -105,6 +108,15 @@ func (all checks) total() (passed, failed int) {
 		failed += n.status[failure]
 	}
 	return passed, failed
+}
+
+func (all checks) passed(scenario string) (n int) {
+	for check, r := range all {
+		if scenarioOf(check) == scenario {
+			n += r.status[success]
+		}
+	}
+	return n
 }
 
 func scenarioOf(check string) string {
