@@ -43,6 +43,7 @@ type flushes struct {
 	rev   int64 // of the document; 0: none yet
 	base  int64 // answers made under an earlier revision are dropped
 	marks []mark
+	gone  int64 // for all tenants: the revisions of documents that were deleted, and their number
 }
 
 // mark drops the answers of a scope built under an earlier revision.
@@ -68,7 +69,7 @@ func (c *Cache) flushes(tenant string) *flushes {
 	return none
 }
 
-// everyTenant is the tenant of a flush of all tenants' answers. Its revision is in each key.
+// everyTenant is the tenant of a flush of all tenants' answers. Its revision, and those of deleted documents, are in each key.
 const everyTenant = ""
 
 // Flush drops answers of a tenant, or with scope all and tenant "" of every tenant, on every node: on this node when it returns, on the others when
@@ -186,17 +187,22 @@ func (c *Cache) put(tenant string, f *flushes) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	old := *c.flushed.Load()
-	if f == nil {
-		next := maps.Clone(old)
-		delete(next, tenant)
-		c.flushed.Store(&next)
-		return
-	}
-	if o := old[tenant]; o != nil && o.rev >= f.rev {
+	o := old[tenant]
+	if f != nil && o != nil && o.rev >= f.rev {
 		return
 	}
 	next := maps.Clone(old)
-	next[tenant] = f
+	switch {
+	case f == nil && tenant == everyTenant && o != nil: // the next begins at 1 again, with which there may be answers
+		next[tenant] = &flushes{gone: o.gone + o.rev + 1}
+	case f == nil:
+		delete(next, tenant)
+	default:
+		if o != nil {
+			f.gone = o.gone
+		}
+		next[tenant] = f
+	}
 	c.flushed.Store(&next)
 }
 

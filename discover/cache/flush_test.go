@@ -209,3 +209,28 @@ func TestFlushRefuses(t *testing.T) {
 		t.Errorf("%+v", f)
 	}
 }
+
+// TestDeletedFlushOfAllTenants: what a flush for all tenants dropped does not come back when the document of such flushes is
+// deleted, nor when the next begins to count.
+func TestDeletedFlushOfAllTenants(t *testing.T) {
+	s := newSystem(false)
+	a := s.node(t, some())
+	q := ask("send a message")
+	a.warm(t, q)
+	flush := func() {
+		t.Helper()
+		if err := a.Flush(t.Context(), "", "operator", All, ""); err != nil {
+			t.Fatal(err)
+		}
+		a.wantHit(t, q, false)
+		a.wantHit(t, q, true)
+	}
+	for range 3 {
+		flush()
+		s.shelf.items = map[string]toolkeep.Document{}
+		a.Follow(toolkeep.Committed{Change: toolkeep.DeleteDocument{Kind: DocumentKind, ID: itemID}})
+		a.wantHit(t, q, false)
+		a.wantHit(t, q, true)
+	}
+	flush()
+}

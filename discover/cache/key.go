@@ -61,7 +61,9 @@ func (c *Cache) key(ask discover.Query) (k key, ok bool) {
 	h.text(ask.Session.Tenant)
 	h.text(ask.Audience)
 	h.text(c.config.Ranking)
-	h.number(uint64(c.flushes(everyTenant).rev))
+	every := c.flushes(everyTenant)
+	h.number(uint64(every.rev))
+	h.number(uint64(every.gone))
 	k.permission = h.sum()
 	return k, true
 }
