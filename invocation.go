@@ -88,7 +88,7 @@ type Invocation struct {
 
 	// Replayed means that the caller got a stored result; never stored.
 	Replayed bool
-	// Missed means that the result cache was asked, had no result, and the call was not refused then; never stored.
+	// Missed means that the result cache was asked, had no result, and the call was then sent to the tool; never stored.
 	Missed bool
 
 	// AllowedRole and AllowedPolicy are the rules that permitted the call: the allow rule of a role, and the rule of the

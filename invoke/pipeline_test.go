@@ -441,6 +441,10 @@ func TestMissesOfTheCache(t *testing.T) {
 		return nil, toolkeep.NewError(toolkeep.UpstreamClientError, "no")
 	}
 	want("a tool that fails", false, true, "read", other)
+	h.executor.do = func(context.Context, *toolkeep.Execution) (*toolkeep.Output, error) {
+		return nil, &toolkeep.Error{Code: toolkeep.UpstreamClientError, Message: "no", NothingSent: true}
+	}
+	want("a tool that is not asked", false, false, "read", other)
 }
 
 func TestCacheAndSingleFlight(t *testing.T) {

@@ -154,7 +154,8 @@ func (p *Pipeline) settle(a *activeCall, res *toolkeep.Result, e *toolkeep.Error
 			row.Output = res.Output
 		}
 	}
-	if why := failure(res, e); why != nil {
+	why := failure(res, e)
+	if why != nil {
 		p.settleError(a, why)
 	}
 	switch {
@@ -171,7 +172,7 @@ func (p *Pipeline) settle(a *activeCall, res *toolkeep.Result, e *toolkeep.Error
 	default:
 		row.State = toolkeep.CallRefused
 	}
-	row.Missed = a.cache.on() && !row.Cached && row.State != toolkeep.CallRefused
+	row.Missed = a.cache.on() && !row.Cached && row.State != toolkeep.CallRefused && (why == nil || !why.NothingSent)
 }
 
 // settleError writes an error into the row. It advises a retry only if the error may
