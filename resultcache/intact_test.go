@@ -101,6 +101,9 @@ func TestDropReachesEveryNode(t *testing.T) {
 	defer there.Stop()
 	here := New(Config{Store: applier(func(changes ...toolkeep.Change) error {
 		for _, ch := range changes {
+			if put, ok := ch.(toolkeep.PutDocument); !ok || put.Document.UpdatedBy != "ann" {
+				t.Errorf("%+v does not say who asked", ch)
+			}
 			there.Follow(toolkeep.Committed{Change: ch})
 		}
 		return nil
@@ -119,7 +122,7 @@ func TestDropReachesEveryNode(t *testing.T) {
 		n            int
 	}{{"t", "x.y", [3]bool{false, true, true}, 1}, {"t", "", [3]bool{false, false, true}, 2}, {"", "x.y", [3]bool{false, true, false}, 2}, {"", "", [3]bool{}, 3}} {
 		fill()
-		n, err := here.Drop(t.Context(), tc.tenant, tc.tool)
+		n, err := here.Drop(t.Context(), tc.tenant, tc.tool, "ann")
 		if err != nil || n != tc.n {
 			t.Errorf("%q of %q: %d dropped, %v", tc.tool, tc.tenant, n, err)
 		}
@@ -131,7 +134,7 @@ func TestDropReachesEveryNode(t *testing.T) {
 	}
 	away := New(Config{Store: applier(func(...toolkeep.Change) error { return errors.New("away") })})
 	defer away.Stop()
-	if _, err := away.Drop(t.Context(), "t", ""); err == nil {
+	if _, err := away.Drop(t.Context(), "t", "", "ann"); err == nil {
 		t.Error("the other nodes were not told, and no error says so")
 	}
 }

@@ -24,16 +24,18 @@ const DropKind = "cache_drop"
 const everyTool = "*"
 
 // Drop is Invalidate on every node: on this one at once, on the others when they follow the feed,
-// within a second. What Config.Shared has of before is ignored from then on. It returns the number of those of this node.
+// within a second. What Config.Shared has of before is ignored from then on. It returns the number of those of this node. The
+// log and the order's document say by whom.
 // The error is that of the store, and then results of this node alone are dropped; or that this node does not follow the
 // feed, and then shared results can still be given here.
-func (c *Cache) Drop(ctx context.Context, tenant, toolID string) (int, error) {
+func (c *Cache) Drop(ctx context.Context, tenant, toolID, by string) (int, error) {
 	n := c.Invalidate(tenant, toolID)
+	c.config.Log.Info("cached results were dropped", "tenant", tenant, "tool_id", toolID, "by", by, "results", n)
 	if c.config.Store == nil {
 		return n, nil
 	}
 	err := c.config.Store.Apply(ctx, toolkeep.PutDocument{Expect: toolkeep.AnyRevision, Document: toolkeep.Document{
-		Kind: DropKind, Tenant: tenant, ID: cmp.Or(toolID, everyTool), Body: fmt.Appendf(nil, `{"at":%d}`, c.config.Clock().UnixMilli())}})
+		Kind: DropKind, Tenant: tenant, ID: cmp.Or(toolID, everyTool), Body: fmt.Appendf(nil, `{"at":%d}`, c.config.Clock().UnixMilli()), UpdatedBy: by}})
 	if err == nil && c.config.Shared != nil {
 		err = c.sharing.position.Await(ctx, c.config.Store)
 	}

@@ -360,7 +360,7 @@ func TestLateResultOfAnAbandonedRun(t *testing.T) {
 		synctest.Wait()
 		_, _, _ = c.Do(t.Context(), keyOf(1), func(context.Context) (*toolkeep.Result, error) { return output("second"), nil })
 		synctest.Wait()
-		if _, err := c.Drop(t.Context(), "t", "x.y"); err != nil {
+		if _, err := c.Drop(t.Context(), "t", "x.y", "ann"); err != nil {
 			t.Fatal(err)
 		}
 		go c.Do(context.WithoutCancel(t.Context()), keyOf(1), func(context.Context) (*toolkeep.Result, error) { <-last; return output("third"), nil })
@@ -382,9 +382,9 @@ func TestLateResultOfAnAbandonedRun(t *testing.T) {
 // TestDroppedResultsAreNotShared drops results before, while and after their run, with a node that is behind the feed.
 func TestDroppedResultsAreNotShared(t *testing.T) {
 	for name, drop := range map[string]func(c *Cache) error{
-		"a tool":              func(c *Cache) error { _, err := c.Drop(context.Background(), "t", "x.y"); return err },
-		"all":                 func(c *Cache) error { _, err := c.Drop(context.Background(), "t", ""); return err },
-		"all of every tenant": func(c *Cache) error { _, err := c.Drop(context.Background(), "", ""); return err },
+		"a tool":              func(c *Cache) error { _, err := c.Drop(context.Background(), "t", "x.y", "ann"); return err },
+		"all":                 func(c *Cache) error { _, err := c.Drop(context.Background(), "t", "", "ann"); return err },
+		"all of every tenant": func(c *Cache) error { _, err := c.Drop(context.Background(), "", "", "ann"); return err },
 		"a lifecycle": func(c *Cache) error {
 			return c.config.Store.Apply(context.Background(), toolkeep.SetLifecycle{ToolID: "x.y"})
 		},
@@ -440,7 +440,7 @@ func TestDropWhileFetching(t *testing.T) {
 		call(a, 1, "x.y", ttl, always("old"))
 		call(b, 2, "x.y", ttl, always("old"))
 		synctest.Wait()
-		if _, err := a.Drop(t.Context(), "t", "x.y"); err == nil {
+		if _, err := a.Drop(t.Context(), "t", "x.y", "ann"); err == nil {
 			t.Fatal("the node did not follow, and no error says so")
 		}
 		fetched := false
@@ -559,7 +559,7 @@ func TestDropAgainstSharing(t *testing.T) {
 	for i := int64(0); i < 400 || hits() == 0 && time.Since(began) < time.Minute; i++ { // the others may not have run yet
 		runtime.Gosched()
 		now.Store(i + 1)
-		if _, err := nodes[i%3].Drop(t.Context(), "t", []string{"", "x.y"}[i%2]); err != nil {
+		if _, err := nodes[i%3].Drop(t.Context(), "t", []string{"", "x.y"}[i%2], "ann"); err != nil {
 			t.Fatal(err)
 		}
 		dropped.Store(i + 1)

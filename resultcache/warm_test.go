@@ -45,7 +45,7 @@ func TestWarm(t *testing.T) {
 		if n != 10 {
 			t.Errorf("%d results are there, want the 10 of Config.Warm", n)
 		}
-		if _, err := a.Drop(t.Context(), "t", ""); err == nil {
+		if _, err := a.Drop(t.Context(), "t", "", "ann"); err == nil {
 			t.Error("the node did not follow, and no error says so")
 		}
 		c := s.node(t)
@@ -133,7 +133,7 @@ func TestWarmAfterSlowAnswers(t *testing.T) {
 		if n := has(late, 1, 2, 3); n != 0 || strings.Count(log.String(), "cannot be warmed yet") != 1 {
 			t.Errorf("without answers %d results are there, and the log says:\n%s", n, &log)
 		}
-		if _, err := a.Drop(t.Context(), "t", "none"); err == nil { // so that the feed moves on
+		if _, err := a.Drop(t.Context(), "t", "none", "ann"); err == nil { // so that the feed moves on
 			t.Error("the node did not follow, and no error says so")
 		}
 		s.feed.catchUp(late)

@@ -39,7 +39,7 @@ func (a *API) invalidateTool(ctx context.Context, p *toolkeep.Principal, in *inv
 	if err := a.known(p, in.ToolID); err != nil {
 		return nil, err
 	}
-	return invalidated(a.c.Invalidate(ctx, p.Tenant, in.ToolID))
+	return invalidated(a.c.Invalidate(ctx, p.Tenant, in.ToolID, p.Subject))
 }
 
 func invalidated(n int, err error) (*invalidateOutput, error) {

@@ -133,7 +133,7 @@ type Config struct {
 	Approvals Approvals
 	// Invalidate drops the cached results that a tenant, "" for all, has of a tool, "" for all, on every node, and tells how many
 	// this one had.
-	Invalidate func(ctx context.Context, tenant, toolID string) (int, error)
+	Invalidate func(ctx context.Context, tenant, toolID, by string) (int, error)
 	// Health answers /health, /ready and /health/….
 	Health http.Handler
 	// Mounts are other handlers on the same port, by ServeMux pattern (/mcp, /).

@@ -234,7 +234,7 @@ func newSystem() *system {
 		// The document has the routes of usage; tests of them have a fake of their own.
 		Retrievals: &fakeUsage{}, Learning: &fakeUsage{},
 		Blobs:       fakeBlobs(nil),
-		Invalidate:  func(context.Context, string, string) (int, error) { return 0, nil },
+		Invalidate:  func(context.Context, string, string, string) (int, error) { return 0, nil },
 		SearchAdmin: &fakeSearchAdmin{},
 		Nodes:       fakeNodes(nil),
 		Policies:    fakePolicies(nil),

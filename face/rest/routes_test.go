@@ -420,13 +420,13 @@ func TestInvalidate(t *testing.T) {
 	s := newSystem()
 	s.SearchAdmin = nil
 	got, whose := "-", ""
-	s.Invalidate = func(_ context.Context, tenant, id string) (int, error) { whose, got = tenant, id; return 4, nil }
+	s.Invalidate = func(_ context.Context, tenant, id, by string) (int, error) { whose, got = tenant+" by "+by, id; return 4, nil }
 	s.catalog.versions = func(string) ([]toolkeep.Version, error) { return []toolkeep.Version{{Tool: demoTool()}}, nil }
-	if m := decode(t, s.do(t, "POST", "/cache/invalidate/demo.hash", "")); got != "demo.hash" || whose != "t" || m["invalidated"] != number("4") {
+	if m := decode(t, s.do(t, "POST", "/cache/invalidate/demo.hash", "")); got != "demo.hash" || whose != "t by admin" || m["invalidated"] != number("4") {
 		t.Errorf("%s %v", got, m)
 	}
 	whose = ""
-	if m := decode(t, s.do(t, "DELETE", "/api/v1/tools/admin/cache/invalidate", `{"scope":"all"}`)); got != "" || whose != "t" || m["invalidated"] != number("4") {
+	if m := decode(t, s.do(t, "DELETE", "/api/v1/tools/admin/cache/invalidate", `{"scope":"all"}`)); got != "" || whose != "t by admin" || m["invalidated"] != number("4") {
 		t.Errorf("%q of %q: %v", got, whose, m)
 	}
 	wantStatus(t, s.do(t, "DELETE", "/api/v1/tools/admin/cache/invalidate", `{"scope":"tool","toolId":"a.b"}`), 200)
@@ -438,7 +438,7 @@ func TestInvalidate(t *testing.T) {
 	if got != "-" {
 		t.Errorf("results of %q were dropped by an operator of another tenant", whose)
 	}
-	if wantStatus(t, s.do(t, "DELETE", "/api/v1/tools/admin/cache/invalidate", `{"scope":"all_tenants"}`, "Authorization: Bearer operator"), 200); got != "" || whose != "" {
+	if wantStatus(t, s.do(t, "DELETE", "/api/v1/tools/admin/cache/invalidate", `{"scope":"all_tenants"}`, "Authorization: Bearer operator"), 200); got != "" || whose != " by operator" {
 		t.Errorf("%q of %q", got, whose)
 	}
 	for body, code := range map[string]toolkeep.Code{`{"scope":"tool"}`: toolkeep.MalformedRequest, `{"scope":"all_tenants","toolId":"x"}`: toolkeep.MalformedRequest, `{"scope":"all","toolId":"x"}`: toolkeep.MalformedRequest,

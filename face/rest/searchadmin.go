@@ -79,7 +79,7 @@ func (a *API) invalidate(ctx context.Context, p *toolkeep.Principal, in *invalid
 		return nil, toolkeep.NewError(toolkeep.MalformedRequest, "the search cache is off; there is nothing of scope %s to drop", scope)
 	}
 	if scope != "user" && scope != "strategy" {
-		return invalidated(a.c.Invalidate(ctx, tenant, id))
+		return invalidated(a.c.Invalidate(ctx, tenant, id, p.Subject))
 	}
 	return invalidated(0, nil)
 }

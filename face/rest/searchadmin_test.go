@@ -18,7 +18,7 @@ func TestFlushSearch(t *testing.T) {
 	s := newSystem()
 	var got []string
 	s.SearchAdmin = &fakeSearchAdmin{flush: func(scope, id string) error { got = append(got, scope+" "+id); return nil }}
-	s.Invalidate = func(_ context.Context, _, id string) (int, error) { got = append(got, "results "+id); return 3, nil }
+	s.Invalidate = func(_ context.Context, _, id, _ string) (int, error) { got = append(got, "results "+id); return 3, nil }
 	s.catalog.versions = func(id string) ([]toolkeep.Version, error) {
 		if id != "demo.hash" {
 			return nil, toolkeep.NewError(toolkeep.ToolNotFound, "no such tool")
