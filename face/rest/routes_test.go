@@ -420,7 +420,10 @@ func TestInvalidate(t *testing.T) {
 	s := newSystem()
 	s.SearchAdmin = nil
 	got, whose := "-", ""
-	s.Invalidate = func(_ context.Context, tenant, id, by string) (int, error) { whose, got = tenant+" by "+by, id; return 4, nil }
+	s.Invalidate = func(_ context.Context, tenant, id, by string) (int, error) {
+		whose, got = tenant+" by "+by, id
+		return 4, nil
+	}
 	s.catalog.versions = func(string) ([]toolkeep.Version, error) { return []toolkeep.Version{{Tool: demoTool()}}, nil }
 	if m := decode(t, s.do(t, "POST", "/cache/invalidate/demo.hash", "")); got != "demo.hash" || whose != "t by admin" || m["invalidated"] != number("4") {
 		t.Errorf("%s %v", got, m)
