@@ -115,7 +115,7 @@ func TestTenantsBucket(t *testing.T) {
 	}
 }
 
-// TestUpstreamsBucket: the tools of an upstream have its calls together, whoever calls them; one of another upstream has its own.
+// TestUpstreamsBucket: the tools of an upstream have its calls together, of all callers; one of another upstream has its own.
 func TestUpstreamsBucket(t *testing.T) {
 	t.Parallel()
 	answer := func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("{}")) }
