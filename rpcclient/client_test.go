@@ -288,7 +288,7 @@ func TestSystem(t *testing.T) {
 	if err != nil || total == 0 || len(list) != total {
 		t.Errorf("%v %d %v", list, total, err)
 	}
-	found, err := c.Search(ctx, "hash text", 3)
+	found, err := c.Search(ctx, "hash", 3) // which no tool of the transcripts says: they go before the examples
 	if err != nil || len(found) == 0 || found[0].GetTool().GetToolId() != "std.hash" {
 		t.Errorf("%v %v", found, err)
 	}
