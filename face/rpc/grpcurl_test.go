@@ -53,7 +53,7 @@ func TestGrpcurl(t *testing.T) {
 		"refused": {append(auth, "-d", `{"tool_id":"face.none"}`, k.GRPCAddr(), "agentic.l03.v1.ToolExecution/InvokeTool"),
 			[]string{"Code: NotFound", `"reason": "tool_not_found"`, `"code": "E3001"`}, true},
 		"nobody": {[]string{"-d", `{"query":"hash"}`, k.GRPCAddr(), "agentic.l03.v1.ToolRegistry/QueryByCapability"}, []string{"Code: Unauthenticated", "E3214"}, true},
-		"search": {append(auth, "-d", `{"query":"hash text"}`, k.GRPCAddr(), "agentic.l03.v1.ToolRegistry/QueryByCapability"), []string{`"toolId": "std.hash"`}, false},
+		"search": {append(auth, "-d", `{"query":"hash"}`, k.GRPCAddr(), "agentic.l03.v1.ToolRegistry/QueryByCapability"), []string{`"toolId": "std.hash"`}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out, err := run(c.args...)
