@@ -7,7 +7,7 @@ export CGO_ENABLED ?= 0
 # Traces and reports of the race detector do not need it. All targets have the same flags: what one compiled serves the next.
 export GOFLAGS := $(GOFLAGS) -gcflags=all=-dwarf=false
 
-.PHONY: help run build model quick test check fresh generate generate-code lint fuzz soak bench clean
+.PHONY: help run build compile model quick test check fresh generate generate-code lint fuzz soak bench clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -18,6 +18,9 @@ run: build ## build and start Toolkeep on loopback with the example catalogue
 
 build: ## build bin/toolkeep
 	@$(GO) build -trimpath -ldflags "$(LDFLAGS)" -o bin/toolkeep ./cmd/toolkeep
+
+compile: # all packages, with the flags of the tests
+	@$(SELDOM) $(GO) build ./...
 
 model: ## fetch the embedding model all-MiniLM-L6-v2 into models/
 	@scripts/model.sh
