@@ -7,7 +7,7 @@ export CGO_ENABLED ?= 0
 # Traces and reports of the race detector do not need it. All targets have the same flags: what one compiled serves the next.
 export GOFLAGS := $(GOFLAGS) -gcflags=all=-dwarf=false
 
-.PHONY: help run build compile model quick test check fresh generate generate-code lint fuzz soak bench clean
+.PHONY: help run build compile deps model quick test check fresh generate generate-code lint fuzz soak bench clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -57,8 +57,10 @@ COMPUTES := modernc.org/sqlite/lib modernc.org/libc modernc.org/memory github.co
 	github.com/kljensen/snowball/... github.com/klauspost/compress/... compress/flate regexp
 RACEFLAGS := -race $(foreach p,$(COMPUTES),'-gcflags=$(p)=-race=false -dwarf=false')
 
-test: ## install what the tests need, then run all tests
+deps: # what the tests need; programs among it are compiled with the same flags
 	@scripts/test-deps.sh
+
+test: deps ## install what the tests need, then run all tests
 	TOOLKEEP_TEST_ALL=1 $(GOTEST) -timeout 20m $(LONG) $(BOTH) $$($(GO) list ./... | grep -vxF "$$($(GO) list $(RACE) $(LONG))")
 	TOOLKEEP_TEST_ALL=1 CGO_ENABLED=1 $(GOTEST) $(RACEFLAGS) -timeout 20m $(LONGRACE) $(RACE)
 

@@ -18,8 +18,8 @@ type Requests interface {
 
 // Count takes a request that is no call from its caller's limits; those of calls the pipeline takes. Faces ask it of what an agent
 // may do without a permission, before anything is read or recorded for it, and tell in the answer what is left, or what refuses.
-// What an operator does, and what follows a
-// call that was counted, is not: it must be possible while agents have used up the limits. E3801.
+// What an operator does, and what follows a call that was counted, is not: it must be possible while agents have used up the
+// limits. E3801.
 func (g *Gate) Count(ctx context.Context, p *toolkeep.Principal) (toolkeep.RateLeft, error) {
 	if g.requests == nil {
 		return toolkeep.RateLeft{}, nil
