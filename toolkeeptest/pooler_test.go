@@ -38,7 +38,7 @@ func work(t *testing.T, k *toolkeeptest.Toolkeep, admin, from string) (repeated 
 	var all sync.WaitGroup
 	for i := range 32 {
 		all.Go(func() {
-			for n := range 10 {
+			for n := range 4 {
 				call(http.MethodPost, "/api/v1/tools/invoke", `{"tool_id":"std.hash","parameters":{"text":"x"}}`)
 				call(http.MethodPost, "/api/v1/tools/invoke", `{"tool_id":"std.note_append","parameters":{"notebook":"n","text":"x"}}`, "Idempotency-Key", fmt.Sprint(from, i, n))
 				call(http.MethodPost, "/api/v1/tools/invoke", `{"tool_id":"std.hash","parameters":{"text":"y"},"execution_options":{"async_mode":true}}`)
