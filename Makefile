@@ -33,7 +33,7 @@ RACE := . ./access/... ./approval ./audit/... ./catalog ./config ./control/healt
 # Of these, the ones whose dearest tests only compute, in one goroutine, where the race detector finds nothing and takes ten times
 # the processor. Such tests stand in files with "//go:build !race", so their packages are tested in both ways. deps_test.go
 # compares the list with the files.
-BOTH := ./inspect ./redact ./schema ./discover
+BOTH := ./inspect ./redact ./schema ./discover ./discover/usage ./invoke
 # Whole-system tests, which make quick leaves out.
 SYSTEM := ./toolkeeptest/... ./cmd/... ./store/postgres ./secret/vault ./discover/pgvector
 # Those that take longest begin first, so that none of them is left alone at the end. Not

@@ -151,16 +151,6 @@ func TestThreeNodes(t *testing.T) {
 // TestLeadMoves: whichever node leads, however often that moves, with restarts, two leaders at once and
 // checkpoints of both, each entry counts exactly once on every node.
 func TestLeadMoves(t *testing.T) {
-	for seed := range uint64(4) {
-		t.Run(fmt.Sprint("memory, seed ", seed), func(t *testing.T) {
-			life := &life{t: t, r: rand.New(rand.NewPCG(seed, 31)), now: begin}
-			m, runs := newMemory(life.clock), int64(0)
-			leadMoves(t, life, 1200, func() Store {
-				runs++
-				return &member{m, runs}
-			})
-		})
-	}
 	t.Run("postgres", func(t *testing.T) {
 		dsn, life := pgtest.NewDatabase(t), &life{t: t, r: rand.New(rand.NewPCG(8, 31)), now: begin}
 		leadMoves(t, life, 400, func() Store {
