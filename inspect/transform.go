@@ -87,6 +87,7 @@ func (i *Inspector) program(text string) (*shelf, error) {
 type guard struct {
 	context.Context
 	begun, last time.Time
+	limit       time.Duration
 	steps       int
 	most        int64 // bytes the heap may grow; a single call may use half
 	made        int64 // approximate bytes that calls made since the last heap check
@@ -99,7 +100,7 @@ var over = func() chan struct{} { c := make(chan struct{}); close(c); return c }
 // newGuard makes a guard for a program with input v.
 func newGuard(v any) *guard {
 	now := time.Now()
-	g := &guard{Context: context.Background(), begun: now, last: now, heap: heapBytes(), most: transformMemoryMax / 4}
+	g := &guard{Context: context.Background(), begun: now, last: now, limit: transformTime, heap: heapBytes(), most: transformMemoryMax / 4}
 	if left := g.most; spell(v, &left, maxNesting) {
 		g.most = max(transformMemory, 4*(g.most-left))
 	} else {
@@ -120,7 +121,7 @@ func (g *guard) Done() <-chan struct{} {
 	slow := now.Sub(g.last) > 300*time.Microsecond || g.steps%4096 == 0
 	g.last = now
 	switch {
-	case now.Sub(g.begun) > transformTime:
+	case now.Sub(g.begun) > g.limit:
 		g.err = context.DeadlineExceeded
 	case slow && g.large():
 		g.err = errMemory
@@ -189,32 +190,47 @@ func weigh(v any, w *weight, depth int) error {
 
 // run returns the single output of the program for v.
 func (p *program) run(g *guard, v any) (out any, err error) {
+	n := 0
+	err = p.each(g, v, func(next any) error {
+		if n++; n > 1 {
+			return errManyValues
+		}
+		out = next
+		return nil
+	})
+	if err == nil && n == 0 {
+		err = errNoValue
+	}
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// each passes the outputs of the program for v to take, until it returns an error.
+func (p *program) each(g *guard, v any, take func(any) error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			out, err = nil, fmt.Errorf("the program broke off: %v", p)
+			err = fmt.Errorf("the program broke off: %v", p)
 		}
 	}()
 	p.guard = g
 	iter := p.code.RunWithContext(g, v)
-	for n := 0; ; n++ {
+	for {
 		next, ok := iter.Next()
-		switch {
-		case !ok && n == 0:
-			return nil, errNoValue
-		case !ok:
-			return out, nil
+		if !ok {
+			return nil
 		}
 		if err, isErr := next.(error); isErr {
 			var halt *gojq.HaltError
-			if errors.As(err, &halt) && halt.Value() == nil && n == 1 {
-				return out, nil
+			if errors.As(err, &halt) && halt.Value() == nil {
+				return nil
 			}
-			return nil, err
+			return err
 		}
-		if n == 1 {
-			return nil, errManyValues
+		if err := take(next); err != nil {
+			return err
 		}
-		out = next
 	}
 }
 
