@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -62,13 +64,22 @@ func (s *server) classify(ctx context.Context, f *failure) *toolkeep.Error {
 	case f.lost:
 		return down(name, "its answer broke off", false)
 	case errors.As(f.cause, &send) && send.Status >= 400:
-		return refused(name, send)
+		return refused(name, send, s.elsewhere())
 	case egress.IsTLS(f.cause):
 		return toolkeep.NewError(toolkeep.TLSError, "no secure connection to the MCP server %s could be made: its certificate or the handshake was refused", name).With("server", name)
 	case errors.As(f.cause, &send) && send.Status != 0:
 		return broken(name, words(send.Err))
 	}
 	return down(name, "it cannot be reached", f.unsent)
+}
+
+// elsewhere says where most servers are if the address has another path.
+func (s *server) elsewhere() string {
+	u, err := url.Parse(s.spec.URL)
+	if err != nil || u.Host == "" || strings.Contains(u.Path, "/mcp") || s.spec.Transport == "sse" {
+		return ""
+	}
+	return "; most MCP servers are at the path /mcp, and the address has " + strconv.Quote(toolkeep.ClipBytes(u.Path, 100))
 }
 
 // words describes a transport error without quoting the response.
@@ -89,7 +100,7 @@ func deadWords(err error) string {
 }
 
 // refused maps an HTTP status to an error.
-func refused(name string, send *transport.SendError) *toolkeep.Error {
+func refused(name string, send *transport.SendError, elsewhere string) *toolkeep.Error {
 	at := func(e *toolkeep.Error) *toolkeep.Error {
 		return e.With("server", name).With("status", send.Status).After(send.RetryAfter)
 	}
@@ -105,7 +116,10 @@ func refused(name string, send *transport.SendError) *toolkeep.Error {
 	case s >= 500:
 		return at(toolkeep.NewError(toolkeep.UpstreamServerError, "the MCP server %s answered HTTP %d", name, s))
 	}
-	return at(toolkeep.NewError(toolkeep.UpstreamClientError, "the MCP server %s answered HTTP %d", name, send.Status))
+	if send.Status != http.StatusNotFound && send.Status != http.StatusMethodNotAllowed {
+		elsewhere = ""
+	}
+	return at(toolkeep.NewError(toolkeep.UpstreamClientError, "the MCP server %s answered HTTP %d%s", name, send.Status, elsewhere))
 }
 
 // busy returns E3802.

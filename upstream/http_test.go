@@ -181,6 +181,23 @@ func TestHTTPStatuses(t *testing.T) {
 	}
 }
 
+// TestHTTPPath: an address that is another page than the server's is told with the path that most servers have.
+func TestHTTPPath(t *testing.T) {
+	for answer, hint := range map[int]bool{404: true, 405: true, 400: false} {
+		web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(answer)
+		}))
+		t.Cleanup(web.Close)
+		for path, told := range map[string]bool{"": true, "/api": true, "/mcp": false, "/a/mcp/x": false} {
+			s := start(t, httpConfig(t), httpSpec(web.URL+path))
+			e := fails(t, s, toolCall(alice(), "x", ""), toolkeep.UpstreamClientError)
+			if strings.Contains(e.Message, "most MCP servers are at the path /mcp, and the address has "+strconv.Quote(path)) != (told && hint) {
+				t.Errorf("%d at %q: %v", answer, path, e)
+			}
+		}
+	}
+}
+
 func TestHTTPServerIsDown(t *testing.T) {
 	b := newWeb(t, nil)
 	b.Close()
