@@ -129,6 +129,9 @@ func (o *Options) check() (host string, port int, err error) {
 	h, p, bad := net.SplitHostPort(o.Target)
 	n, badPort := strconv.Atoi(p)
 	switch {
+	case strings.Contains(o.Target, "://"):
+		_, rest, _ := strings.Cut(o.Target, "://")
+		return "", 0, invalid("the target is host:port without a scheme: write %s, with --plaintext if it speaks without TLS", strings.TrimRight(rest, "/"))
 	case bad != nil || h == "" || badPort != nil || n < 1 || n > 65535:
 		return "", 0, invalid("the target must be host:port, such as greeter.example.com:443, not %q", o.Target)
 	case len(o.Protoset) > 0 && len(o.Protos) > 0:

@@ -599,6 +599,23 @@ func TestReflectionTLS(t *testing.T) {
 	}
 }
 
+// TestReflectionTells: an error says with which flag a server is reached that speaks TLS or does not, whatever its certificate.
+func TestReflectionTells(t *testing.T) {
+	ca := grpctest.NewAuthority(t)
+	plain := grpctest.Start(t, grpctest.Options{})
+	secure := grpctest.Start(t, grpctest.Options{TLS: &tls.Config{Certificates: []tls.Certificate{ca.Server(t, "kinds.internal")}}})
+	_, err := Read(t.Context(), Options{Target: plain.Addr})
+	wantText(t, err, "does not speak TLS; connect without it by --plaintext")
+	_, err = Read(t.Context(), Options{Target: secure.Addr, Plaintext: true})
+	wantText(t, err, "speaks TLS; leave --plaintext out")
+	_, err = Read(t.Context(), Options{Target: secure.Addr})
+	wantText(t, err, "cannot be reached")
+	for _, target := range []string{"grpc://host:1", "https://host:1/"} {
+		_, err = Read(t.Context(), Options{Target: target})
+		wantText(t, err, "without a scheme: write host:1, with --plaintext")
+	}
+}
+
 // TestNames: no two methods share a name, even if services and methods have long or equal names.
 func TestNames(t *testing.T) {
 	long := strings.Repeat("Long", 20)

@@ -34,6 +34,7 @@ const (
 	maxReflected  = 32 << 20 // bytes of all files
 	maxReflection = 8 << 20  // bytes of one answer
 	reflectTime   = 60 * time.Second
+	probeTime     = 5 * time.Second
 )
 
 // reflectionMethods are tried in order; their messages are the same.
@@ -59,7 +60,7 @@ func (o *Options) reflect(ctx context.Context, plan *source.Plan) (*descriptorpb
 			continue
 		}
 		if err != nil {
-			return nil, nil, o.unanswered(err)
+			return nil, nil, o.unanswered(ctx, err)
 		}
 		for _, missing := range r.missing {
 			plan.Warnings = append(plan.Warnings, "the server does not have the file "+missing+", which others import; methods that need its types are refused")
@@ -74,7 +75,7 @@ func (o *Options) reflect(ctx context.Context, plan *source.Plan) (*descriptorpb
 }
 
 // unanswered explains why reflection failed.
-func (o *Options) unanswered(err error) error {
+func (o *Options) unanswered(ctx context.Context, err error) error {
 	var l *lie
 	if errors.As(err, &l) {
 		return invalid("the reflection of %s cannot be used: %s", o.Target, l.why)
@@ -84,9 +85,47 @@ func (o *Options) unanswered(err error) error {
 	case codes.Unauthenticated, codes.PermissionDenied:
 		return invalid("the server at %s refuses reflection (%s); send it a credential with --reflect-metadata", o.Target, st.Code())
 	case codes.Unavailable:
+		speaks, known := o.speaksTLS(ctx)
+		switch {
+		case known && !speaks && !o.Plaintext:
+			return invalid("the server at %s does not speak TLS; connect without it by --plaintext", o.Target)
+		case known && speaks && o.Plaintext:
+			return invalid("the server at %s speaks TLS; leave --plaintext out", o.Target)
+		}
 		return invalid("the server at %s cannot be reached: %s", o.Target, toolkeep.CutBytes(st.Message(), 500))
 	}
 	return invalid("the server at %s did not answer reflection: %s %s", o.Target, st.Code(), toolkeep.CutBytes(st.Message(), 500))
+}
+
+// speaksTLS reports whether the target answers the beginning of a TLS connection, on which nothing is sent, and whether
+// that could be found out.
+func (o *Options) speaksTLS(ctx context.Context) (speaks, known bool) {
+	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	defer cancel()
+	conn, err := o.dialer()(ctx, o.Target)
+	if err != nil {
+		return false, false
+	}
+	defer conn.Close()
+	err = tls.Client(conn, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}).HandshakeContext(ctx)
+	var record tls.RecordHeaderError
+	var alert tls.AlertError
+	switch {
+	case err == nil, errors.As(err, &alert):
+		return true, true
+	case errors.As(err, &record):
+		return false, true
+	}
+	return false, false
+}
+
+// dialer is how the target is connected to.
+func (o *Options) dialer() func(context.Context, string) (net.Conn, error) {
+	if o.Dial != nil {
+		return o.Dial
+	}
+	d := net.Dialer{Timeout: 10 * time.Second}
+	return func(ctx context.Context, addr string) (net.Conn, error) { return d.DialContext(ctx, "tcp", addr) }
 }
 
 func (o *Options) connect() (*rpc.ClientConn, error) {
@@ -104,12 +143,7 @@ func (o *Options) connect() (*rpc.ClientConn, error) {
 		}
 		creds = credentials.NewTLS(c)
 	}
-	dial := o.Dial
-	if dial == nil {
-		d := net.Dialer{Timeout: 10 * time.Second}
-		dial = func(ctx context.Context, addr string) (net.Conn, error) { return d.DialContext(ctx, "tcp", addr) }
-	}
-	conn, err := rpc.NewClient("passthrough:///"+o.Target, rpc.WithTransportCredentials(creds), rpc.WithContextDialer(dial),
+	conn, err := rpc.NewClient("passthrough:///"+o.Target, rpc.WithTransportCredentials(creds), rpc.WithContextDialer(o.dialer()),
 		rpc.WithNoProxy(), rpc.WithDisableServiceConfig(), rpc.WithDisableRetry(), rpc.WithUserAgent("toolkeep"),
 		rpc.WithMaxHeaderListSize(256<<10))
 	if err != nil {
