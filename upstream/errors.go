@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -73,13 +72,18 @@ func (s *server) classify(ctx context.Context, f *failure) *toolkeep.Error {
 	return down(name, "it cannot be reached", f.unsent)
 }
 
-// elsewhere says where most servers are if the address has another path.
+// elsewhere says where most servers are if the address has another path, which is not quoted: it can hold a key.
 func (s *server) elsewhere() string {
 	u, err := url.Parse(s.spec.URL)
-	if err != nil || u.Host == "" || strings.Contains(u.Path, "/mcp") || s.spec.Transport == "sse" {
+	switch {
+	case err != nil || u.Host == "" || s.spec.Transport == SSE:
+		return ""
+	case strings.HasSuffix(u.Path, "/sse"):
+		return "; an address that ends with /sse speaks the older HTTP as a rule: its transport is sse (import mcp --sse)"
+	case strings.Contains(u.Path, "/mcp"):
 		return ""
 	}
-	return "; most MCP servers are at the path /mcp, and the address has " + strconv.Quote(toolkeep.ClipBytes(u.Path, 100))
+	return "; most MCP servers are at the path /mcp, and the address has another"
 }
 
 // words describes a transport error without quoting the response.

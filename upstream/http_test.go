@@ -188,10 +188,16 @@ func TestHTTPPath(t *testing.T) {
 			w.WriteHeader(answer)
 		}))
 		t.Cleanup(web.Close)
-		for path, told := range map[string]bool{"": true, "/api": true, "/mcp": false, "/a/mcp/x": false} {
+		for path, told := range map[string]bool{"": true, "/api": true, "/mcp": false, "/a/mcp/x": false, "/mcp/sse": true} {
 			s := start(t, httpConfig(t), httpSpec(web.URL+path))
 			e := fails(t, s, toolCall(alice(), "x", ""), toolkeep.UpstreamClientError)
-			if strings.Contains(e.Message, "most MCP servers are at the path /mcp, and the address has "+strconv.Quote(path)) != (told && hint) {
+			if path == "/mcp/sse" {
+				if strings.Contains(e.Message, "import mcp --sse") != hint {
+					t.Errorf("%d at %q: %v", answer, path, e)
+				}
+				continue
+			}
+			if strings.Contains(e.Message, "most MCP servers are at the path /mcp") != (told && hint) {
 				t.Errorf("%d at %q: %v", answer, path, e)
 			}
 		}
