@@ -9,8 +9,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"text/tabwriter"
-	"unicode"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -380,34 +378,4 @@ func indent(raw []byte) (string, error) {
 		return "", &failure{code: exitUnavailable, err: fmt.Errorf("the server's answer is not JSON: %w", err)}
 	}
 	return strings.TrimRight(b.String(), "\n"), nil
-}
-
-// table prints rows in columns.
-func table(w io.Writer, head string, rows func(row func(cells ...any))) error {
-	t := tabwriter.NewWriter(w, 2, 8, 2, ' ', 0)
-	fmt.Fprintln(t, strings.ReplaceAll(head, "|", "\t"))
-	rows(func(cells ...any) {
-		for i, c := range cells {
-			if i > 0 {
-				fmt.Fprint(t, "\t")
-			}
-			fmt.Fprint(t, printable(fmt.Sprint(c), ""))
-		}
-		fmt.Fprintln(t)
-	})
-	return t.Flush()
-}
-
-// printable returns text from outside as a terminal may get it: white space other than in keep is a blank, and what does not
-// print, such as the begin of an escape sequence or a change of the direction of writing, is U+FFFD. Joiners within words stay.
-func printable(s, keep string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case unicode.IsPrint(r), strings.ContainsRune(keep, r), r == '\u200c', r == '\u200d':
-			return r
-		case unicode.IsSpace(r):
-			return ' '
-		}
-		return unicode.ReplacementChar
-	}, s)
 }

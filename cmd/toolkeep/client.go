@@ -286,7 +286,7 @@ func decode(raw []byte, v any) error {
 // patience shows a line on stderr if something takes more than a second.
 func (a *app) patience(what string) (say func(string), done func()) {
 	file, ok := a.stderr.(*os.File)
-	if !ok || !isTerminal(file) {
+	if !ok || !isTerminal(file) || dumb() {
 		return func(string) {}, func() {}
 	}
 	texts, stop, stopped := make(chan string, 1), make(chan struct{}), make(chan struct{})
@@ -320,9 +320,4 @@ func (a *app) patience(what string) (say func(string), done func()) {
 			close(stop)
 			<-stopped
 		}
-}
-
-func isTerminal(f *os.File) bool {
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"maps"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 
@@ -45,11 +44,11 @@ func (a *app) describeCmd() *cobra.Command {
 				return refused
 			}
 			return a.show(raw, func(w io.Writer) error {
-				out, ok := w.(*os.File)
-				var b strings.Builder
-				t.print(&b, ok && isTerminal(out))
-				fmt.Fprintln(&b)
-				all.print(&b, id)
+				on := screenOf(w)
+				b := &page{columns: on.columns}
+				t.print(b, on.terminal)
+				fmt.Fprintln(b)
+				all.print(b, id)
 				_, err := io.WriteString(w, printable(b.String(), "\n"))
 				return err
 			})
@@ -216,7 +215,7 @@ func (t *parameterTree) add(s shape, indent string, depth int) {
 		}
 		of := t.read(b.schema, 0)
 		typ, text := of.line()
-		t.row(indent+joint+b.name, typ, required, toolkeep.Clip(text, 90))
+		t.row(indent+joint+b.name, typ, required, text)
 		t.add(of, indent+below, depth+1)
 	}
 }

@@ -360,7 +360,7 @@ func (a *app) publishManifests(ctx context.Context, manifests [][]byte, choice i
 				if !p.Created {
 					isNew = "no, it exists"
 				}
-				row(p.ToolID, p.Version, p.Bump, isNew, toolkeep.Clip(p.Digest, 20))
+				row(p.ToolID, p.Version, p.Bump, isNew, p.Digest)
 			}
 		})
 		showDeprecated(w, done)

@@ -10,8 +10,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-
-	"github.com/toolkeep/toolkeep"
 )
 
 var relationships = []string{"dependencies", "pairings", "alternatives"}
@@ -34,7 +32,7 @@ func (t *relatedTool) short() string {
 	if s == "" {
 		s, _, _ = strings.Cut(t.Manifest.Description, "\n")
 	}
-	return toolkeep.Clip(s, 60)
+	return s
 }
 
 func (a *app) relatedCmd() *cobra.Command {

@@ -9,8 +9,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-
-	"github.com/toolkeep/toolkeep"
 )
 
 // searchWish holds the flags of search.
@@ -125,7 +123,7 @@ type scoreParts struct {
 func (f *foundTools) print(w io.Writer) error {
 	return table(w, "TOOL|VERSION|SCORE|MATCHED|DESCRIPTION", func(row func(...any)) {
 		for _, r := range f.Data.Index {
-			row(r.ToolID, r.Version, fmt.Sprintf("%.2f", r.Score), strings.Join(r.Why, " "), toolkeep.Clip(r.ShortDescription, 70))
+			row(r.ToolID, r.Version, fmt.Sprintf("%.2f", r.Score), strings.Join(r.Why, " "), r.ShortDescription)
 		}
 	})
 }
@@ -140,7 +138,7 @@ func (f *foundTools) explain(w io.Writer) error {
 				matched = "named: " + matched
 			}
 			row(r.ToolID, r.Version, part(r.Score), part(e.Semantic), part(e.Keyword), part(e.History), part(e.Success), part(e.Complexity), part(e.Action), part(e.Learned),
-				matched, toolkeep.Clip(r.ShortDescription, 60))
+				matched, r.ShortDescription)
 		}
 	})
 	if err != nil {

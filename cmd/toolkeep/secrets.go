@@ -16,7 +16,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/control/secrets"
 	"github.com/toolkeep/toolkeep/secret"
 )
@@ -204,7 +203,7 @@ func (a *app) secretsListCmd() *cobra.Command {
 								state = "expired " + s.ExpiresAt.Format(time.DateOnly)
 							}
 						}
-						row(s.Name, whose(s), s.Version, state, s.UpdatedAt.Format(time.DateOnly), toolkeep.Clip(strings.Join(s.Tools, ","), 60))
+						row(s.Name, whose(s), s.Version, state, s.UpdatedAt.Format(time.DateOnly), strings.Join(s.Tools, ","))
 					}
 				})
 			})

@@ -163,7 +163,7 @@ func (a *app) listServers(ctx context.Context) error {
 				if s.PID > 0 {
 					pid, rss = strconv.Itoa(s.PID), fmt.Sprintf("%.0f MB", float64(s.RSS)/1e6)
 				}
-				row(s.Name, s.Transport, s.State, pid, rss, s.Sessions, s.Tools, s.Held, len(s.Pending), toolkeep.Clip(strings.ReplaceAll(s.LastError, "\n", " "), 80))
+				row(s.Name, s.Transport, s.State, pid, rss, s.Sessions, s.Tools, s.Held, len(s.Pending), s.LastError)
 				several = several || len(s.Nodes) > 1
 			}
 		})

@@ -62,7 +62,7 @@ func (t toolSummary) short() string {
 	if s == "" {
 		s, _, _ = strings.Cut(t.Description, "\n")
 	}
-	return toolkeep.Clip(s, 70)
+	return s
 }
 
 // joinRef is the inverse of splitRef.
@@ -353,7 +353,7 @@ func (c *client) toolsWith(ctx context.Context, prefix string) (ids []string) {
 	// An error offers what came before it.
 	_ = c.eachTool(ctx, namespace, func(t toolSummary) bool {
 		if strings.HasPrefix(t.ToolID, prefix) {
-			ids = append(ids, t.ToolID+"\t"+t.short())
+			ids = append(ids, t.ToolID+"\t"+toolkeep.Clip(t.short(), 70))
 		}
 		return len(ids) < maxCompletions
 	})
