@@ -191,13 +191,13 @@ func (a *app) analyticsLearnCmd() *cobra.Command {
 }
 
 func (a *app) analyticsResetCmd() *cobra.Command {
-	return &cobra.Command{
+	return a.withJSON(&cobra.Command{
 		Use:     "reset",
 		Short:   "Drop the learned weights and use those of the configuration",
 		Example: "  toolkeep analytics reset",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.act(cmd.Context(), http.MethodDelete, "/api/v1/tools/admin/weights", nil, nil, "Search uses the weights of the configuration again.")
+			return a.act(cmd.Context(), http.MethodDelete, "/api/v1/tools/admin/weights", nil, map[string]any{"done": true}, "Search uses the weights of the configuration again.")
 		},
-	}
+	})
 }

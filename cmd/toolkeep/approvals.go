@@ -279,13 +279,13 @@ func (a *app) grantsCmd() *cobra.Command {
 }
 
 func (a *app) revokeGrantCmd() *cobra.Command {
-	return &cobra.Command{
+	return a.withJSON(&cobra.Command{
 		Use:     "revoke ID",
 		Short:   "Take a standing approval back: later calls are asked about again",
 		Example: "  toolkeep approvals revoke 01a21f9f-3123-7730-a182-cdb1880d30f8",
 		Args:    arguments(1, 1, "the standing approval's id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.act(cmd.Context(), http.MethodDelete, "/api/v1/approvals/grants/"+url.PathEscape(args[0]), nil, nil, "taken back")
+			return a.act(cmd.Context(), http.MethodDelete, "/api/v1/approvals/grants/"+url.PathEscape(args[0]), nil, map[string]any{"id": args[0], "revoked": true}, "taken back")
 		},
-	}
+	})
 }

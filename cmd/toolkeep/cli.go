@@ -34,7 +34,8 @@ type app struct {
 	stopSignals    context.CancelFunc // afterwards a second signal kills the process
 	data           string
 	tls            clientTLS
-	json           bool
+	json           bool // JSON, or a form made of it, is printed
+	out            output
 	began          bool // the command line was valid and the command runs
 }
 
@@ -96,7 +97,7 @@ func run(ctx context.Context, stopSignals context.CancelFunc, args []string, std
 	}
 	if !a.began { // errors that cobra finds before a command runs are usage errors
 		err = explainUsage(ran, err)
-		a.json = a.json || wantsJSON(ran, args)
+		a.json = a.json || a.out.machine() || wantsJSON(ran, args)
 	}
 	return a.report(err)
 }
@@ -105,6 +106,15 @@ func run(ctx context.Context, stopSignals context.CancelFunc, args []string, std
 func wantsJSON(c *cobra.Command, args []string) bool {
 	if i := slices.Index(args, "--"); i >= 0 {
 		args = args[:i]
+	}
+	for _, name := range []string{"output", "format"} {
+		if f := c.Flags().Lookup(name); f != nil && f.Value.Type() == (*formFlag)(nil).Type() {
+			for i, arg := range args {
+				if arg == "--"+name+"=json" || arg == "-ojson" || (arg == "--"+name || arg == "-o") && i+1 < len(args) && args[i+1] == "json" {
+					return true
+				}
+			}
+		}
 	}
 	f := c.Flags().Lookup("json")
 	if f != nil && f.Value.Type() != "bool" { // of call: a value is the arguments
@@ -193,9 +203,7 @@ func (a *app) report(err error) int {
 	switch {
 	case errors.As(err, &refusal):
 		refusal.print(a.stderr)
-		if a.json {
-			_ = a.printJSON(refusal.problem)
-		}
+		a.printProblem(refusal.problem)
 		return code
 	}
 	var e *toolkeep.Error
@@ -205,12 +213,17 @@ func (a *app) report(err error) int {
 	} else {
 		fmt.Fprintln(a.stderr, "toolkeep:", err)
 	}
-	if a.json {
-		if raw, jErr := json.Marshal(ownProblem(err, code)); jErr == nil {
-			_ = a.printJSON(raw)
-		}
+	if raw, jErr := json.Marshal(ownProblem(err, code)); jErr == nil {
+		a.printProblem(raw)
 	}
 	return code
+}
+
+// printProblem prints a problem document where one is asked for. An expression is made for the answer, not for that.
+func (a *app) printProblem(raw []byte) {
+	if (a.json || a.out.machine()) && !a.out.reshaped() {
+		_ = a.printJSON(raw)
+	}
 }
 
 // problem is an error of the command itself as RFC 9457 has it. One without a code is about:blank.
@@ -288,10 +301,16 @@ authorised, validated, limited, recorded.
 
 The client commands find the server and the key in the data directory (--data), or in
 TOOLKEEP_URL (http or https) and TOOLKEEP_KEY.`,
-		SilenceErrors:    true,
-		SilenceUsage:     true,
-		PersistentPreRun: func(*cobra.Command, []string) { a.began = true },
-		Version:          version,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
+			if err := a.checkOutput(c); err != nil {
+				return err
+			}
+			a.began = true
+			return nil
+		},
+		Version: version,
 	}
 	root.PersistentFlags().StringVar(&a.data, "data", dataDefault(), "data directory of the server (TOOLKEEP_DATA)")
 	root.AddGroup(&cobra.Group{ID: "run", Title: "Run:"}, &cobra.Group{ID: "tools", Title: "Tools:"},
@@ -304,7 +323,7 @@ TOOLKEEP_URL (http or https) and TOOLKEEP_KEY.`,
 	}
 	add("run", a.serveCmd(), a.connectCmd(), a.mcpCmd(), a.configCmd(), a.versionCmd())
 	add("tools", a.importCmd(), a.exportCmd(), a.toolsCmd(), a.searchCmd(), a.relatedCmd(), a.describeCmd(), a.diffCmd())
-	add("calls", a.callCmd(), a.explainCmd(), a.invocationsCmd(), a.approvalsCmd(), a.blobsCmd(), a.verifyCmd())
+	add("calls", a.withJSON(a.callCmd()), a.withJSON(a.explainCmd()), a.invocationsCmd(), a.approvalsCmd(), a.blobsCmd(), a.verifyCmd())
 	add("admin", a.keysCmd(), a.tokenCmd(), a.policyCmd(), a.breakersCmd(), a.lifecycleCmd(), a.serversCmd(), a.contextCmd(), a.secretsCmd(), a.modelsCmd(), a.cacheCmd(), a.reindexCmd(), a.analyticsCmd(), a.nodesCmd(), a.auditCmd(), a.outboxCmd(), a.doctorCmd(), a.backupCmd(), a.restoreCmd())
 	for _, c := range root.Commands() {
 		if c.GroupID != "run" && c.Name() != "backup" && c.Name() != "restore" || c.Name() == "mcp" || c.Name() == "connect" {
@@ -334,7 +353,8 @@ Where all operations of a document are refused, an import without --dry-run publ
 
 Results are printed on standard output, everything else on standard error. With --json a refusal is
 printed on standard output too, as the problem document of REST; so is an error of the command itself,
-as such a document with exit_code and, if it has no code of the catalogue, the type about:blank.`,
+as such a document with exit_code and, if it has no code of the catalogue, the type about:blank. So it is
+with -o yaml. --jq and -o jsonpath=… are made for the answer: with them standard output stays empty then.`,
 	}
 }
 
@@ -343,39 +363,4 @@ func dataDefault() string {
 		return d
 	}
 	return datadir.Default(os.Getenv)
-}
-
-// withJSON adds the --json flag to a command.
-func (a *app) withJSON(c *cobra.Command) *cobra.Command {
-	c.Flags().BoolVar(&a.json, "json", false, "print JSON")
-	return c
-}
-
-// show prints the response's JSON unchanged under --json, else what human prints.
-func (a *app) show(raw []byte, human func(w io.Writer) error) error {
-	if a.json {
-		return a.printJSON(raw)
-	}
-	return human(a.stdout)
-}
-
-// printJSON prints JSON indented; numbers and order stay.
-func (a *app) printJSON(raw []byte) error {
-	out, err := indent(raw)
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintln(a.stdout, out)
-	return err
-}
-
-func indent(raw []byte) (string, error) {
-	var b strings.Builder
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	if err := enc.Encode(json.RawMessage(raw)); err != nil {
-		return "", &failure{code: exitUnavailable, err: fmt.Errorf("the server's answer is not JSON: %w", err)}
-	}
-	return strings.TrimRight(b.String(), "\n"), nil
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"runtime"
 
+	"github.com/pb33f/go-yaml"
 	"github.com/spf13/cobra"
 )
 
@@ -46,7 +47,8 @@ environment, the YAML file and the defaults, in this order; docs/configuration.m
 	show := &cobra.Command{
 		Use:     "print",
 		Short:   "Print every setting as YAML, with where it comes from; secrets are masked",
-		Example: "  toolkeep config print\n  toolkeep config print --config toolkeep.yaml | grep -v default",
+		Long:    "Print every setting as YAML, with where it comes from in a comment; secrets are masked. Other forms have no comments.",
+		Example: "  toolkeep config print\n  toolkeep config print --config toolkeep.yaml | grep -v default\n  toolkeep config print --jq .http.addr",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := a.load(cmd, &g)
@@ -58,13 +60,24 @@ environment, the YAML file and the defaults, in this order; docs/configuration.m
 			if err := c.Print(&all); err != nil {
 				return err
 			}
-			_, err = all.WriteTo(a.stdout)
-			return err
+			if !a.json {
+				_, err = all.WriteTo(a.stdout)
+				return err
+			}
+			var tree any
+			if err := yaml.Unmarshal(all.Bytes(), &tree); err != nil {
+				return err
+			}
+			raw, err := json.Marshal(tree)
+			if err != nil {
+				return err
+			}
+			return a.printJSON(raw)
 		},
 	}
 	f.add(check)
 	g.add(show)
-	c.AddCommand(a.withJSON(check), show)
+	c.AddCommand(a.withJSON(check), a.withJSON(show))
 	return c
 }
 

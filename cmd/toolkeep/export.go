@@ -37,7 +37,9 @@ generateContent (gemini), MCP's tools/list (mcp), or the arguments of LangChain'
 (langchain). The names are those of the MCP face.
 
 If a provider supports less than JSON Schema, the unsupported parts are removed, and standard error says
-what was lost and where. A tool that cannot be written at all is left out and named.`,
+what was lost and where. A tool that cannot be written at all is left out and named.
+
+-o is the file here: the form of the answer, with names and losses, is --format.`,
 		Example: `  toolkeep export --as openai --namespace bookshop -o tools.json
   toolkeep export --as anthropic --tool std.hash --tool std.echo
   toolkeep export --as openai --strict --set support --report losses.json`,

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -133,20 +132,26 @@ func (a *app) tokenInspectCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			for _, part := range [][]byte{header, claims} {
-				var out bytes.Buffer
-				if err := json.Indent(&out, part, "", "  "); err != nil {
-					return err
-				}
-				if _, err := fmt.Fprintln(a.stdout, out.String()); err != nil {
-					return err
-				}
+			raw, err := json.Marshal(map[string]any{"header": json.RawMessage(header), "claims": json.RawMessage(claims)})
+			if err != nil {
+				return err
 			}
-			return nil
+			return a.show(raw, func(w io.Writer) error {
+				for _, part := range [][]byte{header, claims} {
+					text, err := indent(part)
+					if err != nil {
+						return err
+					}
+					if _, err := fmt.Fprintln(w, text); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
 		},
 	}
 	c.Flags().StringVar(&file, "file", "-", "file with the token, - for standard input")
-	return c
+	return a.withJSON(c)
 }
 
 // readToken reads a token from a file, or from stdin for "-".
@@ -168,14 +173,15 @@ func readToken(stdin io.Reader, file string) (string, error) {
 }
 
 func (a *app) tokenRevokeCmd() *cobra.Command {
-	return &cobra.Command{
+	return a.withJSON(&cobra.Command{
 		Use:     "revoke JTI",
 		Short:   "Revoke a token and all that were made from it",
 		Long:    "Revoke a token of your tenant by its jti, and all that were made from it. Every node refuses them within a second. It needs the permission tokens:admin.",
 		Example: "  toolkeep token inspect < token.jwt\n  toolkeep token revoke 019ab3c2-5a10-7c7e-9d3a-1f2e3d4c5b6a",
 		Args:    arguments(1, 1, "the token's jti, which `toolkeep token inspect` shows"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.act(cmd.Context(), http.MethodDelete, "/api/v1/tokens/"+url.PathEscape(args[0]), nil, nil, "Token "+args[0]+" and all that were made from it are revoked.")
+			return a.act(cmd.Context(), http.MethodDelete, "/api/v1/tokens/"+url.PathEscape(args[0]), nil, map[string]any{"jti": args[0], "revoked": true},
+				"Token "+args[0]+" and all that were made from it are revoked.")
 		},
-	}
+	})
 }

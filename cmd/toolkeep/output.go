@@ -1,0 +1,325 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/itchyny/gojq"
+	"github.com/pb33f/go-yaml"
+	"github.com/pb33f/jsonpath/pkg/jsonpath"
+	"github.com/pb33f/jsonpath/pkg/jsonpath/config"
+	"github.com/spf13/cobra"
+
+	"github.com/toolkeep/toolkeep/inspect"
+	"github.com/toolkeep/toolkeep/suggest"
+)
+
+// output is in which form a command shows what it has: -o and --jq.
+type output struct {
+	form string // table, json, yaml or jsonpath; "" without -o
+	path *jsonpath.JSONPath
+	jq   *inspect.Query
+}
+
+// forms are the values of -o; jsonpath has its expression after it.
+var forms = []string{"table", "json", "yaml", "jsonpath="}
+
+// machine reports whether a program is to read what is shown.
+func (o *output) machine() bool { return o.jq != nil || o.form != "" && o.form != "table" }
+
+// reshaped reports whether the JSON that is shown goes through an expression.
+func (o *output) reshaped() bool { return o.jq != nil || o.path != nil }
+
+// withJSON adds the flags that say in which form a command shows what it has: -o, --jq, and --json, which is -o json. A
+// command that has --output as the name of a file gets --format in its place, and one that has --json as arguments keeps it.
+func (a *app) withJSON(c *cobra.Command) *cobra.Command {
+	f := c.Flags()
+	if f.Lookup("json") == nil {
+		f.BoolVar(&a.json, "json", false, "print JSON, as -o json does")
+	}
+	name, short := "output", "o"
+	if f.Lookup(name) != nil {
+		name, short = "format", ""
+		f.Lookup("json").Usage = "print JSON, as --format json does"
+	}
+	f.VarP((*formFlag)(&a.out), name, short, "`FORM`: table, json, yaml, or jsonpath=EXPR of RFC 9535; kubectl's braces are taken, and $ may be left out")
+	f.Var((*jqFlag)(&a.out), "jq", "print what this jq `EXPR` makes of the JSON, a line for each value, text as it is")
+	_ = c.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(forms, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace))
+	_ = c.RegisterFlagCompletionFunc("jq", cobra.NoFileCompletions)
+	return c
+}
+
+// checkOutput refuses flags that ask for two forms, and says that JSON is asked for where a form is made of it.
+func (a *app) checkOutput(c *cobra.Command) error {
+	f := c.Flags().Lookup("json")
+	short := f != nil && f.Value.Type() == "bool" && f.Changed
+	switch {
+	case a.out.jq != nil && a.out.form != "" && a.out.form != "json":
+		return usagef("--jq makes its own lines of the JSON: leave -o %s out", a.out.form)
+	case short && a.out.form != "" && a.out.form != "json":
+		return usagef("--json is -o json: leave it out, or -o %s", a.out.form)
+	}
+	a.json = a.json || a.out.machine()
+	return nil
+}
+
+// formFlag is the value of -o.
+type formFlag output
+
+func (o *formFlag) String() string { return "" }
+func (o *formFlag) Type() string   { return "form" }
+
+func (o *formFlag) Set(text string) error {
+	name, expr, has := strings.Cut(text, "=")
+	switch {
+	case name == "jsonpath" && has && expr != "":
+		path, err := parsePath(expr)
+		if err != nil {
+			return err
+		}
+		o.form, o.path = name, path
+		return nil
+	case name == "jsonpath":
+		return errors.New("jsonpath has its expression after a =, such as jsonpath='$.tools[*].tool_id'")
+	case slices.Contains(forms, text):
+		o.form, o.path = text, nil
+		return nil
+	}
+	err := fmt.Errorf("%q is not a form; the forms are table, json, yaml and jsonpath=EXPR, and > writes to a file", text)
+	if meant := suggest.Suggest(text, forms[:3]); meant != "" {
+		err = fmt.Errorf("%w; did you mean %s?", err, meant)
+	}
+	return err
+}
+
+// maxDescendants is how many .. an expression may have: each multiplies the work by the depth of the JSON.
+const maxDescendants = 2
+
+// parsePath reads an expression of RFC 9535, or one in braces that begins with a dot, as kubectl has them.
+func parsePath(expr string) (*jsonpath.JSONPath, error) {
+	if inner, ok := strings.CutPrefix(expr, "{"); ok && strings.HasSuffix(inner, "}") {
+		expr = strings.TrimSuffix(inner, "}")
+	}
+	if strings.HasPrefix(expr, ".") || strings.HasPrefix(expr, "[") {
+		expr = "$" + expr
+	}
+	if strings.Count(expr, "..") > maxDescendants {
+		return nil, fmt.Errorf("a jsonpath has at most %d times ..; name members in place of others", maxDescendants)
+	}
+	path, err := jsonpath.NewPath(expr, config.WithStrictRFC9535())
+	if err != nil {
+		return nil, fmt.Errorf("%s is no jsonpath of RFC 9535, such as $.tools[*].tool_id: %s", expr, strings.Join(strings.Fields(err.Error()), " "))
+	}
+	return path, nil
+}
+
+// jqFlag is the value of --jq.
+type jqFlag output
+
+func (o *jqFlag) String() string { return "" }
+func (o *jqFlag) Type() string   { return "jq" }
+
+func (o *jqFlag) Set(text string) error {
+	if strings.TrimSpace(text) == "" {
+		return errors.New("the expression is empty; write one such as '.tools[].tool_id'")
+	}
+	q, err := inspect.ParseQuery(text)
+	if err != nil {
+		return fmt.Errorf("%s is no jq expression, such as .tools[].tool_id: %w", text, err)
+	}
+	o.jq = q
+	return nil
+}
+
+// show prints what a command has: the JSON unchanged or in the form that is asked for, else what human prints.
+func (a *app) show(raw []byte, human func(w io.Writer) error) error {
+	if a.json || a.out.machine() {
+		return a.printJSON(raw)
+	}
+	return human(a.stdout)
+}
+
+// printJSON prints JSON in the form of the flags. Without one it is indented; numbers and order stay.
+func (a *app) printJSON(raw []byte) error {
+	text, err := a.out.render(raw)
+	if err != nil {
+		return err
+	}
+	if screenOf(a.stdout).terminal {
+		text = printable(text, "\n\t")
+	}
+	return a.write(text)
+}
+
+func (a *app) write(text string) error {
+	_, err := io.WriteString(a.stdout, text)
+	return err
+}
+
+func (o *output) render(raw []byte) (string, error) {
+	if o.jq == nil && o.path == nil && o.form != "yaml" {
+		text, err := indent(raw)
+		return text + "\n", err
+	}
+	if !json.Valid(raw) { // or deeper than a tree is read
+		return "", notJSON(errors.New("it is cut or too deep"))
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	if o.jq != nil {
+		var v any
+		if err := d.Decode(&v); err != nil {
+			return "", notJSON(err)
+		}
+		return o.query(v)
+	}
+	root, err := nodeOf(d)
+	if err != nil {
+		return "", notJSON(err)
+	}
+	if o.path != nil {
+		return o.find(root)
+	}
+	text, err := yaml.Dump(root, yaml.WithV4Defaults(), yaml.WithLineWidth(-1))
+	return string(text), err
+}
+
+func notJSON(err error) error {
+	return &failure{code: exitUnavailable, err: fmt.Errorf("the server's answer is not JSON: %w", err)}
+}
+
+// query is what the jq expression makes of v.
+func (o *output) query(v any) (string, error) {
+	var b strings.Builder
+	err := o.jq.Run(v, func(out any) error {
+		if text, ok := out.(string); ok {
+			b.WriteString(text + "\n")
+			return nil
+		}
+		raw, err := gojq.Marshal(out)
+		if err != nil {
+			return err
+		}
+		text, err := indent(raw)
+		b.WriteString(text + "\n")
+		return err
+	})
+	if err != nil {
+		return "", usagef("--jq could not be carried out on the answer: %v", err)
+	}
+	return b.String(), nil
+}
+
+// pathTime bounds how long a jsonpath is looked for.
+const pathTime = 10 * time.Second
+
+// find is what the jsonpath finds, each on a line: text as it is, objects and lists as JSON.
+func (o *output) find(root *yaml.Node) (string, error) {
+	found := make(chan []*yaml.Node, 1)
+	go func() { found <- o.path.Query(root) }()
+	select {
+	case nodes := <-found:
+		var b strings.Builder
+		for _, n := range nodes {
+			if n.Kind == yaml.ScalarNode {
+				b.WriteString(n.Value)
+			} else {
+				writeNode(&b, n)
+			}
+			b.WriteByte('\n')
+		}
+		return b.String(), nil
+	case <-time.After(pathTime):
+		return "", usagef("the jsonpath took longer than %s", pathTime)
+	}
+}
+
+// ambiguous are texts that a reader of YAML could take for something else.
+var ambiguous = regexp.MustCompile(`^(?i:y|n|yes|no|on|off)$|^[-+.]?[0-9]`)
+
+// nodeOf reads a value as a tree with its order and its numbers' digits.
+func nodeOf(d *json.Decoder) (*yaml.Node, error) {
+	t, err := d.Token()
+	if err != nil {
+		return nil, err
+	}
+	switch t := t.(type) {
+	case json.Delim:
+		n := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
+		if t == '[' {
+			n = &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq"}
+		}
+		for d.More() {
+			part, err := nodeOf(d) // of an object, its names and values in turn
+			if err != nil {
+				return nil, err
+			}
+			n.Content = append(n.Content, part)
+		}
+		_, err := d.Token()
+		return n, err
+	case string:
+		n := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: t}
+		if ambiguous.MatchString(t) {
+			n.Style = yaml.DoubleQuotedStyle
+		}
+		return n, nil
+	case json.Number:
+		tag := "!!int"
+		if strings.ContainsAny(t.String(), ".eE") {
+			tag = "!!float"
+		}
+		return &yaml.Node{Kind: yaml.ScalarNode, Tag: tag, Value: t.String()}, nil
+	case bool:
+		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!bool", Value: fmt.Sprint(t)}, nil
+	}
+	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Value: "null"}, nil
+}
+
+// writeNode writes a tree as JSON again.
+func writeNode(b *strings.Builder, n *yaml.Node) {
+	if n.Kind == yaml.ScalarNode {
+		if n.Tag != "!!str" {
+			b.WriteString(n.Value)
+			return
+		}
+		text, _ := gojq.Marshal(n.Value) // which escapes what JSON has to, and no more
+		b.Write(text)
+		return
+	}
+	open, end := "{", "}"
+	if n.Kind == yaml.SequenceNode {
+		open, end = "[", "]"
+	}
+	b.WriteString(open)
+	for i, part := range n.Content {
+		switch {
+		case i == 0:
+		case n.Kind == yaml.MappingNode && i%2 == 1:
+			b.WriteByte(':')
+		default:
+			b.WriteByte(',')
+		}
+		writeNode(b, part)
+	}
+	b.WriteString(end)
+}
+
+// indent is JSON indented; numbers and order stay.
+func indent(raw []byte) (string, error) {
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(json.RawMessage(raw)); err != nil {
+		return "", notJSON(err)
+	}
+	return strings.TrimRight(b.String(), "\n"), nil
+}

@@ -1,0 +1,200 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// unformed are the commands that show neither a list nor an object, and what they write instead.
+var unformed = map[string]string{
+	"audit export":    "JSON Lines of a standard, chosen by its --format",
+	"blobs get":       "the bytes of a result",
+	"completion bash": "a script", "completion zsh": "a script", "completion fish": "a script", "completion powershell": "a script",
+	"mcp":        "the protocol's messages",
+	"policy new": "files, of which it names each",
+	"serve":      "where it listens",
+}
+
+// TestFormsEverywhere: each command takes -o and --jq, or is one that shows nothing that has a form.
+func TestFormsEverywhere(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	root := (&app{}).root()
+	root.InitDefaultCompletionCmd()
+	walk(root, func(c *cobra.Command) {
+		name := strings.TrimPrefix(c.CommandPath(), "toolkeep ")
+		form := c.Flags().Lookup("output")
+		if form == nil || form.Value.Type() != "form" {
+			form = c.Flags().Lookup("format")
+		}
+		has := form != nil && form.Value.Type() == "form" && c.Flags().Lookup("jq") != nil && c.Flags().Lookup("json") != nil
+		switch {
+		case unformed[name] != "":
+			seen[name] = true
+			if has {
+				t.Errorf("%s takes -o and is among those that do not", name)
+			}
+		case !has && shows(c):
+			t.Errorf("%s takes no -o and --jq: give it to withJSON, or say in unformed what it shows", name)
+		}
+	})
+	for name := range unformed {
+		if !seen[name] {
+			t.Errorf("there is no command %s", name)
+		}
+	}
+}
+
+func walk(c *cobra.Command, visit func(*cobra.Command)) {
+	visit(c)
+	for _, sub := range c.Commands() {
+		walk(sub, visit)
+	}
+}
+
+// shows reports whether a command does something of its own: groups only name their subcommands or print their help.
+func shows(c *cobra.Command) bool {
+	if !c.Runnable() {
+		return false
+	}
+	if !c.HasSubCommands() {
+		return c.Name() != "help"
+	}
+	var help strings.Builder
+	c.SetOut(&help)
+	err := c.RunE(c, nil)
+	return !strings.Contains(help.String(), "Available Commands:") && (err == nil || !strings.Contains(err.Error(), "a subcommand is missing"))
+}
+
+// answering makes a server whose answer to everything is this JSON, and counts what it is asked.
+func answering(t *testing.T, json string) (asked *int) {
+	t.Helper()
+	asked = new(int)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		*asked++
+		_, _ = w.Write([]byte(json))
+	}))
+	t.Cleanup(s.Close)
+	withoutSettings(t)
+	t.Setenv("TOOLKEEP_URL", s.URL)
+	t.Setenv("TOOLKEEP_KEY", "tk_x")
+	return asked
+}
+
+func toolkeepRun(args ...string) (code int, stdout, stderr string) {
+	var out, err bytes.Buffer
+	code = run(context.Background(), func() {}, args, strings.NewReader(""), &out, &err)
+	return code, out.String(), err.String()
+}
+
+func TestForms(t *testing.T) {
+	answering(t, `{"nodes":[{"node":"b","n":9007199254740993,"x":1.10,"yes":"no","v":"1.0","text":"two\nlines <&> é","list":[1,{}],"none":null,"on":true},{"node":"a"}],"total":1e400}`)
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"-o", "jsonpath=$.nodes[*].node"}, "b\na\n"},
+		{[]string{"-o", "jsonpath={.nodes[*].node}"}, "b\na\n"},
+		{[]string{"-o", "jsonpath={['nodes'][0]['n','x']}"}, "9007199254740993\n1.10\n"},
+		{[]string{"-o", "jsonpath=$.nodes[0].list"}, "[1,{}]\n"},
+		{[]string{"-o", "jsonpath=$.nodes[?@.node=='a']"}, "{\"node\":\"a\"}\n"},
+		{[]string{"-o", "jsonpath=$.nowhere"}, ""},
+		{[]string{"-o", "jsonpath=$.total"}, "1e400\n"},
+		{[]string{"--jq", ".nodes[].node"}, "b\na\n"},
+		{[]string{"--jq", ".nodes[0].n, .nodes[0].x"}, "9007199254740993\n1.10\n"},
+		{[]string{"--jq", ".nodes[0].n + 1"}, "9007199254740994\n"},
+		{[]string{"--jq", ".nodes[0].text, .nodes[1], .nodes[0].none"}, "two\nlines <&> é\n{\n  \"node\": \"a\"\n}\nnull\n"},
+		{[]string{"-o", "json", "--jq", "[.nodes[].node]|length"}, "2\n"},
+		{[]string{"--json", "--jq", "empty"}, ""},
+		{[]string{"-o", "yaml"}, `nodes:
+- node: b
+  "n": 9007199254740993
+  x: 1.10
+  "yes": "no"
+  v: "1.0"
+  text: |-
+    two
+    lines <&> é
+  list:
+  - 1
+  - {}
+  none: null
+  "on": true
+- node: a
+total: 1e400
+`},
+	} {
+		if code, out, err := toolkeepRun(append([]string{"nodes"}, c.args...)...); code != 0 || out != c.want || err != "" {
+			t.Errorf("%q: exit %d, %q, want %q, %s", c.args, code, out, c.want, err)
+		}
+	}
+	for _, args := range [][]string{{"-o", "json"}, {"--output=json"}, {"--json"}} {
+		if code, out, _ := toolkeepRun(append([]string{"nodes"}, args...)...); code != 0 || !strings.Contains(out, "\"n\": 9007199254740993") || !strings.Contains(out, "\n  \"total\": 1e400\n") {
+			t.Errorf("%q: exit %d, %s", args, code, out)
+		}
+	}
+	_, plain, _ := toolkeepRun("nodes")
+	if _, table, _ := toolkeepRun("nodes", "-o", "table"); table != plain || !strings.HasPrefix(plain, "NODE") {
+		t.Errorf("-o table: %q, without: %q", table, plain)
+	}
+}
+
+// TestFormsAreReadFirst: what is wrong with a form is told before a request is sent.
+func TestFormsAreReadFirst(t *testing.T) {
+	asked := answering(t, `{}`)
+	for _, c := range []struct{ command, want string }{
+		{"nodes --jq .a[", "--jq: .a[ is no jq expression"},
+		{"nodes --jq nosuch(1)", "--jq: nosuch(1) is no jq expression"},
+		{"nodes --jq=", "--jq: the expression is empty"},
+		{"nodes -o jsonpath=$[", "--output: $[ is no jsonpath of RFC 9535"},
+		{"nodes -o jsonpath={range.items[*]}{.id}{end}", "is no jsonpath of RFC 9535"},
+		{"nodes -o jsonpath=$..a..b..c", "at most 2 times .."},
+		{"nodes -o jsonpath", "has its expression after a ="},
+		{"nodes -o yml", "did you mean yaml?"},
+		{"nodes -o nodes.json", "> writes to a file"},
+		{"nodes -o yaml --jq .", "leave -o yaml out"},
+		{"nodes -o table --jq .", "leave -o table out"},
+		{"nodes --json -o yaml", "--json is -o json"},
+		{"export --as mcp --format nothing", "--format: \"nothing\" is not a form"},
+		{"call std.hash --jq .[", "--jq: .[ is no jq expression"},
+	} {
+		if code, out, err := toolkeepRun(strings.Fields(c.command)...); code != exitUsage || !strings.Contains(err, c.want) || out != "" && !strings.Contains(c.command, "json") {
+			t.Errorf("%s: exit %d, %s%s", c.command, code, out, err)
+		}
+	}
+	if *asked != 0 {
+		t.Errorf("the server was asked %d times", *asked)
+	}
+}
+
+// TestFormsEnd: an expression that would not end, or that makes too much, ends with an error.
+func TestFormsEnd(t *testing.T) {
+	answering(t, `{"nodes":[]}`)
+	for _, expr := range []string{"\"x\" * 1e9", "error(\"no\")", ".nodes.x"} {
+		if code, out, err := toolkeepRun("nodes", "--jq", expr); code != exitUsage || out != "" || !strings.Contains(err, "--jq could not be carried out") {
+			t.Errorf("%s: exit %d, %d bytes, %s", expr, code, len(out), err)
+		}
+	}
+}
+
+// TestCallForms: -o and --jq of a call are for its result, and with --answer for the whole answer.
+func TestCallForms(t *testing.T) {
+	answering(t, `{"invocation_id":"i","status":"success","result":{"hash":"2c","n":9007199254740993},"execution_metadata":{}}`)
+	for want, args := range map[string][]string{
+		"2c\n":               {"--jq", ".hash"},
+		"9007199254740993\n": {"-o", "jsonpath=$.n"},
+		"hash: \"2c\"\n\"n\": 9007199254740993\n": {"-o", "yaml"},
+		"i\n":       {"--answer", "--jq", ".invocation_id"},
+		"success\n": {"--jq", ".status", "--json"},
+	} {
+		if code, out, err := toolkeepRun(append([]string{"call", "std.hash", "text=x"}, args...)...); code != 0 || out != want {
+			t.Errorf("%q: exit %d, %q, want %q, %s", args, code, out, want, err)
+		}
+	}
+}
