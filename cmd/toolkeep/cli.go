@@ -16,6 +16,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/datadir"
 	"github.com/toolkeep/toolkeep/face/gate"
+	"github.com/toolkeep/toolkeep/suggest"
 )
 
 // Exit codes, documented in `toolkeep help exit-codes`. Scripts rely on them.
@@ -71,8 +72,11 @@ func readFile(name string) ([]byte, error) {
 	return raw, err
 }
 
-// noArguments is for commands that take only flags.
+// noArguments is for commands that take only flags, and subcommands if they have some.
 func noArguments(c *cobra.Command, args []string) error {
+	if len(args) > 0 && c.HasAvailableSubCommands() {
+		return noSubcommand(c, args[0])
+	}
 	if len(args) > 0 {
 		return fmt.Errorf("unexpected argument %q: %s accepts only flags", args[0], c.CommandPath())
 	}
@@ -124,8 +128,21 @@ func wantsJSON(c *cobra.Command, args []string) bool {
 	return f != nil && (slices.Contains(args, "--json") || slices.Contains(args, "--json=true"))
 }
 
-// plainFlagError says what a flag takes, in place of what the library that reads it says.
-func plainFlagError(_ *cobra.Command, err error) error {
+// plainFlagError says what a flag takes, in place of what the library that reads it says, and which flag may be meant.
+func plainFlagError(c *cobra.Command, err error) error {
+	var none *pflag.NotExistError
+	if errors.As(err, &none) && none.GetSpecifiedShortnames() == "" {
+		var names []string
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			if !f.Hidden {
+				names = append(names, f.Name)
+			}
+		})
+		if meant := suggest.Suggest(none.GetSpecifiedName(), names); meant != "" {
+			return fmt.Errorf("%w; did you mean --%s?", err, meant)
+		}
+		return err
+	}
 	var bad *pflag.InvalidValueError
 	if !errors.As(err, &bad) {
 		return err
@@ -154,8 +171,10 @@ func plainFlagError(_ *cobra.Command, err error) error {
 func explainUsage(c *cobra.Command, err error) error {
 	text := strings.TrimSpace(err.Error())
 	if strings.HasPrefix(text, "unknown command") {
-		text = strings.Replace(text, "\n\nDid you mean this?\n\t", "; did you mean ", 1)
-		text = strings.Join(strings.Fields(text), " ")
+		what, meant, _ := strings.Cut(text, "\n\nDid you mean this?\n")
+		if text = what; meant != "" {
+			text += "; did you mean " + strings.Join(strings.Fields(meant), " or ") + "?"
+		}
 	}
 	return usagef("%s\n  `%s --help` shows how it is used", text, c.CommandPath())
 }
@@ -177,16 +196,31 @@ func arguments(least, most int, want string) cobra.PositionalArgs {
 func group(c *cobra.Command) *cobra.Command {
 	c.Args = cobra.ArbitraryArgs
 	c.RunE = func(c *cobra.Command, args []string) error {
-		var names []string
-		for _, sub := range c.Commands() {
-			names = append(names, sub.Name())
-		}
 		if len(args) == 0 {
-			return explainUsage(c, fmt.Errorf("a subcommand is missing: %s %s", c.CommandPath(), strings.Join(names, "|")))
+			return explainUsage(c, fmt.Errorf("a subcommand is missing: %s %s", c.CommandPath(), strings.Join(subcommands(c), "|")))
 		}
-		return explainUsage(c, fmt.Errorf("%s has no %q; it has %s", c.CommandPath(), args[0], strings.Join(names, ", ")))
+		return explainUsage(c, noSubcommand(c, args[0]))
 	}
 	return c
+}
+
+func subcommands(c *cobra.Command) (names []string) {
+	for _, sub := range c.Commands() {
+		if sub.IsAvailableCommand() {
+			names = append(names, sub.Name())
+		}
+	}
+	return names
+}
+
+// noSubcommand names the subcommands of c, and the one that may be meant.
+func noSubcommand(c *cobra.Command, wrong string) error {
+	names := subcommands(c)
+	err := fmt.Errorf("%s has no %q; it has %s", c.CommandPath(), wrong, strings.Join(names, ", "))
+	if meant := suggest.Suggest(wrong, names); meant != "" {
+		err = fmt.Errorf("%w; did you mean %s?", err, meant)
+	}
+	return err
 }
 
 // report prints an error once and returns the exit code.

@@ -72,6 +72,9 @@ what was lost and where. A tool that cannot be written at all is left out and na
 	f.StringArrayVar(&tools, "tool", nil, "only this tool; repeatable")
 	f.StringVarP(&output, "output", "o", "", "write the tools to this file instead of standard output")
 	f.StringVar(&report, "report", "", "write names, losses and what was left out to this file, as JSON")
+	_ = c.RegisterFlagCompletionFunc("namespace", a.completeNamespaces)
+	_ = c.RegisterFlagCompletionFunc("tool", a.completeTools)
+	_ = c.RegisterFlagCompletionFunc("as", cobra.FixedCompletions(strings.Split(formNames(export.Forms()), ", "), cobra.ShellCompDirectiveNoFileComp))
 	return a.withJSON(c)
 }
 

@@ -51,6 +51,9 @@ operation counts as new).`,
 			if err := checkNamespace(o.Namespace); err != nil {
 				return err
 			}
+			if err := ofOtherImport(args[0]); err != nil {
+				return err
+			}
 			o.Location = args[0]
 			o.Client = &http.Client{Timeout: 30 * time.Second}
 			if err := parseSecrets(&o, secrets); err != nil {
@@ -71,6 +74,23 @@ operation counts as new).`,
 	f.BoolVar(&shared, "shared", false, "the tools belong to all tenants")
 	f.BoolVar(&verbose, "all", false, "list unchanged tools too")
 	return a.withJSON(c)
+}
+
+// ofOtherImport names the import that a location belongs to, if its scheme says so.
+func ofOtherImport(location string) error {
+	scheme, rest, ok := strings.Cut(location, "://")
+	if !ok {
+		return nil
+	}
+	switch strings.ToLower(scheme) {
+	case "grpc":
+		return usagef("a gRPC server is imported by `toolkeep import grpc %s`, with --plaintext if it speaks without TLS", strings.TrimRight(rest, "/"))
+	case "grpcs":
+		return usagef("a gRPC server is imported by `toolkeep import grpc %s`", strings.TrimRight(rest, "/"))
+	case "postgres", "postgresql", "mysql", "mariadb", "sqlite":
+		return usagef("a database is imported by `toolkeep import sql`, with its connection string and the tables")
+	}
+	return nil
 }
 
 type importChoice struct{ dryRun, force, shared, all bool }
@@ -250,6 +270,9 @@ func (a *app) importManifestCmd() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var manifests [][]byte
 			for _, name := range args {
+				if err := ofOtherImport(name); err != nil {
+					return err
+				}
 				got, err := a.readManifests(name)
 				if err != nil {
 					return err

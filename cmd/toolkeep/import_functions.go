@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -49,6 +50,9 @@ Imported again, unchanged functions keep their version. --dry-run prints the pla
 				return err
 			}
 			if o.Auth, err = functionAuth(auth, secret); err != nil {
+				return err
+			}
+			if err := cmp.Or(ofOtherImport(args[0]), ofOtherImport(o.URL)); err != nil {
 				return err
 			}
 			if o.Name, o.Data, err = a.readFunctions(args[0]); err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -195,6 +196,74 @@ func TestCallForms(t *testing.T) {
 	} {
 		if code, out, err := toolkeepRun(append([]string{"call", "std.hash", "text=x"}, args...)...); code != 0 || out != want {
 			t.Errorf("%q: exit %d, %q, want %q, %s", args, code, out, want, err)
+		}
+	}
+}
+
+func TestMeant(t *testing.T) {
+	withoutSettings(t)
+	for command, want := range map[string]string{
+		"tools --namspace x":               "unknown flag: --namspace; did you mean --namespace?",
+		"tools --zzzzzzzzz":                "unknown flag: --zzzzzzzzz\n",
+		"serch x":                          `did you mean search or serve?`,
+		"import opnapi x":                  `toolkeep import has no "opnapi"; it has functions, grpc, manifest, mcp, openapi, sql, toolbox; did you mean openapi?`,
+		"tools helth":                      `did you mean health?`,
+		"invocations gett x":               `did you mean get?`,
+		"servers lst":                      `did you mean list?`,
+		"audit lst":                        `did you mean list?`,
+		"import mcp files npx -y pkg":      `unknown shorthand flag: 'y' in -y; if it is one of the server's command: write one NAME, then -- and the command: toolkeep import mcp files -- npx …`,
+		"import mcp npx -y pkg":            `write the server's NAME, then -- and the command`,
+		"import mcp files npx pkg":         `toolkeep import mcp files -- npx …`,
+		"import mcp files http://x/y":      `an address stands after --url: toolkeep import mcp files --url ADDRESS`,
+		"import mcp x --urll y":            `did you mean --url?`,
+		"import openapi grpc://h:1/":       "`toolkeep import grpc h:1`, with --plaintext",
+		"import manifest grpcs://h:1":      "`toolkeep import grpc h:1`\n",
+		"import functions grpc://h:1":      "toolkeep import grpc h:1",
+		"import mcp x --url grpc://h":      "toolkeep import grpc h",
+		"import openapi mysql://u@h/":      "toolkeep import sql",
+		"import grpc grpc://h:1 --dry-run": "write h:1, with --plaintext",
+	} {
+		if code, _, err := toolkeepRun(strings.Fields(command)...); code != exitUsage || !strings.Contains(err, want) {
+			t.Errorf("%s: exit %d, %s, want %s", command, code, err, want)
+		}
+	}
+}
+
+func TestNamespaceMeant(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.FormValue("namespace") != "" {
+			_, _ = w.Write([]byte(`{"tools":[],"total_count":0}`))
+			return
+		}
+		_, _ = w.Write([]byte(`{"tools":[{"tool_id":"std.hash"},{"tool_id":"bookshop.a"},{"tool_id":"bookshop.b"}],"total_count":3}`))
+	}))
+	t.Cleanup(s.Close)
+	withoutSettings(t)
+	t.Setenv("TOOLKEEP_URL", s.URL)
+	t.Setenv("TOOLKEEP_KEY", "tk_x")
+	if _, _, err := toolkeepRun("tools", "--namespace", "bokshop"); !strings.Contains(err, "did you mean the namespace bookshop?") {
+		t.Error(err)
+	}
+	for command, want := range map[string][]string{
+		"tools --namespace ":         {"bookshop", "std"},
+		"export --as m --namespace ": {"bookshop", "std"},
+		"tools -o ":                  forms,
+		"export --format ":           forms,
+		"export --as ":               {"openai", "mcp"},
+		"connect ":                   {"claude-code", "cursor"},
+		"describe ":                  {"std.hash", "bookshop.a"},
+		"invocations get --out":      {"--output"},
+	} {
+		_, out, _ := toolkeepRun(append([]string{"__complete"}, strings.Split(command, " ")...)...)
+		var offered []string
+		for line := range strings.Lines(out) {
+			word, _, _ := strings.Cut(strings.TrimSpace(line), "\t")
+			offered = append(offered, word)
+		}
+		for _, w := range want {
+			if !slices.Contains(offered, w) {
+				t.Errorf("%s offers %q, not %s", command, offered, w)
+			}
 		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/toolkeep/toolkeep"
 )
@@ -30,13 +31,8 @@ func (a *app) serversCmd() *cobra.Command {
 The definitions of a server's tools are pinned when it is imported. A tool whose definition changes is held
 for review (E3012): diff shows the change, accept publishes it.`,
 		Example: "  toolkeep servers\n  toolkeep servers diff files\n  toolkeep servers accept files\n  toolkeep servers logs files",
-		Args: func(c *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return fmt.Errorf("%s has no %q; it has list, diff, accept, logs, restart, login, logout, remove", c.CommandPath(), args[0])
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.listServers(cmd.Context()) },
+		Args:    noArguments,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return a.listServers(cmd.Context()) },
 	}
 	list := a.withJSON(&cobra.Command{Use: "list", Short: "List the servers: transport, state, process, memory, sessions, tools, last error",
 		Example: "  toolkeep servers list\n  toolkeep servers list --json", Args: noArguments,
@@ -373,6 +369,14 @@ sealed in the store; secrets that the server can read itself are better written 
 	f.StringSliceVar(&o.only, "only", nil, "names to import from the file")
 	f.BoolVar(&o.shared, "shared", false, "the server serves all tenants")
 	f.BoolVar(&o.dryRun, "dry-run", false, "start it, show its tools, and store nothing")
+	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		var none *pflag.NotExistError
+		given := c.Flags().Args()
+		if errors.As(err, &none) && (len(given) > 1 || len(given) == 1 && none.GetSpecifiedShortnames() != "") {
+			return fmt.Errorf("%w; if it is one of the server's command: %s", err, mcpForm(given))
+		}
+		return plainFlagError(c, err)
+	})
 	return a.withJSON(c)
 }
 
@@ -395,6 +399,23 @@ func (s *secondsFlag) Set(text string) error {
 	}
 	*s = secondsFlag(d.Seconds())
 	return nil
+}
+
+// mcpForm says how the arguments of an import are written that has no -- in its place.
+func mcpForm(args []string) string {
+	for i, arg := range args {
+		if strings.Contains(arg, "://") {
+			name := "NAME"
+			if i > 0 {
+				name = args[0]
+			}
+			return fmt.Sprintf("an address stands after --url: toolkeep import mcp %s --url ADDRESS", name)
+		}
+	}
+	if len(args) < 2 {
+		return "write the server's NAME, then -- and the command: toolkeep import mcp NAME -- COMMAND ARGS…"
+	}
+	return fmt.Sprintf("write one NAME, then -- and the command: toolkeep import mcp %s -- %s …", args[0], args[1])
 }
 
 func (o *importMCP) servers(args []string, dash int) ([]fileServer, error) {
@@ -440,12 +461,15 @@ func (o *importMCP) servers(args []string, dash int) ([]fileServer, error) {
 	if len(args) == 0 {
 		return nil, usagef("an argument is missing: the server's NAME, or --from FILE")
 	}
+	if err := ofOtherImport(o.url); err != nil {
+		return nil, err
+	}
 	s := fileServer{Name: args[0], Spec: o.spec}
 	if dash < 0 {
 		dash = len(args)
 	}
 	if dash != 1 {
-		return nil, usagef("write one NAME, then -- and the command: toolkeep import mcp %s -- COMMAND ARGS…", args[0])
+		return nil, usagef("%s", mcpForm(args))
 	}
 	s.Spec.Command = args[1:]
 	switch {

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/suggest"
 )
 
 type toolSummary struct {
@@ -144,7 +145,7 @@ func (a *app) toolsCmd() *cobra.Command {
 						row(cells...)
 					}
 				})
-				a.more(page, size, len(list.Tools), list.TotalCount, "no tool fits that you may see")
+				a.more(page, size, len(list.Tools), list.TotalCount, "no tool fits that you may see"+a.namespaceMeant(cmd.Context(), namespace, list.TotalCount))
 				return err
 			})
 		},
@@ -157,6 +158,7 @@ func (a *app) toolsCmd() *cobra.Command {
 	f.BoolVar(&deprecated, "deprecated", false, "show deprecated versions too")
 	f.IntVar(&page, "page", 1, "page, from 1")
 	f.IntVar(&size, "page-size", 200, "tools a page, at most 200")
+	_ = c.RegisterFlagCompletionFunc("namespace", a.completeNamespaces)
 	c.AddCommand(a.toolHealthCmd())
 	return a.withJSON(c)
 }
@@ -358,6 +360,36 @@ func (c *client) toolsWith(ctx context.Context, prefix string) (ids []string) {
 		return len(ids) < maxCompletions
 	})
 	return ids
+}
+
+// namespaces lists the namespaces of the tools that the key may see.
+func (c *client) namespaces(ctx context.Context) (all []string) {
+	// An error offers what came before it.
+	_ = c.eachTool(ctx, "", func(t toolSummary) bool {
+		name, _, _ := strings.Cut(t.ToolID, ".")
+		if at, found := slices.BinarySearch(all, name); !found {
+			all = slices.Insert(all, at, name)
+		}
+		return len(all) < maxCompletions
+	})
+	return all
+}
+
+func (a *app) completeNamespaces(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return a.completing(cmd, func(ctx context.Context, cl *client) []string { return cl.namespaces(ctx) })
+}
+
+// namespaceMeant asks whether another namespace is meant, where one is given and has no tools.
+func (a *app) namespaceMeant(ctx context.Context, given string, found int) string {
+	cl, err := a.connect()
+	if given == "" || found > 0 || err != nil {
+		return ""
+	}
+	all := cl.namespaces(ctx)
+	if meant := suggest.Suggest(given, all); meant != "" && meant != given {
+		return "; did you mean the namespace " + meant + "?"
+	}
+	return ""
 }
 
 // eachTool visits the active tools of a namespace, "" for all, until visit returns false.
