@@ -15,11 +15,17 @@ import (
 func (a *app) invocationsCmd() *cobra.Command {
 	var tool, state, agent, session string
 	var page, size int
+	var watch bool
 	c := &cobra.Command{
 		Use:     "invocations",
 		Aliases: []string{"calls"},
 		Short:   "Read what happened: the calls that you may see, newest first",
-		Example: "  toolkeep invocations --state failed --page-size 5\n  toolkeep invocations --tool std.hash --json\n  toolkeep invocations get 01a21f9f-3123-7730-a182-cdb1880d30f8",
+		Long: `Read what happened: the calls that you may see, newest first.
+
+--watch prints the latest, oldest first, and then each call as it comes, and again when its state changes; with
+-o json a JSON document for each. It asks once a second, which counts against no limit, and ends with Ctrl-C. Of
+calls that stand behind the newest 100 no change is seen.`,
+		Example: "  toolkeep invocations --state failed --page-size 5\n  toolkeep invocations --tool std.hash --json\n  toolkeep invocations --watch --state failed\n  toolkeep invocations get 01a21f9f-3123-7730-a182-cdb1880d30f8",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := errors.Join(between("--page", page, 1, 1_000_000), between("--page-size", size, 1, 200)); err != nil {
@@ -31,13 +37,19 @@ func (a *app) invocationsCmd() *cobra.Command {
 					q.Set(k, v)
 				}
 			}
+			if watch {
+				if page != 1 {
+					return usagef("--page does not go with --watch; --page-size says how many of the latest are printed first")
+				}
+				return a.watchCalls(cmd.Context(), q, size)
+			}
 			var list struct {
 				Invocations []invocationLine `json:"invocations"`
 				TotalCount  int              `json:"total_count"`
 				IsLeast     bool             `json:"total_is_least"`
 			}
 			return a.ask(cmd.Context(), http.MethodGet, "/api/v1/invocations?"+q.Encode(), nil, &list, func(w io.Writer) error {
-				err := table(w, "ID|WHEN|TOOL|AGENT|STATE|ERROR|MS", func(row func(...any)) {
+				err := table(w, callHeads, func(row func(...any)) {
 					for _, v := range list.Invocations {
 						row(v.row()...)
 					}
@@ -54,6 +66,7 @@ func (a *app) invocationsCmd() *cobra.Command {
 	f.StringVar(&session, "session", "", "only of this session")
 	_ = c.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(callStates, cobra.ShellCompDirectiveNoFileComp))
 	_ = c.RegisterFlagCompletionFunc("tool", a.completeTools)
+	f.BoolVar(&watch, "watch", false, "go on and print each call as it comes")
 	f.IntVar(&page, "page", 1, "page, from 1")
 	f.IntVar(&size, "page-size", 20, "calls a page, at most 200")
 	c.AddCommand(a.invocationGetCmd(), a.invocationCancelCmd(), a.invocationWatchCmd())
@@ -70,6 +83,8 @@ type invocationLine struct {
 	CreatedAt    time.Time `json:"created_at"`
 	DurationMS   float64   `json:"duration_ms"`
 }
+
+const callHeads = "ID|WHEN|TOOL|AGENT|STATE|ERROR|MS"
 
 func (v invocationLine) row() []any {
 	return []any{v.InvocationID, v.CreatedAt.Local().Format(time.DateTime), joinRef(v.ToolID, v.ToolVersion), v.AgentID, v.State, v.ErrorCode, fmt.Sprintf("%.1f", v.DurationMS)}
