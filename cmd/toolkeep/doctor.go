@@ -32,7 +32,9 @@ func (a *app) doctorCmd() *cobra.Command {
 		Short: "Check the data directory, the store, the server and the machine, and say what to do",
 		Long: `Check the data directory, the store, the server and the machine, and say what to do. It accepts the
 settings of serve, changes nothing, and does not disturb a server that runs. The whole database
-file is read once (quick_check), which takes a while if it is large.
+file is read once (quick_check), which takes a while if it is large. Of a server that runs it looks at the
+ports that this one has, and, with a key (TOOLKEEP_KEY, or the admin.key of the data directory), at secrets that its
+tools and MCP servers refer to and do not have, and at MCP servers that do not work.
 
 A warn deserves attention; a fail keeps a server from working or starting. Exit code 0 means that no check
 failed, 4 that one did.`,
@@ -49,7 +51,7 @@ failed, 4 that one did.`,
 			}
 			of := doctorConfig(c)
 			of.Certificate, of.HasCertificate = shown.GetClientCertificate, a.tls.shown
-			return a.showFindings(doctor.Check(cmd.Context(), of))
+			return a.showFindings(a.checkBehind(cmd.Context(), doctor.Check(cmd.Context(), of)))
 		},
 	}
 	f.add(c)

@@ -145,7 +145,7 @@ func (d *doctor) all(ctx context.Context) {
 	d.archive()
 	d.metrics(ctx)
 	d.disk()
-	d.listeners()
+	d.listeners(ctx)
 	d.certificate()
 }
 
@@ -483,34 +483,45 @@ func existing(dir string) string {
 	}
 }
 
-// listeners tries to open the ports of serve, unless the running server has them.
-func (d *doctor) listeners() {
-	ours := map[string]bool{}
+// listeners looks at the ports that the running server wrote down, or, without one, tries to open those of serve.
+func (d *doctor) listeners(ctx context.Context) {
 	if d.answers {
-		for _, at := range []string{d.server.URL, d.server.GRPC, d.server.Metrics} {
-			at = strings.TrimPrefix(strings.TrimPrefix(at, "http://"), "https://")
-			at, _, _ = strings.Cut(at, "/")
-			if _, port, err := net.SplitHostPort(at); err == nil {
-				ours[port] = true
-			}
-		}
+		d.own(ctx)
+		return
 	}
 	for _, l := range d.c.Listeners {
-		_, port, err := net.SplitHostPort(l.Addr)
-		if err == nil && ours[port] {
-			d.add(l.Name, "ok", "", "%s is this server's", l.Addr)
+		free, err := net.Listen("tcp", l.Addr)
+		if err != nil {
+			d.add(l.Name, "fail", "name another, or stop what uses it", "%v", err)
 			continue
 		}
-		free, err := net.Listen("tcp", l.Addr)
-		switch {
-		case err == nil:
-			free.Close()
-			d.add(l.Name, "ok", "", "%s is free", l.Addr)
-		case d.answers:
-			d.add(l.Name, "warn", "a restart with these settings would fail", "%s is in use, and not by this server: %v", l.Addr, err)
-		default:
-			d.add(l.Name, "fail", "name another, or stop what uses it", "%v", err)
+		free.Close()
+		d.add(l.Name, "ok", "", "%s is free", l.Addr)
+	}
+}
+
+// own connects to each port of the running server. Its settings may be others than those here, by flags of its start.
+func (d *doctor) own(ctx context.Context) {
+	for _, l := range []Listener{{"http.addr", d.server.URL}, {"grpc.addr", d.server.GRPC}, {"metrics.addr", d.server.Metrics}} {
+		at := strings.TrimPrefix(strings.TrimPrefix(l.Addr, "http://"), "https://")
+		at, _, _ = strings.Cut(at, "/")
+		_, port, err := net.SplitHostPort(at)
+		if err != nil { // it is off
+			continue
 		}
+		differ := ""
+		for _, s := range d.c.Listeners {
+			if _, here, err := net.SplitHostPort(s.Addr); err == nil && s.Name == l.Name && here != port && here != "0" {
+				differ = "; the settings here say " + s.Addr
+			}
+		}
+		conn, err := (&net.Dialer{Timeout: askTimeout}).DialContext(ctx, "tcp", at)
+		if err != nil {
+			d.add(l.Name, "fail", "read its log, and restart it", "%s is this server's and cannot be connected to: %v", at, err)
+			continue
+		}
+		conn.Close()
+		d.add(l.Name, "ok", "", "%s is this server's%s", at, differ)
 	}
 }
 

@@ -107,11 +107,20 @@ func TestDoctorListeners(t *testing.T) {
 	defer l.Close()
 	c := &Config{Listeners: []Listener{{"http.addr", l.Addr().String()}, {"metrics.addr", "127.0.0.1:0"}}}
 	d := &doctor{c: c}
-	if d.listeners(); len(d.found) != 2 || d.found[0].State != "fail" || d.found[1].State != "ok" {
+	if d.listeners(t.Context()); len(d.found) != 2 || d.found[0].State != "fail" || d.found[1].State != "ok" {
 		t.Errorf("taken and free: %+v", d.found)
 	}
-	d = &doctor{c: c, answers: true, server: datadir.ServerFile{URL: "http://" + l.Addr().String()}}
-	if d.listeners(); d.found[0].State != "ok" {
+	// The ports of the running server are those that it wrote down, whatever the settings here say.
+	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone.Close()
+	c.Listeners[0].Addr = "127.0.0.1:1"
+	d = &doctor{c: c, answers: true, server: datadir.ServerFile{URL: "http://" + l.Addr().String(), GRPC: gone.Addr().String()}}
+	d.listeners(t.Context())
+	if len(d.found) != 2 || d.found[0].State != "ok" || d.found[0].Found != l.Addr().String()+" is this server's; the settings here say 127.0.0.1:1" ||
+		d.found[1].Check != "grpc.addr" || d.found[1].State != "fail" {
 		t.Errorf("the server's own: %+v", d.found)
 	}
 }

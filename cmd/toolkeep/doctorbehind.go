@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/control/doctor"
+	"github.com/toolkeep/toolkeep/datadir"
+	"github.com/toolkeep/toolkeep/secret"
+)
+
+const (
+	behindTime = 20 * time.Second
+	freshError = time.Hour // an idle server whose latest error is older may have worked since
+	maxAsked   = 50        // tools without a secret that are looked at, and references that are tested
+)
+
+// checkBehind adds what the data directory's running server says of secrets that are missing and of the MCP servers behind
+// it. That needs a key: without one, a line says so.
+func (a *app) checkBehind(ctx context.Context, found []doctor.Finding) []doctor.Finding {
+	info, err := datadir.ReadServerFile(a.data)
+	if pid, _ := datadir.Holder(a.data); err != nil || pid == 0 || slices.ContainsFunc(found, func(f doctor.Finding) bool { return f.Check == "server" && f.State == doctor.Fail }) {
+		return found
+	}
+	ctx, cancel := context.WithTimeout(ctx, behindTime)
+	defer cancel()
+	cl, err := a.connect()
+	if err == nil && cl.base != info.URL {
+		err = errors.New("TOOLKEEP_URL names another server than that of the data directory")
+	}
+	b := &behind{cl: cl, refs: map[string][]string{}, all: map[string]bool{}}
+	if err == nil {
+		err = b.servers(ctx)
+	}
+	if err == nil {
+		err = b.secrets(ctx)
+	}
+	if err != nil {
+		b.found = append(b.found, doctor.Finding{Check: "behind", State: doctor.OK, Found: "MCP servers and missing secrets were not looked at: " + err.Error()})
+	}
+	return append(found, b.found...)
+}
+
+// behind collects what a server says of what it depends on.
+type behind struct {
+	cl    *client
+	found []doctor.Finding
+	refs  map[string][]string // tools and servers by the reference that they name
+	all   map[string]bool     // references that a session of all callers needs, from the organisation
+}
+
+func (b *behind) add(check, state, advice, format string, args ...any) {
+	b.found = append(b.found, doctor.Finding{Check: check, State: state, Found: fmt.Sprintf(format, args...), Advice: advice})
+}
+
+// reference finds references to secrets in a value of a server's definition, such as "Bearer env://NAME".
+var reference = regexp.MustCompile(`\b(?:secret|env|file|vault)://[^\s"']+`)
+
+func (b *behind) servers(ctx context.Context) error {
+	var list struct {
+		Servers []struct {
+			Name      string    `json:"name"`
+			State     string    `json:"state"`
+			LastError string    `json:"last_error"`
+			ErrorAt   time.Time `json:"last_error_at"`
+			Spec      struct {
+				Session string            `json:"session"`
+				Env     map[string]string `json:"env"`
+				Headers map[string]string `json:"headers"`
+				OAuth   struct {
+					Secret string `json:"client_secret"`
+				} `json:"oauth"`
+				Auth toolkeep.AuthSpec `json:"auth"`
+			} `json:"spec"`
+		} `json:"servers"`
+	}
+	if _, err := b.cl.get(ctx, "/api/v1/servers", &list); err != nil {
+		return err
+	}
+	well := 0
+	for _, s := range list.Servers {
+		values := slices.Concat(slices.Collect(maps.Values(s.Spec.Env)), slices.Collect(maps.Values(s.Spec.Headers)), []string{s.Spec.OAuth.Secret, s.Spec.Auth.Secret})
+		for _, ref := range reference.FindAllString(strings.Join(values, " "), -1) {
+			if !slices.Contains(b.refs[ref], s.Name) {
+				b.refs[ref] = append(b.refs[ref], s.Name)
+			}
+			b.all[ref] = b.all[ref] || s.Spec.Session == "" || s.Spec.Session == "shared"
+		}
+		switch ill := s.State == "idle" && s.LastError != "" && time.Since(s.ErrorAt) < freshError; {
+		case ill, s.State == "failed", s.State == "backoff":
+			b.add("servers", doctor.Warn, "`toolkeep servers logs "+s.Name+"` shows why", "the MCP server %s is %s, and its latest error is of %s: %s", s.Name, s.State, s.ErrorAt.Local().Format(time.DateTime), toolkeep.Clip(s.LastError, 300))
+		case s.State == "login_required":
+			b.add("servers", doctor.Warn, "toolkeep servers login "+s.Name, "the MCP server %s requires a login", s.Name)
+		default:
+			well++
+		}
+	}
+	if len(list.Servers) > 0 && well == len(list.Servers) {
+		b.add("servers", doctor.OK, "", "%d MCP servers, none of them failing", well)
+	}
+	return nil
+}
+
+// secrets tests the references of the servers, and those of the tools that lack one.
+func (b *behind) secrets(ctx context.Context) error {
+	var lacking []string
+	tools := 0
+	err := b.cl.eachTool(ctx, "", func(t toolSummary) bool {
+		if t.Authentication != nil {
+			tools++
+			if t.Authentication.State != secret.Ready {
+				lacking = append(lacking, t.ToolID)
+			}
+		}
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	for _, id := range lacking[:min(len(lacking), maxAsked)] {
+		t, err := b.cl.published(ctx, id, "")
+		var m toolkeep.Manifest
+		if err == nil {
+			err = decode(t.Manifest, &m)
+		}
+		if err != nil {
+			return err
+		}
+		for _, spec := range m.Auth {
+			for _, s := range secret.Entries(spec) {
+				if s.Secret == "" && s.Type != "none" {
+					b.add("secrets", doctor.Warn, "import it again with --secret", "%s names no secret for its %s", id, s.Type)
+				} else if s.Secret != "" {
+					b.refs[s.Secret] = append(b.refs[s.Secret], id)
+				}
+			}
+		}
+	}
+	return b.test(ctx, tools, len(lacking))
+}
+
+func (b *behind) test(ctx context.Context, tools, lacking int) error {
+	missing := 0
+	for i, ref := range slices.Sorted(maps.Keys(b.refs)) {
+		if i == maxAsked {
+			b.add("secrets", doctor.OK, "", "%d further references were not tested", len(b.refs)-maxAsked)
+			break
+		}
+		var st struct {
+			State string `json:"state"`
+			Scope string `json:"scope"`
+		}
+		if strings.HasPrefix(ref, "context://") { // of each caller
+			continue
+		}
+		if _, err := b.cl.post(ctx, "/api/v1/secrets/test", map[string]any{"reference": ref}, &st); err != nil {
+			return err
+		}
+		own := b.all[ref] && (st.Scope == string(secret.User) || st.Scope == string(secret.Workspace))
+		if st.State == secret.Ready && !own {
+			continue
+		}
+		missing++
+		by := b.refs[ref]
+		who := by[0]
+		if len(by) > 1 {
+			who = fmt.Sprintf("%s and %d more", who, len(by)-1)
+		}
+		advice := "`toolkeep secrets test " + quote(ref) + "` says why"
+		if name, stored := strings.CutPrefix(ref, "secret://"); stored {
+			advice = "toolkeep secrets set " + name
+			if b.all[ref] {
+				advice += " --scope organisation"
+			}
+		}
+		whose := "for this key"
+		if own {
+			st.State, whose = secret.Missing, "in the scope organisation"
+		}
+		b.add("secrets", doctor.Warn, advice, "%s is %s %s, and %s needs it", ref, st.State, whose, who)
+	}
+	if lacking > maxAsked {
+		b.add("secrets", doctor.Warn, "`toolkeep tools` shows which", "%d further tools lack a secret", lacking-maxAsked)
+	}
+	if missing == 0 && len(b.refs)+tools > 0 {
+		b.add("secrets", doctor.OK, "", "none is missing that %d tools and the MCP servers refer to", tools)
+	}
+	return nil
+}
