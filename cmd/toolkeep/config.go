@@ -7,8 +7,8 @@ import (
 	"io"
 	"runtime"
 
-	"github.com/pb33f/go-yaml"
 	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
 )
 
 func (a *app) configCmd() *cobra.Command {

@@ -12,10 +12,9 @@ import (
 	"time"
 
 	"github.com/itchyny/gojq"
-	"github.com/pb33f/go-yaml"
-	"github.com/pb33f/jsonpath/pkg/jsonpath"
-	"github.com/pb33f/jsonpath/pkg/jsonpath/config"
 	"github.com/spf13/cobra"
+	"github.com/theory/jsonpath"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/toolkeep/toolkeep/inspect"
 	"github.com/toolkeep/toolkeep/suggest"
@@ -24,7 +23,7 @@ import (
 // output is in which form a command shows what it has: -o and --jq.
 type output struct {
 	form string // table, json, yaml or jsonpath; "" without -o
-	path *jsonpath.JSONPath
+	path *jsonpath.Path
 	jq   *inspect.Query
 }
 
@@ -103,7 +102,7 @@ func (o *formFlag) Set(text string) error {
 const maxDescendants = 2
 
 // parsePath reads an expression of RFC 9535, or one in braces that begins with a dot, as kubectl has them.
-func parsePath(expr string) (*jsonpath.JSONPath, error) {
+func parsePath(expr string) (*jsonpath.Path, error) {
 	if inner, ok := strings.CutPrefix(expr, "{"); ok && strings.HasSuffix(inner, "}") {
 		expr = strings.TrimSuffix(inner, "}")
 	}
@@ -113,9 +112,9 @@ func parsePath(expr string) (*jsonpath.JSONPath, error) {
 	if strings.Count(expr, "..") > maxDescendants {
 		return nil, fmt.Errorf("a jsonpath has at most %d times ..; name members in place of others", maxDescendants)
 	}
-	path, err := jsonpath.NewPath(expr, config.WithStrictRFC9535())
+	path, err := jsonpath.Parse(expr)
 	if err != nil {
-		return nil, fmt.Errorf("%s is no jsonpath of RFC 9535, such as $.tools[*].tool_id: %s", expr, strings.Join(strings.Fields(err.Error()), " "))
+		return nil, fmt.Errorf("%s is no jsonpath of RFC 9535, such as $.tools[*].tool_id: %w", expr, err)
 	}
 	return path, nil
 }
@@ -152,10 +151,7 @@ func (a *app) printJSON(raw []byte) error {
 	if err != nil {
 		return err
 	}
-	if screenOf(a.stdout).terminal {
-		text = printable(text, "\n\t")
-	}
-	return a.write(text)
+	return a.write(screenOf(a.stdout).clean(text))
 }
 
 func (a *app) write(text string) error {
@@ -164,41 +160,35 @@ func (a *app) write(text string) error {
 }
 
 func (o *output) render(raw []byte) (string, error) {
-	if o.jq == nil && o.path == nil && o.form != "yaml" {
+	if !o.reshaped() && o.form != "yaml" {
 		text, err := indent(raw)
 		return text + "\n", err
 	}
+	var b strings.Builder
 	if !json.Valid(raw) { // or deeper than a tree is read
 		return "", notJSON(errors.New("it is cut or too deep"))
 	}
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
-	if o.jq != nil {
-		var v any
-		if err := d.Decode(&v); err != nil {
+	if o.form == "yaml" {
+		root, err := nodeOf(d)
+		if err != nil {
 			return "", notJSON(err)
 		}
-		return o.query(v)
+		enc := yaml.NewEncoder(&b)
+		enc.SetIndent(2)
+		err = enc.Encode(root)
+		return b.String(), err
 	}
-	root, err := nodeOf(d)
-	if err != nil {
+	var v any
+	if err := d.Decode(&v); err != nil {
 		return "", notJSON(err)
 	}
+	run, name := o.query, "--jq"
 	if o.path != nil {
-		return o.find(root)
+		run, name = o.find, "the jsonpath"
 	}
-	text, err := yaml.Dump(root, yaml.WithV4Defaults(), yaml.WithLineWidth(-1))
-	return string(text), err
-}
-
-func notJSON(err error) error {
-	return &failure{code: exitUnavailable, err: fmt.Errorf("the server's answer is not JSON: %w", err)}
-}
-
-// query is what the jq expression makes of v.
-func (o *output) query(v any) (string, error) {
-	var b strings.Builder
-	err := o.jq.Run(v, func(out any) error {
+	err := run(v, func(out any) error {
 		if text, ok := out.(string); ok {
 			b.WriteString(text + "\n")
 			return nil
@@ -211,33 +201,40 @@ func (o *output) query(v any) (string, error) {
 		b.WriteString(text + "\n")
 		return err
 	})
-	if err != nil {
-		return "", usagef("--jq could not be carried out on the answer: %v", err)
+	if err != nil { // what was asked for may have had an effect
+		return "", &failure{code: exitToolFailed, err: fmt.Errorf("the server has answered, and %s failed on the answer: %w", name, err)}
 	}
 	return b.String(), nil
 }
 
+func notJSON(err error) error {
+	return &failure{code: exitUnavailable, err: fmt.Errorf("the server's answer is not JSON: %w", err)}
+}
+
+// query passes on what the jq expression makes of v.
+func (o *output) query(v any, take func(any) error) error { return o.jq.Run(v, take) }
+
 // pathTime bounds how long a jsonpath is looked for.
 const pathTime = 10 * time.Second
 
-// find is what the jsonpath finds, each on a line: text as it is, objects and lists as JSON.
-func (o *output) find(root *yaml.Node) (string, error) {
-	found := make(chan []*yaml.Node, 1)
-	go func() { found <- o.path.Query(root) }()
+// find passes on what the jsonpath finds. Members of an object have no order in the tree, so what a wildcard or a filter
+// finds comes in the order of its paths.
+func (o *output) find(v any, take func(any) error) error {
+	found := make(chan jsonpath.LocatedNodeList, 1)
+	go func() { found <- o.path.SelectLocated(v) }()
 	select {
 	case nodes := <-found:
-		var b strings.Builder
-		for _, n := range nodes {
-			if n.Kind == yaml.ScalarNode {
-				b.WriteString(n.Value)
-			} else {
-				writeNode(&b, n)
-			}
-			b.WriteByte('\n')
+		if expr := o.path.String(); strings.ContainsAny(expr, "*?") || strings.Contains(expr, "..") {
+			nodes.Sort()
 		}
-		return b.String(), nil
+		for _, n := range nodes {
+			if err := take(n.Node); err != nil {
+				return err
+			}
+		}
+		return nil
 	case <-time.After(pathTime):
-		return "", usagef("the jsonpath took longer than %s", pathTime)
+		return fmt.Errorf("it took longer than %s", pathTime)
 	}
 }
 
@@ -281,35 +278,6 @@ func nodeOf(d *json.Decoder) (*yaml.Node, error) {
 		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!bool", Value: fmt.Sprint(t)}, nil
 	}
 	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Value: "null"}, nil
-}
-
-// writeNode writes a tree as JSON again.
-func writeNode(b *strings.Builder, n *yaml.Node) {
-	if n.Kind == yaml.ScalarNode {
-		if n.Tag != "!!str" {
-			b.WriteString(n.Value)
-			return
-		}
-		text, _ := gojq.Marshal(n.Value) // which escapes what JSON has to, and no more
-		b.Write(text)
-		return
-	}
-	open, end := "{", "}"
-	if n.Kind == yaml.SequenceNode {
-		open, end = "[", "]"
-	}
-	b.WriteString(open)
-	for i, part := range n.Content {
-		switch {
-		case i == 0:
-		case n.Kind == yaml.MappingNode && i%2 == 1:
-			b.WriteByte(':')
-		default:
-			b.WriteByte(',')
-		}
-		writeNode(b, part)
-	}
-	b.WriteString(end)
 }
 
 // indent is JSON indented; numbers and order stay.

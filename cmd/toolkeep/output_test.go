@@ -103,9 +103,12 @@ func TestForms(t *testing.T) {
 		{[]string{"-o", "jsonpath=$.nodes[*].node"}, "b\na\n"},
 		{[]string{"-o", "jsonpath={.nodes[*].node}"}, "b\na\n"},
 		{[]string{"-o", "jsonpath={['nodes'][0]['n','x']}"}, "9007199254740993\n1.10\n"},
-		{[]string{"-o", "jsonpath=$.nodes[0].list"}, "[1,{}]\n"},
-		{[]string{"-o", "jsonpath=$.nodes[?@.node=='a']"}, "{\"node\":\"a\"}\n"},
+		{[]string{"-o", "jsonpath=$.nodes[0].list"}, "[\n  1,\n  {}\n]\n"},
+		{[]string{"-o", "jsonpath=$.nodes[?@.node=='a']"}, "{\n  \"node\": \"a\"\n}\n"},
 		{[]string{"-o", "jsonpath=$.nowhere"}, ""},
+		{[]string{"-o", "jsonpath=$.nodes[?match(@.v,'1.*')].node"}, "b\n"},
+		{[]string{"-o", "jsonpath=$.nodes[?@.n==9007199254740993].node"}, "b\n"},
+		{[]string{"-o", `jsonpath=$.nodes[0]["\u006eode","yes",'v']`}, "b\nno\n1.0\n"},
 		{[]string{"-o", "jsonpath=$.total"}, "1e400\n"},
 		{[]string{"--jq", ".nodes[].node"}, "b\na\n"},
 		{[]string{"--jq", ".nodes[0].n, .nodes[0].x"}, "9007199254740993\n1.10\n"},
@@ -114,21 +117,21 @@ func TestForms(t *testing.T) {
 		{[]string{"-o", "json", "--jq", "[.nodes[].node]|length"}, "2\n"},
 		{[]string{"--json", "--jq", "empty"}, ""},
 		{[]string{"-o", "yaml"}, `nodes:
-- node: b
-  "n": 9007199254740993
-  x: 1.10
-  "yes": "no"
-  v: "1.0"
-  text: |-
-    two
-    lines <&> é
-  list:
-  - 1
-  - {}
-  none: null
-  "on": true
-- node: a
-total: 1e400
+  - node: b
+    "n": 9007199254740993
+    x: 1.10
+    "yes": "no"
+    v: "1.0"
+    text: |-
+      two
+      lines <&> é
+    list:
+      - 1
+      - {}
+    none: null
+    "on": true
+  - node: a
+total: !!float 1e400
 `},
 	} {
 		if code, out, err := toolkeepRun(append([]string{"nodes"}, c.args...)...); code != 0 || out != c.want || err != "" {
@@ -178,7 +181,7 @@ func TestFormsAreReadFirst(t *testing.T) {
 func TestFormsEnd(t *testing.T) {
 	answering(t, `{"nodes":[]}`)
 	for _, expr := range []string{"\"x\" * 1e9", "error(\"no\")", ".nodes.x"} {
-		if code, out, err := toolkeepRun("nodes", "--jq", expr); code != exitUsage || out != "" || !strings.Contains(err, "--jq could not be carried out") {
+		if code, out, err := toolkeepRun("nodes", "--jq", expr); code != exitToolFailed || out != "" || !strings.Contains(err, "the server has answered, and --jq failed on the answer") {
 			t.Errorf("%s: exit %d, %d bytes, %s", expr, code, len(out), err)
 		}
 	}

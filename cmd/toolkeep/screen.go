@@ -206,6 +206,14 @@ func (s screen) tint(heads []string, line, i int, cell string) string {
 	return colour + cell + "\x1b[0m"
 }
 
+// clean is text from outside as it is written: a file or a pipe gets it unchanged.
+func (s screen) clean(text string) string {
+	if !s.terminal {
+		return text
+	}
+	return printable(text, "\n\t")
+}
+
 // printable returns text from outside as a terminal may get it: white space other than in keep is a blank, and what does not
 // print, such as the begin of an escape sequence or a change of the direction of writing, is U+FFFD. Joiners within words stay.
 func printable(s, keep string) string {

@@ -133,9 +133,9 @@ func (w *callWatch) print(calls []watched) error {
 			if w.a.out.form == "yaml" {
 				text = "---\n" + text
 			}
-			b.WriteString(text)
+			b.WriteString(to.clean(text))
 		case w.a.json:
-			b.Write(append(v.raw, '\n'))
+			b.WriteString(to.clean(string(v.raw)) + "\n")
 		default:
 			var cells []string
 			for _, cell := range v.row() {
