@@ -116,7 +116,7 @@ func (a *app) toolsCmd() *cobra.Command {
 				TotalCount int           `json:"total_count"`
 			}
 			return a.ask(cmd.Context(), http.MethodGet, "/api/v1/tools?"+q.Encode(), nil, &list, func(w io.Writer) error {
-				head := "TOOL|VERSION|EFFECTS|RISK|DESCRIPTION"
+				head := "TOOL|VERSION|EFFECTS|RISK"
 				secrets := slices.ContainsFunc(list.Tools, func(t toolSummary) bool { return t.Authentication != nil })
 				if secrets {
 					head += "|SECRET"
@@ -125,7 +125,7 @@ func (a *app) toolsCmd() *cobra.Command {
 				if refused {
 					head += "|YOU MAY CALL IT"
 				}
-				err := table(w, head, func(row func(...any)) {
+				err := table(w, head+"|DESCRIPTION", func(row func(...any)) {
 					for _, t := range list.Tools {
 						version := t.LatestVersion
 						if t.Held != nil {
@@ -133,7 +133,7 @@ func (a *app) toolsCmd() *cobra.Command {
 						} else if t.State != "active" {
 							version += " (" + t.State + ")"
 						}
-						cells := []any{t.ToolID, version, t.SideEffects, t.Risk, t.short()}
+						cells := []any{t.ToolID, version, t.SideEffects, t.Risk}
 						if secrets {
 							cells = append(cells, t.Authentication)
 						}
@@ -142,7 +142,7 @@ func (a *app) toolsCmd() *cobra.Command {
 						} else if refused {
 							cells = append(cells, "yes")
 						}
-						row(cells...)
+						row(append(cells, t.short())...)
 					}
 				})
 				a.more(page, size, len(list.Tools), list.TotalCount, "no tool fits that you may see"+a.namespaceMeant(cmd.Context(), namespace, list.TotalCount))
@@ -385,6 +385,8 @@ func (a *app) namespaceMeant(ctx context.Context, given string, found int) strin
 	if given == "" || found > 0 || err != nil {
 		return ""
 	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
 	all := cl.namespaces(ctx)
 	if meant := suggest.Suggest(given, all); meant != "" && meant != given {
 		return "; did you mean the namespace " + meant + "?"
