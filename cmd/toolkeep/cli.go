@@ -141,6 +141,9 @@ func plainFlagError(c *cobra.Command, err error) error {
 		if meant := suggest.Suggest(none.GetSpecifiedName(), names); meant != "" {
 			return fmt.Errorf("%w; did you mean --%s?", err, meant)
 		}
+		if c.Name() == "call" || c.Name() == "explain" {
+			return fmt.Errorf("%w; the tool's arguments are written without dashes, as %s=VALUE", err, none.GetSpecifiedName())
+		}
 		return err
 	}
 	var bad *pflag.InvalidValueError

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"path/filepath"
 	"strings"
 	"time"
@@ -59,7 +60,13 @@ operation counts as new).`,
 			if err := parseSecrets(&o, secrets); err != nil {
 				return err
 			}
-			return a.importOpenAPI(cmd.Context(), o, importChoice{dryRun, force, shared, verbose})
+			err := a.importOpenAPI(cmd.Context(), o, importChoice{dryRun, force, shared, verbose})
+			var unread *toolkeep.Error
+			if u, bad := url.Parse(args[0]); errors.As(err, &unread) && unread.Code == toolkeep.ImportFailed && bad == nil && u.Host != "" &&
+				(strings.HasSuffix(u.Path, "/mcp") || strings.HasSuffix(u.Path, "/sse")) {
+				fmt.Fprintln(a.stderr, "toolkeep: the address looks like that of an MCP server, which is imported by `toolkeep import mcp NAME --url ADDRESS`")
+			}
+			return err
 		},
 	}
 	f := c.Flags()
@@ -280,6 +287,11 @@ func (a *app) importManifestCmd() *cobra.Command {
 				if len(got) == 0 {
 					return usagef("%s holds no manifest", orStdin(name))
 				}
+				for _, raw := range got {
+					if what := otherDocument(raw); what != "" {
+						return unreadable(name, "it is no manifest but "+what)
+					}
+				}
 				manifests = append(manifests, got...)
 			}
 			return a.publishManifests(cmd.Context(), manifests, choice)
@@ -326,7 +338,22 @@ func (a *app) readManifests(name string) ([][]byte, error) {
 	return [][]byte{raw}, nil
 }
 
-// unreadable is the error for a file that is not JSON or YAML.
+// otherDocument says what a document is that another import reads.
+func otherDocument(raw []byte) string {
+	var m map[string]json.RawMessage
+	if json.Unmarshal(raw, &m) != nil {
+		return ""
+	}
+	for _, other := range [][2]string{{"openapi", "an OpenAPI document: `toolkeep import openapi` reads it"}, {"swagger", "an OpenAPI document: `toolkeep import openapi` reads it"},
+		{"mcpServers", "a client's file of MCP servers: `toolkeep import mcp --from` reads it"}} {
+		if _, has := m[other[0]]; has {
+			return other[1]
+		}
+	}
+	return ""
+}
+
+// unreadable is the error for a file that is not a manifest in JSON or YAML.
 func unreadable(name, why string) error {
 	return &failure{code: exitUsage, err: toolkeep.NewError(toolkeep.InvalidManifest, "%s: %s", orStdin(name), why)}
 }

@@ -207,6 +207,7 @@ func TestMeant(t *testing.T) {
 	withoutSettings(t)
 	for command, want := range map[string]string{
 		"tools --namspace x":               "unknown flag: --namspace; did you mean --namespace?",
+		"call std.hash --text hello":       "unknown flag: --text; the tool's arguments are written without dashes, as text=VALUE",
 		"tools --zzzzzzzzz":                "unknown flag: --zzzzzzzzz\n",
 		"serch x":                          `did you mean search or serve?`,
 		"import opnapi x":                  `toolkeep import has no "opnapi"; it has functions, grpc, manifest, mcp, openapi, sql, toolbox; did you mean openapi?`,
