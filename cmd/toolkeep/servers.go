@@ -401,9 +401,9 @@ func (s *secondsFlag) Set(text string) error {
 	return nil
 }
 
-// mcpForm says how the arguments of an import are written that has no -- in its place.
+// mcpForm says how the arguments of an import are written that has no --.
 func mcpForm(args []string) string {
-	for i, arg := range args {
+	for i, arg := range args[:min(len(args), 2)] { // behind them it is an argument of the command
 		if strings.Contains(arg, "://") {
 			name := "NAME"
 			if i > 0 {
@@ -465,11 +465,11 @@ func (o *importMCP) servers(args []string, dash int) ([]fileServer, error) {
 		return nil, err
 	}
 	s := fileServer{Name: args[0], Spec: o.spec}
-	if dash < 0 {
-		dash = len(args)
-	}
-	if dash != 1 {
+	switch {
+	case dash < 0 && (len(args) > 1 || strings.Contains(args[0], "://")):
 		return nil, usagef("%s", mcpForm(args))
+	case dash >= 0 && dash != 1:
+		return nil, usagef("write one NAME before the --: toolkeep import mcp NAME -- COMMAND ARGS…")
 	}
 	s.Spec.Command = args[1:]
 	switch {
