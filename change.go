@@ -3,6 +3,7 @@ package toolkeep
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 )
 
@@ -10,8 +11,8 @@ import (
 // changed by one of the types below, through a store's Apply.
 //
 // There are two kinds. What everybody must know (PublishVersion, SetLifecycle, PutKey,
-// RevokeKey, PutDocument, DeleteDocument) is in the feed, which has one order for all nodes;
-// see Watcher. What happens in calls (RecordCall, ClaimCall, MoveCall, RenewLeases,
+// ScopeKey, RevokeKey, PutDocument, DeleteDocument) is in the feed, which has one order for all
+// nodes; see Watcher. What happens in calls (RecordCall, ClaimCall, MoveCall, RenewLeases,
 // RequestCancel, ReportProgress, MarkFetched, Enqueue, MoveCursor, AppendEvent, ClaimNonce) has an order for each
 // call and each writer only: the end of a call and an event are entries of the journal, see
 // Journal, and the rest is seen by who asks for the call, see Invocations and CallMarks. An
@@ -125,6 +126,22 @@ func (c RevokeKey) End(k *APIKey) bool {
 	return true
 }
 
+// ScopeKey replaces the scope of a key. ErrNotFound if the tenant has no such id; ErrStale if it was revoked, or its scope is not
+// From. Watchers get the key as it is then, as a PutKey.
+type ScopeKey struct {
+	Tenant, ID  string
+	From, Scope []string
+}
+
+// Set gives a key its scope as c says, and reports whether it could.
+func (c ScopeKey) Set(k *APIKey) bool {
+	if !k.RevokedAt.IsZero() || !slices.Equal(k.Scope, c.From) {
+		return false
+	}
+	k.Scope = c.Scope
+	return true
+}
+
 // PutDocument creates or replaces a document and increments its revision. Expect is its
 // expected current revision, NoRevision if it must not exist, or AnyRevision; else
 // ErrStale, which is also ErrNotFound if a revision was expected of a document that
@@ -177,6 +194,7 @@ func (MarkFetched) change()    {}
 func (Enqueue) change()        {}
 func (MoveCursor) change()     {}
 func (PutKey) change()         {}
+func (ScopeKey) change()       {}
 func (RevokeKey) change()      {}
 func (PutDocument) change()    {}
 func (DeleteDocument) change() {}

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -84,7 +86,7 @@ type Access struct {
 	cancel  context.CancelFunc
 	stopped bool
 	done    sync.WaitGroup
-	issuing sync.Mutex // serialises Bootstrap, CreateKey, RotateKey and RevokeKey
+	issuing sync.Mutex // serialises Bootstrap, CreateKey, RotateKey, SetScope and RevokeKey
 }
 
 // keyring is an immutable set of keys by id.
@@ -149,9 +151,32 @@ func New(c Config) (*Access, error) {
 func (a *Access) SetRoles(own []Role) error {
 	rules, faults := compile(own)
 	if len(faults) == 0 {
-		a.current.Store(newGeneration(rules))
+		next := newGeneration(rules)
+		next.own = own
+		a.current.Store(next)
 	}
 	return rolesFault(faults)
+}
+
+// ListRoles returns the custom roles that mean anything in the principal's tenant, by name, as they count now, and the file of
+// the setting access.roles_file, "" without one. Which other tenants have a role is told to the home tenant alone. It needs the
+// permission keys:admin. E3201.
+func (a *Access) ListRoles(p *toolkeep.Principal) (own []Role, file string, err error) {
+	if !p.May(toolkeep.PermKeys) {
+		return nil, "", refused("listing roles needs the permission %s", toolkeep.PermKeys)
+	}
+	g := a.current.Load()
+	for _, r := range g.own {
+		if !g.rules.known(p.Tenant, r.Name) {
+			continue
+		}
+		if len(r.Tenants) > 0 && p.Tenant != HomeTenant {
+			r.Tenants = []string{p.Tenant}
+		}
+		own = append(own, r)
+	}
+	slices.SortFunc(own, func(x, y Role) int { return strings.Compare(x.Name, y.Name) })
+	return own, a.config.RolesFile, nil
 }
 
 func rolesFault(faults []toolkeep.Fault) error {

@@ -254,6 +254,59 @@ func mayGive(p *toolkeep.Principal, roles, scope []string) error {
 	return nil
 }
 
+// SetScope gives a key of the principal's tenant another scope; an empty one does not narrow. When it returns, calls on this node
+// have it, and those on another once that has followed the store, as after a revocation. The principal needs what CreateKey
+// demands for such a key. Errors: E3201; E3013 no such key; E3301 it was revoked or has expired, or is the tenant's last admin
+// key, which cannot be narrowed; E3310 with every fault; E3963 the key was changed at the same time; E3003, E3965. With dryRun all is
+// checked and nothing changed.
+func (a *Access) SetScope(ctx context.Context, p *toolkeep.Principal, id string, scope []string, dryRun bool) (toolkeep.APIKey, error) {
+	none := toolkeep.APIKey{}
+	if !p.May(toolkeep.PermKeys) {
+		return none, refused("changing API keys needs the permission %s", toolkeep.PermKeys)
+	}
+	a.issuing.Lock()
+	defer a.issuing.Unlock()
+	if err := a.position.Await(ctx, a.config.Store); err != nil { // another node may have changed it
+		return none, toolkeep.NewError(toolkeep.RegistryUnavailable, "this node cannot read the newest keys from the store now; try again").After(time.Second).Because(err)
+	}
+	k, ok := a.key(p.Tenant, id)
+	if !ok {
+		return none, noKey(nil)
+	}
+	now := a.config.Clock().UTC()
+	if !k.RevokedAt.IsZero() || !k.ExpiresAt.IsZero() && !now.Before(k.ExpiresAt) {
+		return none, toolkeep.NewError(toolkeep.InvalidParameters, "this key was revoked or has expired; make a new one for its subject")
+	}
+	from := k.Scope
+	k.Scope, k.ExpiresAt = slices.Clone(scope), time.Time{} // that one about to expire is no fault
+	if err := a.mayMake(p, &k); err != nil {
+		return none, err
+	}
+	k, _ = a.key(p.Tenant, id)
+	if len(scope) > 0 && a.lastAdmin(k) {
+		return none, toolkeep.NewError(toolkeep.InvalidParameters, "this is the tenant's last valid key with the role %s; make another before you narrow it", Admin)
+	}
+	k.Scope = slices.Clone(scope)
+	if !dryRun && !slices.Equal(from, scope) {
+		err := a.config.Store.Apply(ctx, toolkeep.ScopeKey{Tenant: p.Tenant, ID: id, From: from, Scope: k.Scope},
+			a.keyEvent("scoped", p, id, map[string]any{"subject": k.Subject, "scope": canon.Strings(k.Scope), "scope_before": canon.Strings(from)}))
+		switch {
+		case errors.Is(err, toolkeep.ErrStale):
+			return none, toolkeep.NewError(toolkeep.StateConflict, "the key was changed at the same time; read it and send your change again").Because(err)
+		case errors.Is(err, toolkeep.ErrNotFound):
+			return none, noKey(err)
+		case err != nil:
+			return none, toolkeep.NewError(toolkeep.RecordUnavailable, "the scope could not be stored; the key is as it was").Because(err)
+		}
+		// Only the feed may say what the key is now: it can hold an older change that this node has not read.
+		if err := a.position.Await(ctx, a.config.Store); err != nil {
+			return none, toolkeep.NewError(toolkeep.RecordUnavailable, "the scope is stored, and this node has not read it yet; list the keys in a moment").Because(err)
+		}
+	}
+	k.Hash, k.Signing = [32]byte{}, nil
+	return k, nil
+}
+
 // RevokeKey revokes a key of the principal's tenant immediately. The principal needs
 // the permission keys:admin and, unless it has the role admin, all roles of the key.
 // The last valid admin key cannot be revoked. Errors: E3201; E3013; E3301; E3965.

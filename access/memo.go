@@ -20,6 +20,7 @@ const (
 
 // generation is the roles with all decisions made from them.
 type generation struct {
+	own     []Role // the custom ones
 	rules   ruleset
 	seed    maphash.Seed
 	decided memo[Decision]

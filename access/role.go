@@ -13,25 +13,25 @@ import (
 // Role grants permissions and tools. Deny beats allow, including the allow rules of
 // other roles.
 type Role struct {
-	Name        string
-	Description string
-	Inherits    []string // who has the role has these too, and what they inherit
-	Tenants     []string // in which alone the role means anything; empty is all
-	Permissions []string // named rights such as act-as; "*" is all
-	Allow       []Rule
-	Deny        []Rule
+	Name        string   `json:"name"`
+	Description string   `json:"description,omitempty"`
+	Inherits    []string `json:"inherits,omitempty"`    // who has the role has these too, and what they inherit
+	Tenants     []string `json:"tenants,omitempty"`     // in which alone the role means anything; empty is all
+	Permissions []string `json:"permissions,omitempty"` // named rights such as act-as; "*" is all
+	Allow       []Rule   `json:"allow,omitempty"`
+	Deny        []Rule   `json:"deny,omitempty"`
 }
 
 // Rule selects tools; all its conditions must match. A rule needs at least one
 // condition.
 type Rule struct {
-	Tools       []string // path.Match patterns on the tool id, any of; empty does not select
-	Tags        []string // any of
-	Categories  []string // any of
-	SideEffects []string // any of none, reads, writes
-	MaxRisk     string   // low, medium, high; allow rules only
-	MinRisk     string   // low, medium, high; deny rules only
-	Actions     []string // see, invoke; empty is invoke in an allow rule, both in a deny rule
+	Tools       []string `json:"tools,omitempty"`        // path.Match patterns on the tool id, any of; empty does not select
+	Tags        []string `json:"tags,omitempty"`         // any of
+	Categories  []string `json:"categories,omitempty"`   // any of
+	SideEffects []string `json:"side_effects,omitempty"` // any of none, reads, writes
+	MaxRisk     string   `json:"max_risk,omitempty"`     // low, medium, high; allow rules only
+	MinRisk     string   `json:"min_risk,omitempty"`     // low, medium, high; deny rules only
+	Actions     []string `json:"actions,omitempty"`      // see, invoke; empty is invoke in an allow rule, both in a deny rule
 }
 
 // Actions of rules. A tool that may be called is seen. See alone shows it in the registry's lists to

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/discover"
 )
 
@@ -161,6 +162,47 @@ func (a *API) rotateKey(ctx context.Context, p *toolkeep.Principal, in *rotateKe
 		return nil, err
 	}
 	return createdKey(made, secret, signing), nil
+}
+
+type listRolesOutput struct {
+	Body struct {
+		Roles []Role `json:"roles" doc:"roles beside the built-in ones, by name"`
+		File  string `json:"file,omitempty" doc:"the server's file that they are in, by the setting access.roles_file; those of access.roles are not in it"`
+	} `nameHint:"RoleList"`
+}
+
+// Role is access.Role.
+type Role access.Role
+
+func (a *API) listRoles(_ context.Context, p *toolkeep.Principal, _ *struct{}) (*listRolesOutput, error) {
+	own, file, err := a.c.Keys.ListRoles(p)
+	if err != nil {
+		return nil, err
+	}
+	out := &listRolesOutput{}
+	out.Body.Roles, out.Body.File = []Role{}, file
+	for _, r := range own {
+		out.Body.Roles = append(out.Body.Roles, Role(r))
+	}
+	return out, nil
+}
+
+type scopeKeyInput struct {
+	KeyID  string `path:"key_id" maxLength:"4096"`
+	DryRun bool   `query:"dry_run" doc:"check everything, change nothing"`
+	Body   struct {
+		Scope []string `json:"scope" maxItems:"256" doc:"tool id patterns that the key is narrowed to; empty does not narrow"`
+	} `nameHint:"ScopeKeyRequest"`
+}
+
+type keyOutput struct{ Body Key }
+
+func (a *API) scopeKey(ctx context.Context, p *toolkeep.Principal, in *scopeKeyInput) (*keyOutput, error) {
+	k, err := a.c.Keys.SetScope(ctx, p, in.KeyID, in.Body.Scope, in.DryRun)
+	if err != nil {
+		return nil, err
+	}
+	return &keyOutput{Body: keyOf(k)}, nil
 }
 
 type revokeKeyInput struct {

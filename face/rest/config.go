@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/audit"
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/control/health"
@@ -67,6 +68,9 @@ type Keys interface {
 	CreateSignedKey(ctx context.Context, p *toolkeep.Principal, k toolkeep.APIKey) (key toolkeep.APIKey, secret, signing string, err error)
 	RotateKey(ctx context.Context, p *toolkeep.Principal, id string, overlap time.Duration) (key toolkeep.APIKey, text, secret string, err error)
 	RevokeKey(ctx context.Context, p *toolkeep.Principal, id string) error
+	// ListRoles gives the custom roles of the principal's tenant, and the file that they are in.
+	ListRoles(p *toolkeep.Principal) (own []access.Role, file string, err error)
+	SetScope(ctx context.Context, p *toolkeep.Principal, id string, scope []string, dryRun bool) (toolkeep.APIKey, error)
 	ListKeys(ctx context.Context, p *toolkeep.Principal) ([]toolkeep.APIKey, error)
 }
 

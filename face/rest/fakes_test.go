@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/control/health"
 	"github.com/toolkeep/toolkeep/control/imports"
@@ -174,6 +175,12 @@ func (f *fakeKeys) CreateSignedKey(_ context.Context, _ *toolkeep.Principal, k t
 func (f *fakeKeys) RotateKey(_ context.Context, _ *toolkeep.Principal, id string, overlap time.Duration) (toolkeep.APIKey, string, string, error) {
 	made, text, err := f.create(toolkeep.APIKey{Subject: "of " + id, Name: overlap.String()})
 	return made, text, "", err
+}
+func (f *fakeKeys) ListRoles(*toolkeep.Principal) ([]access.Role, string, error) {
+	return []access.Role{{Name: "clerk", Allow: []access.Rule{{Tools: []string{"demo.*"}}}}}, "/etc/roles.yaml", nil
+}
+func (f *fakeKeys) SetScope(_ context.Context, _ *toolkeep.Principal, id string, scope []string, _ bool) (toolkeep.APIKey, error) {
+	return toolkeep.APIKey{ID: id, Subject: "bot", Roles: []string{"agent"}, Scope: scope}, nil
 }
 func (f *fakeKeys) RevokeKey(_ context.Context, _ *toolkeep.Principal, id string) error {
 	return f.revoke(id)

@@ -32,6 +32,7 @@ func TestAuthentication(t *testing.T) {
 			{"POST", "/api/v1/tools/invoke", `{"tool_id":"demo.hash"}`}, {"GET", "/api/v1/invocations", ""},
 			{"GET", "/api/v1/invocations/i", ""}, {"GET", "/api/v1/invocations/i/events", ""}, {"GET", "/api/v1/blobs/b", ""},
 			{"POST", "/api/v1/keys", `{"subject":"s","roles":["agent"]}`},
+			{"PATCH", "/api/v1/keys/k", `{"scope":[]}`},
 		} {
 			if x.code == "" && route[0]+route[1] != "POST/api/v1/tools/invoke" {
 				continue

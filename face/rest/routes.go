@@ -157,6 +157,8 @@ func (a *API) operations() {
 		rotate.status = http.StatusCreated
 		rotate.description = "It makes a key with the subject, roles, scope, workspace and lifetime of this one, which expires after the overlap. A key is rotated once."
 		register(a, rotate, toolkeep.PermKeys, a.rotateKey)
+		register(a, op("GET", "/api/v1/roles", "listRoles", tagAdmin, "List the custom roles"), toolkeep.PermKeys, a.listRoles)
+		register(a, op("PATCH", "/api/v1/keys/{key_id}", "scopeKey", tagAdmin, "Give an API key another scope, which counts at once"), toolkeep.PermKeys, a.scopeKey)
 		register(a, op("DELETE", "/api/v1/keys/{key_id}", "revokeKey", tagAdmin, "Revoke an API key"), toolkeep.PermKeys, a.revokeKey)
 	}
 	if a.c.Invalidate != nil {

@@ -271,7 +271,7 @@ func TestPermissions(t *testing.T) {
 		{"POST", "/api/v1/tools/register", `{"manifest":{}}`}, {"PUT", "/api/v1/tools/a.b", `{"manifest":{}}`},
 		{"POST", "/api/v1/tools/batch-register", `{"tools":[{"manifest":{}}]}`}, {"POST", "/api/v1/tools/import", `{"type":"openapi","location":"http://x"}`},
 		{"DELETE", "/api/v1/tools/a.b", ""}, {"POST", "/api/v1/tools/a.b/versions/1.0.0/state", `{"state":"blocked"}`},
-		{"GET", "/api/v1/keys", ""}, {"POST", "/api/v1/keys", `{"subject":"s","roles":["admin"]}`}, {"DELETE", "/api/v1/keys/k", ""},
+		{"GET", "/api/v1/keys", ""}, {"POST", "/api/v1/keys", `{"subject":"s","roles":["admin"]}`}, {"DELETE", "/api/v1/keys/k", ""}, {"PATCH", "/api/v1/keys/k", `{"scope":["a.*"]}`}, {"GET", "/api/v1/roles", ""},
 		{"POST", "/cache/invalidate/a.b", ""}, {"DELETE", "/api/v1/tools/admin/cache/invalidate", `{"scope":"all"}`},
 		{"POST", "/api/v1/tools/admin/reindex", `{"scope":"all"}`}, {"GET", "/api/v1/admin/nodes", ""}, {"GET", "/api/v1/policies", ""},
 		{"GET", "/api/v1/breakers", ""}, {"GET", "/api/v1/breakers/tool:a", ""}, {"POST", "/api/v1/breakers/tool:a", `{"action":"open"}`},
@@ -413,6 +413,12 @@ func TestKeys(t *testing.T) {
 		return nil
 	}
 	wantStatus(t, s.do(t, "DELETE", "/api/v1/keys/k1", ""), 204)
+	w = s.do(t, "PATCH", "/api/v1/keys/k1", `{"scope":["demo.*"]}`)
+	wantStatus(t, w, 200)
+	if m := decode(t, w); m["id"] != "k1" || len(m["scope"].([]any)) != 1 || strings.Contains(w.Body.String(), "secret") {
+		t.Errorf("%s", w.Body)
+	}
+	wantStatus(t, s.do(t, "PATCH", "/api/v1/keys/k1", `{}`), 400)
 	problem(t, s.do(t, "DELETE", "/api/v1/keys/k9", ""), toolkeep.ResourceNotFound)
 }
 

@@ -39,7 +39,13 @@ func (s *Store) prepareCatalogue(st step) (step, error) {
 			return true, err
 		}
 	case toolkeep.RevokeKey:
-		st.act = func(ctx context.Context, g *group, st *step) (bool, error) { return g.revoke(ctx, c, st) }
+		st.act = func(ctx context.Context, g *group, st *step) (bool, error) {
+			return g.editKey(ctx, c.Tenant, c.ID, c.Successor != "", c.End, st)
+		}
+	case toolkeep.ScopeKey:
+		st.act = func(ctx context.Context, g *group, st *step) (bool, error) {
+			return g.editKey(ctx, c.Tenant, c.ID, true, c.Set, st)
+		}
 	case toolkeep.PutDocument:
 		e := st.Encoded
 		st.act = func(ctx context.Context, g *group, st *step) (bool, error) { return true, g.putDocument(ctx, c, e, st) }
@@ -94,33 +100,34 @@ func (g *group) publish(ctx context.Context, t record.Tool, ref string) (bool, e
 	return false, err
 }
 
-// revoke revokes a key, a second time changes nothing, or gives it a successor.
-func (g *group) revoke(ctx context.Context, c toolkeep.RevokeKey, st *step) (bool, error) {
+// editKey changes a stored key by edit. With put, watchers get the whole key, and an edit that cannot be made is ErrStale;
+// without it such an edit changes nothing.
+func (g *group) editKey(ctx context.Context, tenant, id string, put bool, edit func(*toolkeep.APIKey) bool, st *step) (bool, error) {
 	var data []byte
-	err := g.tx.QueryRow(ctx, sqlKeyData, text(c.Tenant), text(c.ID)).Scan(&data)
+	err := g.tx.QueryRow(ctx, sqlKeyData, text(tenant), text(id)).Scan(&data)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return false, fmt.Errorf("key %s: %w", c.ID, toolkeep.ErrNotFound)
+		return false, fmt.Errorf("key %s: %w", id, toolkeep.ErrNotFound)
 	}
 	if err != nil {
 		return false, err
 	}
-	k, err := record.DecodeKey(c.Tenant, c.ID, data)
+	k, err := record.DecodeKey(tenant, id, data)
 	if err != nil {
 		return false, err
 	}
-	if !c.End(&k) {
-		if c.Successor != "" {
-			err = fmt.Errorf("key %s was revoked or has a successor: %w", c.ID, toolkeep.ErrStale)
+	if !edit(&k) {
+		if put {
+			err = fmt.Errorf("key %s was revoked or changed: %w", id, toolkeep.ErrStale)
 		}
 		return false, err
 	}
 	if data, err = record.EncodeKey(k); err != nil {
 		return false, err
 	}
-	if c.Successor != "" {
-		st.Kind, st.Data = record.KindKey, data
+	if put {
+		st.Kind, st.Data, st.Change = record.KindKey, data, toolkeep.PutKey{Key: k}
 	}
-	_, err = g.exec(ctx, sqlPutKey, text(c.Tenant), text(c.ID), data)
+	_, err = g.exec(ctx, sqlPutKey, text(tenant), text(id), data)
 	return true, err
 }
 

@@ -73,6 +73,11 @@ func encodeCatalogue(c toolkeep.Change) (Encoded, error) {
 		}
 		data, err := EncodeKey(c.Key)
 		return Encoded{Change: c, Kind: KindKey, Tenant: c.Key.Tenant, Ref: c.Key.ID, Data: data}, err
+	case toolkeep.ScopeKey: // the store replaces it by the key
+		if c.Tenant == "" || c.ID == "" {
+			return Encoded{}, errors.New("a key is named by tenant and id, one is empty")
+		}
+		return Encoded{Change: c, Kind: KindKey, Tenant: c.Tenant, Ref: c.ID}, nil
 	case toolkeep.RevokeKey:
 		if c.At.IsZero() {
 			return Encoded{}, errors.New("it does not say when")

@@ -38,7 +38,9 @@ func (s *Store) prepareCatalogue(st step, e record.Encoded) (step, error) {
 			return true, err
 		}
 	case toolkeep.RevokeKey:
-		st.act = func(g *group, st *step) (bool, error) { return g.revoke(c, st) }
+		st.act = func(g *group, st *step) (bool, error) { return g.editKey(c.Tenant, c.ID, c.Successor != "", c.End, st) }
+	case toolkeep.ScopeKey:
+		st.act = func(g *group, st *step) (bool, error) { return g.editKey(c.Tenant, c.ID, true, c.Set, st) }
 	case toolkeep.PutDocument:
 		st.act = func(g *group, st *step) (bool, error) { return true, g.putDocument(c, e, st) }
 	case toolkeep.DeleteDocument:
@@ -89,33 +91,34 @@ func (g *group) publish(t record.Tool, ref string) (bool, error) {
 	return true, err
 }
 
-// revoke revokes a key, a second time changes nothing, or gives it a successor.
-func (g *group) revoke(c toolkeep.RevokeKey, st *step) (bool, error) {
+// editKey changes a stored key by edit. With put, watchers get the whole key, and an edit that cannot be made is ErrStale;
+// without it such an edit changes nothing.
+func (g *group) editKey(tenant, id string, put bool, edit func(*toolkeep.APIKey) bool, st *step) (bool, error) {
 	var data []byte
-	err := g.queryRow(sqlKeyData, c.Tenant, c.ID).Scan(&data)
+	err := g.queryRow(sqlKeyData, tenant, id).Scan(&data)
 	if errors.Is(err, sql.ErrNoRows) {
-		return false, fmt.Errorf("key %s: %w", c.ID, toolkeep.ErrNotFound)
+		return false, fmt.Errorf("key %s: %w", id, toolkeep.ErrNotFound)
 	}
 	if err != nil {
 		return false, err
 	}
-	k, err := record.DecodeKey(c.Tenant, c.ID, data)
+	k, err := record.DecodeKey(tenant, id, data)
 	if err != nil {
 		return false, err
 	}
-	if !c.End(&k) {
-		if c.Successor != "" {
-			err = fmt.Errorf("key %s was revoked or has a successor: %w", c.ID, toolkeep.ErrStale)
+	if !edit(&k) {
+		if put {
+			err = fmt.Errorf("key %s was revoked or changed: %w", id, toolkeep.ErrStale)
 		}
 		return false, err
 	}
 	if data, err = record.EncodeKey(k); err != nil {
 		return false, err
 	}
-	if c.Successor != "" {
-		st.Kind, st.Data = record.KindKey, data
+	if put {
+		st.Kind, st.Data, st.Change = record.KindKey, data, toolkeep.PutKey{Key: k}
 	}
-	_, err = g.exec(sqlPutKey, c.Tenant, c.ID, data)
+	_, err = g.exec(sqlPutKey, tenant, id, data)
 	return true, err
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -176,7 +177,18 @@ func testKeys(t *testing.T, f *fixture) {
 	b.ExpiresAt, b.Successor = at.Add(time.Hour), "c"
 	f.apply(toolkeep.RevokeKey{Tenant: "u", ID: "a", At: at, By: "boss", Successor: "c", Expires: b.ExpiresAt})
 	f.refused(toolkeep.ErrStale, toolkeep.RevokeKey{Tenant: "u", ID: "a", At: at, Successor: "d", Expires: at}, toolkeep.PutKey{Key: apiKey("u", "d")})
+	b.Scope = []string{"other.*"}
+	f.apply(toolkeep.ScopeKey{Tenant: "u", ID: "a", From: []string{"ns.*"}, Scope: b.Scope})
+	f.refused(toolkeep.ErrStale, toolkeep.ScopeKey{Tenant: "u", ID: "a", From: []string{"ns.*"}, Scope: []string{"late.*"}})
+	f.refused(toolkeep.ErrNotFound, toolkeep.ScopeKey{Tenant: "t", ID: "b", Scope: []string{"x.*"}})
+	for c, err := range f.store.Watch(t.Context(), f.head()-1) {
+		if put, ok := c.Change.(toolkeep.PutKey); err != nil || !ok || !slices.Equal(put.Key.Scope, b.Scope) || put.Key.Successor != "c" || put.Key.Hash != b.Hash {
+			t.Errorf("watchers of a key's scope get %+v, %v", c, err)
+		}
+		break
+	}
 	f.apply(toolkeep.RevokeKey{Tenant: "t", ID: "a", At: at, By: "boss"})
+	f.refused(toolkeep.ErrStale, toolkeep.ScopeKey{Tenant: "t", ID: "a", From: a.Scope, Scope: []string{"x.*"}}) // it is revoked
 	head := f.head()
 	f.apply(toolkeep.RevokeKey{Tenant: "t", ID: "a", At: at.Add(time.Hour), By: "boss"})
 	f.refused(toolkeep.ErrNotFound, toolkeep.RevokeKey{Tenant: "t", ID: "b", At: at})
@@ -293,6 +305,7 @@ func testMalformed(t *testing.T, f *fixture) {
 		toolkeep.MoveCursor{Reader: strings.Repeat("r", toolkeep.MaxReader+1), To: toolkeep.Cursor{Seq: 1, At: f.clock()}},
 		toolkeep.PublishVersion{},
 		toolkeep.PutKey{},
+		toolkeep.ScopeKey{},
 		toolkeep.RevokeKey{Tenant: "t", ID: "a"},
 	} {
 		if err := f.store.Apply(t.Context(), c); err == nil {

@@ -51,6 +51,7 @@ func everyChange(now time.Time) (changes, feed []toolkeep.Change, journal []tool
 		toolkeep.MarkFetched{Call: ref("c"), At: now},
 		toolkeep.MoveCall{Invocation: expired, From: []toolkeep.CallState{toolkeep.CallSucceeded}},
 		toolkeep.PutKey{Key: apiKey("t", "a")},
+		toolkeep.ScopeKey{Tenant: "t", ID: "a", From: apiKey("t", "a").Scope, Scope: []string{"other.*"}},
 		toolkeep.RevokeKey{Tenant: "t", ID: "a", At: now, By: "boss"},
 		toolkeep.AppendEvent{Event: event},
 		toolkeep.PutDocument{Document: fullDocument(now), Expect: toolkeep.NoRevision},
@@ -60,8 +61,10 @@ func everyChange(now time.Time) (changes, feed []toolkeep.Change, journal []tool
 	}
 	placed := fullDocument(now)
 	placed.Revision = 1
-	feed = []toolkeep.Change{changes[0], changes[1], changes[11], changes[12],
-		toolkeep.PutDocument{Document: placed, Expect: toolkeep.NoRevision}, changes[15]}
+	scoped := apiKey("t", "a")
+	scoped.Scope = []string{"other.*"}
+	feed = []toolkeep.Change{changes[0], changes[1], changes[11], toolkeep.PutKey{Key: scoped}, changes[13],
+		toolkeep.PutDocument{Document: placed, Expect: toolkeep.NoRevision}, changes[16]}
 	journal = []toolkeep.Entry{
 		{Call: without(record, append(WaitingOnly(), "Output")...)},
 		{Call: without(ended, "Output", "SealedArgs", "SealedCaller", "LeaseOwner", "LeaseUntil")},
