@@ -63,6 +63,7 @@ const (
 	CauseDefinitionGone    Cause = "definition_gone"    // block and hold: its MCP server no longer offers it
 	CauseDefinitionChanged Cause = "definition_changed" // hold: its MCP server offers another definition
 	CauseDefinitionInvalid Cause = "definition_invalid" // hold: its MCP server offers an invalid definition
+	CausePruned            Cause = "pruned"             // block: the folder that published it does not hold it any more
 )
 
 // Lifecycle is the mutable side of a version.
@@ -74,6 +75,7 @@ type Lifecycle struct {
 	PublishedAt  time.Time    `json:"published_at"`
 	PublishedBy  string       `json:"published_by,omitempty"`
 	Forced       bool         `json:"forced,omitempty"` // published despite breaking changes
+	Folder       string       `json:"folder,omitempty"` // name of the folder of configuration that it was applied from
 	DeprecatedAt time.Time    `json:"deprecated_at,omitzero"`
 	SunsetAt     time.Time    `json:"sunset_at,omitzero"` // end of execution of a sunset version
 	RemoveAfter  time.Time    `json:"remove_after,omitzero"`

@@ -20,6 +20,7 @@ type Filter struct {
 	Tags              []string // all of them
 	Capability        string
 	Namespace         string // the part of the id before the dot
+	Folder            string // the version that is shown was published from the folder of this name
 	IncludeDeprecated bool   // also deprecated tools and versions
 	// Among, if not nil, are the ids to list, in this order; else all tools are listed, by id.
 	Among  []string
@@ -66,7 +67,7 @@ func (c *Catalog) List(p *toolkeep.Principal, f Filter, visible func(*toolkeep.T
 			continue
 		}
 		latest := e.listed(f, visible)
-		if latest == nil || !f.matches(latest.Tool.Manifest) {
+		if latest == nil || !f.matches(latest.Tool.Manifest) || f.Folder != "" && latest.Life.Folder != f.Folder {
 			continue
 		}
 		if total >= f.Offset && len(page) < f.Limit {

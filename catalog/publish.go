@@ -23,17 +23,23 @@ type PublishOptions struct {
 	Force  bool // publish despite breaking changes; needs catalog:admin and is recorded
 	DryRun bool // check everything, write nothing
 	Shared bool // the tools belong to all tenants; needs catalog:admin
+	// Folder is the name of the folder of configuration that the manifests are applied from, "" without one. New versions keep
+	// it, and a version of it that was pruned (toolkeep.CausePruned) becomes active again with the same content.
+	Folder string
 }
 
 // Published is the outcome for one manifest.
 type Published struct {
-	ToolID     string       `json:"tool_id"`
-	Version    string       `json:"version"`
-	Digest     string       `json:"digest"`
-	Bump       string       `json:"bump"`    // SemVer size of the change from the version below: major, minor, patch, none; new if there is none below
-	Created    bool         `json:"created"` // false: the same content is already published
-	Breaking   []Difference `json:"breaking,omitempty"`
-	Deprecated []string     `json:"deprecated,omitempty"` // versions deprecated by the limit of active ones
+	ToolID  string `json:"tool_id"`
+	Version string `json:"version"`
+	Digest  string `json:"digest"`
+	Bump    string `json:"bump"`    // SemVer size of the change from the version below: major, minor, patch, none; new if there is none below
+	Created bool   `json:"created"` // false: the same content is already published
+	// State is that of the version, after the publication; a version that exists keeps it, unless Restored.
+	State      toolkeep.VersionState `json:"state"`
+	Restored   bool                  `json:"restored,omitempty"` // it was pruned, and its folder has it again
+	Breaking   []Difference          `json:"breaking,omitempty"`
+	Deprecated []string              `json:"deprecated,omitempty"` // versions deprecated by the limit of active ones
 	// Warnings name the manifest's fields that this build does not honour: E3015, or the code that calls are refused with.
 	Warnings []toolkeep.Warning `json:"warnings,omitempty"`
 }
@@ -97,6 +103,11 @@ type submitted struct {
 func (c *Catalog) publish(ctx context.Context, p *toolkeep.Principal, list []submitted, o PublishOptions) ([]Published, error) {
 	if err := c.mayPublish(p, o); err != nil {
 		return nil, err
+	}
+	if o.Folder != "" {
+		if err := toolkeep.CheckFolder(o.Folder); err != nil {
+			return nil, err
+		}
 	}
 	if len(list) == 0 || len(list) > MaxBatch {
 		return nil, toolkeep.NewError(toolkeep.InvalidParameters, "%d manifests were sent; send 1 to %d", len(list), MaxBatch)
@@ -410,21 +421,22 @@ func (pl *plan) addTool(coming []incoming) error {
 	e := pl.from.entry(*key)
 	registered := e == nil
 	var created []incoming
+	last := -1 // the surplus is reported with the highest of the new versions
 	for _, in := range coming {
 		next, err := pl.addVersion(key, e, in)
 		if err != nil {
 			return err
 		}
 		if next != nil {
-			e = next
-			created = append(created, in)
+			e, last = next, in.index
+			if pl.results[in.index].Created {
+				created = append(created, in)
+			}
 		}
 	}
-	if len(created) == 0 {
+	if last < 0 {
 		return nil
 	}
-	// The surplus is reported with the highest of the new versions.
-	last := created[len(created)-1].index
 	e = pl.deprecateSurplus(e, last)
 	return pl.write(e, created, registered)
 }
@@ -439,15 +451,23 @@ func (pl *plan) addVersion(key *toolKey, e *entry, in incoming) (*entry, error) 
 			if !have.sem.Equal(in.v.sem) {
 				continue
 			}
-			if have.Tool.Version == t.Version && have.Tool.Digest == t.Digest {
+			if have.Tool.Version != t.Version || have.Tool.Digest != t.Digest {
+				return nil, exists(have.Tool, t)
+			}
+			if result.State = have.state(); pl.o.Folder == "" || pl.o.Folder != have.Life.Folder || result.State != toolkeep.Blocked || have.Life.Cause != toolkeep.CausePruned {
 				return nil, nil
 			}
-			return nil, exists(have.Tool, t)
+			result.State, result.Restored = toolkeep.Active, true
+			again := *have
+			again.Life.State, again.Life.Cause, again.Life.Reason = toolkeep.Active, "", ""
+			versions := slices.Clone(e.versions)
+			versions[slices.Index(versions, have)] = &again
+			return newEntry(key, versions), nil
 		}
 	}
-	result.Created = true
+	result.Created, result.State = true, toolkeep.Active
 	result.Bump = "new"
-	life := toolkeep.Lifecycle{State: toolkeep.Active, PublishedAt: pl.now, PublishedBy: pl.p.Subject}
+	life := toolkeep.Lifecycle{State: toolkeep.Active, PublishedAt: pl.now, PublishedBy: pl.p.Subject, Folder: pl.o.Folder}
 	if below := e.below(in.v.sem); below != nil {
 		old, err := below.Tool.Whole()
 		if err != nil {

@@ -25,6 +25,9 @@ type StateChange struct {
 	// from now). Other states take no date.
 	Date time.Time
 	Now  bool // an administrator waives the 90 days between deprecation and removal
+	// Folder, if set, prunes: the state is blocked, the cause toolkeep.CausePruned, and every version must have been published
+	// from the folder (E3963). Versions that are blocked stay as they are.
+	Folder string
 	// Expect, if set, is the state that every moved version must be in: the state that the decision was based on.
 	Expect toolkeep.VersionState
 	// BlockedFor, if set, skips every version that is not blocked for one of these causes: an automatic change
@@ -33,7 +36,7 @@ type StateChange struct {
 }
 
 // blockCauses lists the allowed causes of a block.
-var blockCauses = []toolkeep.Cause{toolkeep.CauseAdministrator, toolkeep.CauseServerRemoved, toolkeep.CauseDefinitionGone}
+var blockCauses = []toolkeep.Cause{toolkeep.CauseAdministrator, toolkeep.CauseServerRemoved, toolkeep.CauseDefinitionGone, toolkeep.CausePruned}
 
 // SetState moves a version, or with version "" all of them, to another state and returns the new lifecycle, of the
 // highest version moved if there are several. It returns when this catalogue shows it.
@@ -130,6 +133,9 @@ func (c *Catalog) stateMoves(p *toolkeep.Principal, seen *entry, toolID, version
 		})
 	}
 	for _, v := range targets {
+		if ch.Folder != "" && v.Life.Folder != ch.Folder {
+			return nil, toolkeep.NewError(toolkeep.StateConflict, "%s was not published from the folder %s, so it is not pruned with it", v.Tool.Ref(), ch.Folder).With("tool_id", v.Tool.ID).With("version", v.Tool.Version)
+		}
 		if old := seen.find(v.Tool.Version); old != nil && !sameState(old.Life, v.Life) || ch.Expect != "" && ch.Expect != v.state() {
 			return nil, conflict(v.Tool.Ref()).With("tool_id", v.Tool.ID).With("version", v.Tool.Version).With("state", string(v.state()))
 		}
@@ -159,6 +165,12 @@ func (ch *StateChange) check() error {
 	}
 	if len(ch.Reason) > maxReasonLength {
 		return badState("the reason has %d bytes; at most %d are kept", len(ch.Reason), maxReasonLength)
+	}
+	if ch.Folder != "" {
+		if ch.State != toolkeep.Blocked || ch.Cause != "" {
+			return badState("folder goes with the state blocked alone")
+		}
+		ch.Cause = toolkeep.CausePruned
 	}
 	if ch.State == toolkeep.Blocked && ch.Cause == "" {
 		ch.Cause = toolkeep.CauseAdministrator

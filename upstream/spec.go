@@ -106,6 +106,7 @@ type Spec struct {
 	MaxTools       int   // in each list; default 10,000
 
 	Disabled bool
+	Folder   string // name of the folder of configuration that it was applied from; "" without one
 }
 
 // Root is one folder or address announced to a server.
@@ -148,6 +149,7 @@ type body struct {
 	MaxResultBytes int64               `json:"max_result_bytes,omitzero"`
 	MaxTools       int                 `json:"max_tools,omitzero"`
 	Disabled       bool                `json:"disabled,omitzero"`
+	Folder         string              `json:"folder,omitempty"`
 }
 
 // ParseSpec reads the body of an item. It refuses unknown members; unset members keep
@@ -168,7 +170,7 @@ func ParseSpec(name, tenant string, data []byte) (*Spec, error) {
 		Session: b.Session, Capabilities: b.Capabilities, Roots: b.Roots, OnChange: b.OnChange,
 		StartTimeout: seconds(b.StartTimeoutS), CallTimeout: seconds(b.CallTimeoutS),
 		IdleStop: seconds(b.IdleStopS), PingEvery: seconds(b.PingS),
-		MaxSessions: b.MaxSessions, MaxResultBytes: b.MaxResultBytes, MaxTools: b.MaxTools, Disabled: b.Disabled,
+		MaxSessions: b.MaxSessions, MaxResultBytes: b.MaxResultBytes, MaxTools: b.MaxTools, Disabled: b.Disabled, Folder: b.Folder,
 	}
 	faults := s.Validate()
 	if b.Name != "" && b.Name != name {
@@ -195,7 +197,7 @@ func (s *Spec) Body() []byte {
 		Session: s.Session, Capabilities: s.Capabilities, Roots: s.Roots, OnChange: s.OnChange,
 		StartTimeoutS: s.StartTimeout.Seconds(), CallTimeoutS: s.CallTimeout.Seconds(),
 		IdleStopS: s.IdleStop.Seconds(), PingS: s.PingEvery.Seconds(),
-		MaxSessions: s.MaxSessions, MaxResultBytes: s.MaxResultBytes, MaxTools: s.MaxTools, Disabled: s.Disabled,
+		MaxSessions: s.MaxSessions, MaxResultBytes: s.MaxResultBytes, MaxTools: s.MaxTools, Disabled: s.Disabled, Folder: s.Folder,
 	}
 	// Maps are sorted, so that equal specs have equal bodies.
 	data, err := json.Marshal(b, json.Deterministic(true))
@@ -281,6 +283,9 @@ func (s *Spec) Validate() []toolkeep.Fault {
 		} else if slices.Index(s.Capabilities, k) != i {
 			c.fault(at, "uniqueItems", "the capability stands twice")
 		}
+	}
+	if err := toolkeep.CheckFolder(s.Folder); s.Folder != "" && err != nil {
+		c.fault("/folder", "pattern", "%s", toolkeep.AsError(err).Message)
 	}
 	c.roots(s)
 	c.duration("/start_timeout_s", s.StartTimeout, 0, maxTimeout)
@@ -509,6 +514,12 @@ func Secret(v string) (prefix, ref string, ok bool) {
 	}
 	return "", "", false
 }
+
+// SecretName reports whether a variable or header is named as secrets are. A value with such a name is taken out of results and
+// logs even where it is short or a common word.
+func SecretName(name string) bool { return secretName.MatchString(name) }
+
+var secretName = regexp.MustCompile(`(?i)key|token|secret|passw|passphrase|(^|_)pass(_|$)|(^|_)pat(_|$)|pwd|auth|cred|cookie|session|signature|private|bearer|dsn|database_url|conn`)
 
 const literalMark = "text:"
 

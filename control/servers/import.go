@@ -25,6 +25,8 @@ const maxShownLog = 4 << 10
 type ImportOptions struct {
 	Shared bool // it serves all tenants
 	DryRun bool // connect, read and compare, and change nothing
+	// Compare only checks the definition and compares it with the stored one: Plan.Definition. Nothing is connected or changed.
+	Compare bool
 }
 
 // Import adds or changes a server, and publishes the tools of a new one. Of a known one
@@ -69,8 +71,18 @@ func (s *Servers) Import(ctx context.Context, p *toolkeep.Principal, name string
 	if s.isOwn(spec) {
 		return nil, toolkeep.NewError(toolkeep.InvalidManifest, "%s leads to a Toolkeep of this machine, and its tools would call themselves if it is this one. Leave it out; another Toolkeep is named by its url, or by TOOLKEEP_URL in env", name)
 	}
+	definition := DefinitionNew
+	if replaces {
+		definition = DefinitionChanged
+		if before != nil && s.c.Credentials.same(spec, before) {
+			definition = DefinitionSame
+		}
+	}
 	if err := s.c.Credentials.seal(spec, before); err != nil {
 		return nil, err
+	}
+	if o.Compare {
+		return &Plan{Server: name, Definition: definition}, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, readTime)
 	defer cancel()
@@ -154,12 +166,15 @@ func (s *Servers) probe(ctx context.Context, p *toolkeep.Principal, spec *upstre
 	return defs, &told
 }
 
-// Remove ends a server and blocks its tools, with cause server_removed. E3013, E3201,
-// E3965.
-func (s *Servers) Remove(ctx context.Context, p *toolkeep.Principal, name string) error {
+// Remove ends a server and blocks its tools, with cause server_removed. folder, if set, must be the folder that the server was
+// applied from. E3013, E3201, E3963, E3965.
+func (s *Servers) Remove(ctx context.Context, p *toolkeep.Principal, name, folder string) error {
 	doc, err := s.findToChange(p, name)
 	if err != nil {
 		return err
+	}
+	if spec, err := upstream.ParseSpec(doc.ID, doc.Tenant, doc.Body); folder != "" && (err != nil || spec.Folder != folder) {
+		return toolkeep.NewError(toolkeep.StateConflict, "the MCP server %s was not applied from the folder %s, so it is not removed with it", name, folder).Because(err)
 	}
 	id := serverID{doc.Tenant, doc.ID}
 	defer s.lock(id)()

@@ -110,7 +110,7 @@ func TestImportRefuses(t *testing.T) {
 	wantCode(t, put("acme", "common", httpSpec, ImportOptions{}), toolkeep.StateConflict)
 	_, err := h.Accept(t.Context(), admin("acme"), "common", nil)
 	wantCode(t, err, toolkeep.PermissionDenied)
-	wantCode(t, h.Remove(t.Context(), admin("acme"), "common"), toolkeep.PermissionDenied)
+	wantCode(t, h.Remove(t.Context(), admin("acme"), "common", ""), toolkeep.PermissionDenied)
 
 	// Another request was quicker: nothing of this one is kept.
 	h.imports(httpSpec, tool("read", "Reads."))
@@ -172,14 +172,14 @@ func TestRemove(t *testing.T) {
 	h := newFixture(t, nil)
 	h.imports(httpSpec, tool("read", "Reads."))
 	h.catalogPublish("mine.read")
-	if err := h.Remove(t.Context(), admin("acme"), "pages"); err != nil {
+	if err := h.Remove(t.Context(), admin("acme"), "pages", ""); err != nil {
 		t.Fatal(err)
 	}
 	h.want("mine.read@1.0.0 blocked:server_removed, read@1.0.0 blocked:server_removed")
 	if h.pool.names() != "" || len(h.logins.told) != 1 || h.logins.told[0] != "remove acme/pages" {
 		t.Errorf("running %q, logins %v", h.pool.names(), h.logins.told)
 	}
-	wantCode(t, h.Remove(t.Context(), admin("acme"), "pages"), toolkeep.ResourceNotFound)
+	wantCode(t, h.Remove(t.Context(), admin("acme"), "pages", ""), toolkeep.ResourceNotFound)
 	h.imports(httpSpec, tool("read", "Reads."))
 	h.want("mine.read@1.0.0 blocked:server_removed, read@1.0.0 active")
 }
@@ -218,7 +218,7 @@ func TestSlowFeed(t *testing.T) {
 			if got := h.pool.names(); got != "acme/pages" {
 				t.Errorf("after an import run %q", got)
 			}
-			if err := h.Remove(t.Context(), admin("acme"), "pages"); err != nil {
+			if err := h.Remove(t.Context(), admin("acme"), "pages", ""); err != nil {
 				t.Fatal(err)
 			}
 			if got := h.pool.names(); got != "" {

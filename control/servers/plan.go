@@ -20,7 +20,18 @@ type Plan struct {
 	Warnings  []string
 	Published int // versions that were published now
 	Held      int // tools that wait for review
+	// Definition is set with ImportOptions.Compare alone.
+	Definition Definition
 }
+
+// Definition is how a definition compares with the stored one.
+type Definition string
+
+const (
+	DefinitionNew     Definition = "new"
+	DefinitionChanged Definition = "changed"
+	DefinitionSame    Definition = "same"
+)
 
 // Tool is one definition, or a tool whose definition is gone.
 type Tool struct {

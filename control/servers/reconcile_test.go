@@ -125,7 +125,7 @@ func TestAdministratorsDecisionsStay(t *testing.T) {
 	h.read([]byte(`{"name":"read","description":"Reads.","inputSchema":{"type":"object","properties":{"depth":{"type":"string"}},"required":[]}}`))
 	h.want("read@1.0.0 active, read@1.1.0 active")
 	h.setState("pages.read", "1.0.0", catalog.StateChange{State: toolkeep.Blocked, Reason: reason})
-	if err := h.Remove(t.Context(), admin("acme"), "pages"); err != nil {
+	if err := h.Remove(t.Context(), admin("acme"), "pages", ""); err != nil {
 		t.Fatal(err)
 	}
 	h.want("read@1.0.0 blocked:administrator, read@1.1.0 blocked:server_removed")
@@ -364,7 +364,7 @@ func TestVerifyPinned(t *testing.T) {
 	if defs := h.AcceptedDefinitions("acme", "pages", "read"); len(defs) != 1 {
 		t.Errorf("%s", defs)
 	}
-	if err := h.Remove(t.Context(), admin("acme"), "pages"); err != nil {
+	if err := h.Remove(t.Context(), admin("acme"), "pages", ""); err != nil {
 		t.Fatal(err)
 	}
 	h.DefinitionsRead("pages", "acme", upstream.Definitions{Owner: "acme"}) // it is removed: nothing happens

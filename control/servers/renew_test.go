@@ -270,7 +270,7 @@ func TestRestartReachesAllNodes(t *testing.T) {
 		t.Errorf("the message names no command: %s", e.Message)
 	}
 	mend()
-	if err := a.Remove(t.Context(), admin("acme"), "pages"); err != nil {
+	if err := a.Remove(t.Context(), admin("acme"), "pages", ""); err != nil {
 		t.Fatal(err)
 	}
 	if docs, _, _ := a.store.Documents(t.Context(), ""); len(docs) != 0 {

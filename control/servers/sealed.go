@@ -1,11 +1,11 @@
 package servers
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"errors"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -142,7 +142,7 @@ func (c *Credentials) sealOne(name, v, before string) (string, error) {
 	}
 	// A password has no look of its own, so that all values are sealed and hidden.
 	scheme := upstream.KeptScheme
-	if secretName.MatchString(name) {
+	if upstream.SecretName(name) {
 		scheme = upstream.SealedScheme
 	}
 	sealed, err := c.Sealer.Seal([]byte(strings.TrimPrefix(v, "text:")), upstream.SealedValue)
@@ -150,6 +150,57 @@ func (c *Credentials) sealOne(name, v, before string) (string, error) {
 		return "", err
 	}
 	return scheme + base64.RawURLEncoding.EncodeToString(sealed), nil
+}
+
+// same tells whether a definition is that of a stored one, whose literal values are sealed. What it leaves to the server, its
+// session, and the folder of either do not count.
+func (c *Credentials) same(now, before *upstream.Spec) bool {
+	a, b := *now.Filled(), *before.Filled()
+	if now.Session == "" {
+		a.Session = b.Session
+	}
+	a.Folder, b.Folder = "", ""
+	// literal is how both write a value that is no reference.
+	literal := func(v string) string {
+		if _, _, ref := upstream.Secret(v); ref || v == hidden {
+			return v
+		}
+		return "text:" + strings.TrimPrefix(v, "text:")
+	}
+	plain := func(now, old string) string {
+		switch {
+		case !isSealed(old):
+			return old
+		case now == hidden: // it stays
+			return hidden
+		}
+		raw, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(strings.TrimPrefix(old, upstream.SealedScheme), upstream.KeptScheme))
+		if err == nil {
+			raw, err = c.Sealer.Open(raw, upstream.SealedValue)
+		}
+		if err != nil {
+			return old
+		}
+		return "text:" + string(raw)
+	}
+	each := func(now, old map[string]string) (map[string]string, map[string]string) {
+		now, old = maps.Clone(now), maps.Clone(old)
+		for k, v := range now {
+			now[k] = literal(v)
+			if was, has := old[k]; has {
+				old[k] = plain(v, was)
+			}
+		}
+		return now, old
+	}
+	a.Env, b.Env = each(a.Env, b.Env)
+	a.Headers, b.Headers = each(a.Headers, b.Headers)
+	if a.OAuth != nil && b.OAuth != nil {
+		login, stored := *a.OAuth, *b.OAuth
+		login.ClientSecret, stored.ClientSecret = literal(login.ClientSecret), plain(login.ClientSecret, stored.ClientSecret)
+		a.OAuth, b.OAuth = &login, &stored
+	}
+	return bytes.Equal(a.Body(), b.Body())
 }
 
 // withoutValues is a spec's body without literal values.
@@ -172,7 +223,3 @@ func withoutValues(spec *upstream.Spec) []byte {
 	}
 	return show.Body()
 }
-
-// secretName fits the names of secrets. A value with such a name is taken out of results and logs even where it is short
-// or a common word.
-var secretName = regexp.MustCompile(`(?i)key|token|secret|passw|passphrase|(^|_)pass(_|$)|(^|_)pat(_|$)|pwd|auth|cred|cookie|session|signature|private|bearer|dsn|database_url|conn`)

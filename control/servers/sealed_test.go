@@ -26,7 +26,7 @@ func TestSecretNames(t *testing.T) {
 		{"oauth.client_secret", "short", true},
 		{"DATABASE_URL", "anything", true},
 	} {
-		if got := secretName.MatchString(c.name); got != c.want {
+		if got := upstream.SecretName(c.name); got != c.want {
 			t.Errorf("%s=%s: %v", c.name, c.value, got)
 		}
 	}

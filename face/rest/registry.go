@@ -31,10 +31,12 @@ type examplePosted struct {
 
 // PublishOptions say how to publish.
 type PublishOptions struct {
-	Force        bool `json:"force,omitempty" doc:"publish in spite of breaking changes; needs catalog:admin and is recorded"`
-	DryRun       bool `json:"dry_run,omitempty" doc:"check everything, change nothing"`
-	Shared       bool `json:"shared,omitempty" doc:"the tool belongs to all tenants; needs catalog:admin"`
-	ForceReindex bool `json:"forceReindex,omitempty" doc:"take the tools apart and embed them again even if the same content was there before; new content is indexed in any case"`
+	Force  bool `json:"force,omitempty" doc:"publish in spite of breaking changes; needs catalog:admin and is recorded"`
+	DryRun bool `json:"dry_run,omitempty" doc:"check everything, change nothing"`
+	Shared bool `json:"shared,omitempty" doc:"the tool belongs to all tenants; needs catalog:admin"`
+	// Folder marks what is applied from a folder of configuration.
+	Folder       string `json:"folder,omitempty" maxLength:"64" doc:"name of the folder of configuration that this comes from: new versions keep it, and what was pruned from it becomes active again"`
+	ForceReindex bool   `json:"forceReindex,omitempty" doc:"take the tools apart and embed them again even if the same content was there before; new content is indexed in any case"`
 	// AwaitEmbedding holds the answer back until meanings are compared too.
 	AwaitEmbedding bool `json:"await_embedding,omitempty" doc:"answer once the tools have their vectors, after 30 s at the latest, 10 min in a stream; default: at once, with embedding pending"`
 }
@@ -66,6 +68,8 @@ type PublishedVersion struct {
 	Digest     string       `json:"digest"`
 	Bump       string       `json:"bump" doc:"difference to the version below: major, minor, patch or none; new without one"`
 	Created    bool         `json:"created" doc:"false if the same content was there before"`
+	State      string       `json:"state,omitempty" enum:"active,deprecated,sunset,blocked,removed" doc:"of the version; after a dry run what it would be"`
+	Restored   bool         `json:"restored,omitempty" doc:"the version was pruned, and is active again"`
 	Breaking   []Difference `json:"breaking" doc:"what breaks callers, if it was forced"`
 	Deprecated []string     `json:"deprecated" doc:"versions that became one too many"`
 	Indexed    bool         `json:"indexed" doc:"as indexing.searchable"`
@@ -120,7 +124,7 @@ func (a *API) publishOne(ctx context.Context, p *toolkeep.Principal, id string, 
 }
 
 func (o PublishOptions) options() catalog.PublishOptions {
-	return catalog.PublishOptions{Force: o.Force, DryRun: o.DryRun, Shared: o.Shared}
+	return catalog.PublishOptions{Force: o.Force, DryRun: o.DryRun, Shared: o.Shared, Folder: o.Folder}
 }
 
 // manifest is the manifest to publish. Examples and use cases beside it are
@@ -167,7 +171,7 @@ func moveIn[T any](m map[string]json.RawMessage, name string, list []T) error {
 
 func published(v catalog.Published, s IndexingStatus) PublishedVersion {
 	return PublishedVersion{
-		ToolID: v.ToolID, Version: v.Version, Digest: v.Digest, Bump: v.Bump, Created: v.Created,
+		ToolID: v.ToolID, Version: v.Version, Digest: v.Digest, Bump: v.Bump, Created: v.Created, State: string(v.State), Restored: v.Restored,
 		Breaking: differences(v.Breaking), Deprecated: some(v.Deprecated), Indexed: s.Searchable, Indexing: s, Warnings: some(v.Warnings),
 	}
 }
@@ -211,13 +215,14 @@ type stateInput struct {
 		Successor string     `json:"successor,omitempty" maxLength:"256" doc:"version or tool to move to"`
 		Date      *time.Time `json:"date,omitempty" doc:"sunset: end of execution; deprecated: earliest removal"`
 		Now       bool       `json:"now,omitempty" doc:"waive the 90 days between deprecation and removal"`
+		Folder    string     `json:"folder,omitempty" maxLength:"64" doc:"prune: block the version, with the cause pruned, if it was published from this folder of configuration, else E3963"`
 		Expected  string     `json:"expected,omitempty" enum:"active,deprecated,sunset,blocked,removed" doc:"state that the version must be in now, else E3963: the one that was seen when this was decided"`
 	} `nameHint:"StateRequest"`
 }
 
 func (a *API) postState(ctx context.Context, p *toolkeep.Principal, in *stateInput) (*stateOutput, error) {
 	b := in.Body
-	ch := catalog.StateChange{State: toolkeep.VersionState(b.State), Reason: b.Reason, Successor: b.Successor, Now: b.Now, Expect: toolkeep.VersionState(b.Expected)}
+	ch := catalog.StateChange{State: toolkeep.VersionState(b.State), Reason: b.Reason, Successor: b.Successor, Now: b.Now, Folder: b.Folder, Expect: toolkeep.VersionState(b.Expected)}
 	if b.Date != nil {
 		ch.Date = *b.Date
 	}

@@ -18,6 +18,8 @@ type ServerPlan struct {
 	Warnings  []string         `json:"warnings"`
 	Published int              `json:"published" doc:"versions that were published now"`
 	Held      int              `json:"held" doc:"tools that wait for review"`
+
+	Definition servers.Definition `json:"definition,omitempty" enum:"new,changed,same" doc:"how the definition that was sent compares with the stored one"`
 }
 
 // ServerTool is servers.Tool.
@@ -44,9 +46,10 @@ type ServerPath struct {
 
 type putServerInput struct {
 	ServerPath
-	Shared bool   `query:"shared" doc:"the server serves all tenants; needs catalog:admin"`
-	DryRun bool   `query:"dry_run" doc:"connect, read and compare; change nothing"`
-	Body   object `doc:"definition: transport, command, env, dir, url, headers, network, session, capabilities, roots, on_change and limits"`
+	Shared  bool   `query:"shared" doc:"the server serves all tenants; needs catalog:admin"`
+	DryRun  bool   `query:"dry_run" doc:"connect, read and compare; change nothing"`
+	Compare bool   `query:"compare" doc:"check the definition and compare it with the stored one; connect and change nothing"`
+	Body    object `doc:"definition: transport, command, env, dir, url, headers, network, session, capabilities, roots, on_change, limits, and folder, the name of the folder of configuration that it comes from"`
 }
 
 type serverPlanOutput struct{ Body ServerPlan }
@@ -56,7 +59,7 @@ func planOutput(p *servers.Plan, err error) (*serverPlanOutput, error) {
 		return nil, err
 	}
 	out := &serverPlanOutput{Body: ServerPlan{Server: p.Server, Tools: []ServerTool{}, Refused: some(p.Refused), Warnings: some(p.Warnings),
-		Published: p.Published, Held: p.Held}}
+		Published: p.Published, Held: p.Held, Definition: p.Definition}}
 	for _, t := range p.Tools {
 		out.Body.Tools = append(out.Body.Tools, ServerTool(t))
 	}
@@ -69,7 +72,16 @@ func (a *API) putServer(ctx context.Context, p *toolkeep.Principal, in *putServe
 			return nil, err
 		}
 	}
-	return planOutput(a.c.Servers.Import(ctx, p, in.Name, []byte(in.Body), servers.ImportOptions{Shared: in.Shared, DryRun: in.DryRun}))
+	return planOutput(a.c.Servers.Import(ctx, p, in.Name, []byte(in.Body), servers.ImportOptions{Shared: in.Shared, DryRun: in.DryRun, Compare: in.Compare}))
+}
+
+type removeServerInput struct {
+	ServerPath
+	Folder string `query:"folder" maxLength:"64" doc:"remove it only if it was applied from the folder of configuration of this name, else E3963"`
+}
+
+func (a *API) removeServer(ctx context.Context, p *toolkeep.Principal, in *removeServerInput) (*struct{}, error) {
+	return nil, a.c.Servers.Remove(ctx, p, in.Name, in.Folder)
 }
 
 type serversOutput struct {
@@ -155,7 +167,7 @@ func (a *API) serverRoutes() {
 	register(a, op("GET", server+"/diff", "diffServer", "Compare what an MCP server offers now with what is pinned; change nothing"), toolkeep.PermOperate, a.diffServer)
 	put := op("PUT", server, "putServer", "Add or change an MCP server and publish the tools of a new one")
 	register(a, put, toolkeep.PermServers, a.putServer)
-	register(a, op("DELETE", server, "removeServer", "Remove an MCP server and block its tools"), toolkeep.PermServers, onServer(a.c.Servers.Remove))
+	register(a, op("DELETE", server, "removeServer", "Remove an MCP server and block its tools"), toolkeep.PermServers, a.removeServer)
 	register(a, op("POST", server+"/accept", "acceptServer", "Accept what an MCP server offers now"), toolkeep.PermServers, a.acceptServer)
 	register(a, op("POST", server+"/restart", "restartServer", "End an MCP server's sessions on every node and reset its count of failures"), toolkeep.PermOperate, onServer(a.c.Servers.Restart))
 	register(a, op("POST", server+"/refresh", "refreshServer", "Read an MCP server's definitions now, and hold the tools that changed"), toolkeep.PermOperate, onServer(a.c.Servers.Refresh))

@@ -28,6 +28,7 @@ type listToolsInput struct {
 	Capability        string   `query:"capability" maxLength:"64" doc:"a capability that the tool declares"`
 	CapabilityQuery   string   `query:"capability_query" maxLength:"2000" doc:"only tools that a search for these words finds, best first, at most 200"`
 	Namespace         string   `query:"namespace" maxLength:"64"`
+	Folder            string   `query:"folder" maxLength:"64" doc:"only tools whose latest version was published from the folder of configuration of this name"`
 	IncludeDeprecated bool     `query:"include_deprecated" doc:"list deprecated versions too"`
 }
 
@@ -61,7 +62,7 @@ type listToolsOutput struct {
 
 func (a *API) listTools(ctx context.Context, p *toolkeep.Principal, in *listToolsInput) (*listToolsOutput, error) {
 	f := catalog.Filter{Category: in.Category, Tags: in.Tag, Capability: in.Capability, Namespace: in.Namespace,
-		IncludeDeprecated: in.IncludeDeprecated, Offset: in.offset(), Limit: in.PageSize}
+		Folder: in.Folder, IncludeDeprecated: in.IncludeDeprecated, Offset: in.offset(), Limit: in.PageSize}
 	if in.CapabilityQuery != "" {
 		if a.c.Search == nil {
 			return nil, toolkeep.NewError(toolkeep.IndexUnavailable, "this server has no search index; leave capability_query out")
@@ -131,6 +132,7 @@ type ToolAnswer struct {
 	ToolID         string             `json:"tool_id"`
 	Version        string             `json:"version"`
 	Digest         string             `json:"digest" doc:"of the manifest as it was published"`
+	Shared         bool               `json:"shared,omitempty" doc:"it belongs to all tenants"`
 	Callable       bool               `json:"callable" doc:"whether you may call this version; false: your roles show it to you, and let you not call it"`
 	Lifecycle      toolkeep.Lifecycle `json:"lifecycle"`
 	Manifest       object             `json:"manifest" doc:"by the manifest schema, urn:toolkeep:schemas:manifest:v1; without the names of tools that you may not see"`
@@ -146,7 +148,7 @@ func (a *API) getTool(ctx context.Context, p *toolkeep.Principal, in *getToolInp
 		}
 	}
 	out := &getToolOutput{Body: ToolAnswer{
-		ToolID: v.Tool.ID, Version: v.Tool.Version, Digest: v.Tool.Digest, Callable: a.c.Callable(p, v.Tool), Lifecycle: v.Life, Manifest: a.shownManifest(p, v.Tool, a.visible(p)), Authentication: a.toolAuth(ctx, p, v.Tool, true),
+		ToolID: v.Tool.ID, Version: v.Tool.Version, Digest: v.Tool.Digest, Shared: v.Tool.Tenant == "", Callable: a.c.Callable(p, v.Tool), Lifecycle: v.Life, Manifest: a.shownManifest(p, v.Tool, a.visible(p)), Authentication: a.toolAuth(ctx, p, v.Tool, true),
 		Warnings: some(warnings),
 	}}
 	h := make(map[string][]string, 2)
