@@ -22,7 +22,7 @@ var layers = map[string]int{
 	"": 0, "contracts": 0, "proto": 0,
 	"canon": 1, "pack": 1, "mcp": 1, "schema": 1, "redact": 1, "egress": 1, "promptscan": 1, "suggest": 1, "reload": 1, "datadir": 1, "clientconfig": 1, "sharedcache": 1, "servertest": 1,
 	"catalog": 2, "discover": 2, "access": 2, "limit": 2, "resultcache": 2, "secret": 2, "inspect": 2, "job": 2, "membership": 2, "upstream": 2, "overlay": 2, "approval": 2, "audit": 2,
-	"invoke": 3, "control": 3,
+	"invoke": 3, "control": 3, "declare": 3,
 	"face": 4, "executor": 4, "store": 4, "telemetry": 4, "config": 4, "examples": 4, "rpcclient": 4,
 	"node": 5, "toolkeeptest": 6, "cmd": 7, "bench": 7, "tools": 7,
 }

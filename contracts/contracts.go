@@ -10,3 +10,9 @@ var manifestSchema string
 
 // ManifestSchema is the JSON Schema (2020-12) of a tool manifest.
 func ManifestSchema() []byte { return []byte(manifestSchema) }
+
+//go:embed folder.schema.json
+var folderSchema string
+
+// FolderSchema is the JSON Schema (2020-12) of toolkeep.yaml in a folder of configuration.
+func FolderSchema() []byte { return []byte(folderSchema) }
