@@ -37,7 +37,8 @@ type app struct {
 	tls            clientTLS
 	json           bool // JSON, or a form made of it, is printed
 	out            output
-	began          bool // the command line was valid and the command runs
+	collect        func(*planned) error // takes an import's plan in place of publishing it; nil but for apply
+	began          bool                 // the command line was valid and the command runs
 }
 
 // failure is an error with its exit code; a quiet one was already printed.
@@ -359,9 +360,9 @@ TOOLKEEP_URL (http or https) and TOOLKEEP_KEY.`,
 		}
 	}
 	add("run", a.serveCmd(), a.connectCmd(), a.mcpCmd(), a.configCmd(), a.versionCmd())
-	add("tools", a.importCmd(), a.exportCmd(), a.toolsCmd(), a.searchCmd(), a.relatedCmd(), a.describeCmd(), a.diffCmd())
+	add("tools", a.importCmd(), withFolderExport(a, a.exportCmd()), a.toolsCmd(), a.searchCmd(), a.relatedCmd(), a.describeCmd(), withFolderDiff(a, a.diffCmd()))
 	add("calls", a.withJSON(a.callCmd()), a.withJSON(a.explainCmd()), a.invocationsCmd(), a.approvalsCmd(), a.blobsCmd(), a.verifyCmd())
-	add("admin", a.keysCmd(), a.tokenCmd(), a.policyCmd(), a.breakersCmd(), a.lifecycleCmd(), a.serversCmd(), a.contextCmd(), a.secretsCmd(), a.modelsCmd(), a.cacheCmd(), a.reindexCmd(), a.analyticsCmd(), a.nodesCmd(), a.auditCmd(), a.outboxCmd(), a.doctorCmd(), a.backupCmd(), a.restoreCmd())
+	add("admin", a.applyCmd(), a.keysCmd(), a.tokenCmd(), a.policyCmd(), a.breakersCmd(), a.lifecycleCmd(), a.serversCmd(), a.contextCmd(), a.secretsCmd(), a.modelsCmd(), a.cacheCmd(), a.reindexCmd(), a.analyticsCmd(), a.nodesCmd(), a.auditCmd(), a.outboxCmd(), a.doctorCmd(), a.backupCmd(), a.restoreCmd())
 	for _, c := range root.Commands() {
 		if c.GroupID != "run" && c.Name() != "backup" && c.Name() != "restore" || c.Name() == "mcp" || c.Name() == "connect" {
 			a.tls.addFlags(c)
@@ -380,7 +381,7 @@ func exitCodesTopic() *cobra.Command {
 		Short: "What the exit codes mean",
 		Long: `0  the command did what it says
 1  the tool was executed and failed, or the command did only a part of its work
-2  usage: an unknown flag, or arguments that the tool's schema refuses
+2  usage: an unknown flag, or arguments that the tool's schema refuses; of diff -f and apply --dry-run: something differs
 3  refused: not found, not allowed, over a limit, in conflict, cancelled or interrupted
 4  unavailable: no server answers, or it cannot serve now
 

@@ -67,6 +67,9 @@ func TestDocuments(t *testing.T) {
 				text = strings.ReplaceAll(text, "?host=/run/postgresql", "?host="+dir+"&port="+port)
 				flags = []string{"--set=sql.sqlite_roots=$PWD/db", "--set=sql.socket_dirs=" + dir}
 			}
+			if file == "docs/configuration-as-code.md" {
+				flags = []string{"--set=access.roles_file=$PWD/examples/folder/roles.yaml"}
+			}
 			if file == "docs/results.md" {
 				flags = []string{"--set=results.signing_key=file://$PWD/data/secrets/_shared/results"}
 			}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"path/filepath"
@@ -136,7 +137,11 @@ func (a *app) importOpenAPI(ctx context.Context, o openapi.Options, choice impor
 		if listing != nil && !choice.dryRun { // which needs no server
 			plan.Warnings = append(plan.Warnings, "the published tools could not be listed, so that those whose operation left the document are not named: "+listing.Error())
 		}
-		return &planned{plan.Changed(), len(plan.Tools), len(plan.Refused), func() error { return a.showPlan(imports.PlanOf(plan), choice.all) }}, nil
+		all := make([][]byte, len(plan.Tools))
+		for i, t := range plan.Tools {
+			all[i] = t.Manifest
+		}
+		return &planned{plan.Changed(), len(plan.Tools), len(plan.Refused), func() error { return a.showPlan(imports.PlanOf(plan), choice.all) }, all}, nil
 	})
 }
 
@@ -238,30 +243,45 @@ func showDeprecated(w io.Writer, list []published) {
 // publish registers manifests in batches, each all or nothing.
 func (c *client) publish(ctx context.Context, manifests [][]byte, choice importChoice, say func(string)) ([]published, error) {
 	var all []published
-	for total := len(manifests); len(manifests) > 0; {
-		if len(all) > 0 {
-			say(fmt.Sprintf("published %d of %d tools", len(all), total))
-		}
-		n, size := 0, 0
-		for n < len(manifests) && n < batchTools && (n == 0 || size+len(manifests[n]) <= batchBytes) {
-			size += len(manifests[n])
-			n++
-		}
-		tools := make([]map[string]any, n)
-		for i := range n {
-			tools[i] = map[string]any{"manifest": json.RawMessage(manifests[i])}
-		}
-		body := map[string]any{"tools": tools, "force": choice.force, "shared": choice.shared, "dry_run": choice.dryRun}
+	options := map[string]any{"force": choice.force, "shared": choice.shared, "dry_run": choice.dryRun}
+	err := c.inBatches(ctx, manifests, options, func(raw []byte, _ int) error {
 		var answer struct {
 			Published []published `json:"published"`
 		}
-		if _, err := c.post(ctx, "/api/v1/tools/batch-register", body, &answer); err != nil {
-			return all, err
+		if err := decode(raw, &answer); err != nil {
+			return err
 		}
 		all = append(all, answer.Published...)
-		manifests = manifests[n:]
+		say(fmt.Sprintf("published %d of %d tools", len(all), len(manifests)))
+		return nil
+	})
+	return all, err
+}
+
+// inBatches sends manifests to batch-register with the options, and hands over each answer with the index of its first manifest.
+func (c *client) inBatches(ctx context.Context, manifests [][]byte, options map[string]any, each func(answer []byte, first int) error) error {
+	for first := 0; first < len(manifests); {
+		n, size := first, 0
+		for n < len(manifests) && n-first < batchTools && (n == first || size+len(manifests[n]) <= batchBytes) {
+			size += len(manifests[n])
+			n++
+		}
+		tools := make([]map[string]any, 0, n-first)
+		for _, raw := range manifests[first:n] {
+			tools = append(tools, map[string]any{"manifest": json.RawMessage(raw)})
+		}
+		body := maps.Clone(options)
+		body["tools"] = tools
+		raw, err := c.post(ctx, "/api/v1/tools/batch-register", body, nil)
+		if err == nil {
+			err = each(raw, first)
+		}
+		if err != nil {
+			return err
+		}
+		first = n
 	}
-	return all, nil
+	return nil
 }
 
 func (a *app) importManifestCmd() *cobra.Command {

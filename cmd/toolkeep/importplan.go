@@ -34,6 +34,7 @@ type planned struct {
 	changed        [][]byte // manifests that are new or changed
 	tools, refused int
 	show           func() error
+	all            [][]byte // the manifests of all tools, unchanged ones too
 }
 
 // importSource is importPlan for the plans of catalog/source.
@@ -43,7 +44,11 @@ func (a *app) importSource(ctx context.Context, what string, choice importChoice
 		if err != nil {
 			return nil, err
 		}
-		return &planned{plan.Changed(), len(plan.Tools), len(plan.Refused), func() error { return a.showSourcePlan(plan, choice.all) }}, nil
+		all := make([][]byte, len(plan.Tools))
+		for i, t := range plan.Tools {
+			all[i] = t.Manifest
+		}
+		return &planned{plan.Changed(), len(plan.Tools), len(plan.Refused), func() error { return a.showSourcePlan(plan, choice.all) }, all}, nil
 	})
 }
 
@@ -54,6 +59,8 @@ func (a *app) importPlan(ctx context.Context, what string, choice importChoice, 
 	switch {
 	case err != nil:
 		return err
+	case a.collect != nil:
+		return a.collect(plan)
 	case choice.dryRun:
 		return plan.show()
 	}

@@ -197,6 +197,9 @@ func lifeLine(l toolkeep.Lifecycle) string {
 	if l.Forced {
 		s += " [published with --force]"
 	}
+	if l.Folder != "" {
+		s += ", applied from the folder " + l.Folder
+	}
 	if l.Held != nil {
 		s += ", held: " + l.Held.Why
 	}
