@@ -94,9 +94,6 @@ func Compare(f *Folder, now Now, prune bool) *Plan {
 	p.roles(f, now)
 	p.keys(f, now)
 	for _, t := range now.Tools {
-		for _, w := range t.Warnings {
-			p.Notes = append(p.Notes, t.ToolID+": "+w.Message)
-		}
 		step := Step{Action: Add, Kind: KindTool, ID: t.ToolID + "@" + t.Version, How: t.Bump}
 		switch {
 		case t.Restored:
@@ -109,6 +106,12 @@ func Compare(f *Folder, now Now, prune bool) *Plan {
 			continue
 		case t.Bump != "new":
 			step.Action = Change
+		}
+		for _, v := range t.Deprecated {
+			step.How += ", " + v + " becomes deprecated: too many versions are active"
+		}
+		for _, w := range t.Warnings {
+			p.Notes = append(p.Notes, t.ToolID+": "+w.Message)
 		}
 		p.Steps = append(p.Steps, step)
 	}

@@ -21,8 +21,8 @@ func TestCompare(t *testing.T) {
 		Keys: []Key{{Subject: "same", Scope: []string{"a.*", "b.*"}}, {Subject: "bot", Name: "ci", Scope: []string{}}, {Subject: "nobot", Name: "it's", Scope: []string{"a.*"}},
 			{Place: Place{File: Main, Line: 7}, Subject: "two", Scope: []string{}}, {Subject: "rotated", Scope: []string{"x.*"}}}}
 	now := Now{
-		Tools: []catalog.Published{{ToolID: "a.same", Version: "1.0.0", State: toolkeep.Active}, {ToolID: "a.new", Version: "1.0.0", Bump: "new", Created: true},
-			{ToolID: "a.more", Version: "1.1.0", Bump: "minor", Created: true, Warnings: []toolkeep.Warning{{Message: "not honoured"}}},
+		Tools: []catalog.Published{{ToolID: "a.same", Version: "1.0.0", State: toolkeep.Active, Warnings: []toolkeep.Warning{{Message: "told before"}}}, {ToolID: "a.new", Version: "1.0.0", Bump: "new", Created: true},
+			{ToolID: "a.more", Version: "1.1.0", Bump: "minor", Created: true, Warnings: []toolkeep.Warning{{Message: "not honoured"}}, Deprecated: []string{"0.1.0"}},
 			{ToolID: "a.back", Version: "1.0.0", Restored: true, State: toolkeep.Active}, {ToolID: "a.off", Version: "1.0.0", State: toolkeep.Blocked}},
 		Servers: map[string]string{"new": "new", "same": "same", "other": "changed"},
 		Roles:   []access.Role{role("same", "a.*"), {Name: "differs", Description: "d", Allow: []access.Rule{{Tools: []string{"b.*"}}}}, role("unasked", "x.*")},
@@ -40,7 +40,7 @@ func TestCompare(t *testing.T) {
 	p := Compare(f, now, true)
 	want := []string{
 		"change key bot (ci)k2: scope a.* to all tools", "change key rotatedk6: scope all tools to x.*", "change key rotatedk7: scope all tools to x.*",
-		"add tool a.new@1.0.0: new", "change tool a.more@1.1.0: minor", "add tool a.back@1.0.0: active again: it was pruned",
+		"add tool a.new@1.0.0: new", "change tool a.more@1.1.0: minor, 0.1.0 becomes deprecated: too many versions are active", "add tool a.back@1.0.0: active again: it was pruned",
 		"add server new: its tools are published and pinned", "change server other: its definition; tools that change are held",
 		"remove server gone: its tools are blocked", "remove tool a.gone@1.0.0: blocked; it comes back when the folder has it again", "remove tool a.gone@2.0.0: blocked; it comes back when the folder has it again",
 	}

@@ -93,9 +93,9 @@ type application struct {
 	cl        *client
 	dir       string
 	folder    *declare.Folder
-	manifests [][]byte        // of the folder, then of its imports
-	places    []declare.Place // where they come from
-	has       map[string]bool // ids of the tools of all manifests
+	manifests [][]byte          // of the folder, then of its imports
+	places    []declare.Place   // where they come from
+	has       map[string]string // ids of the tools of all manifests, with the file of each
 	notes     []string
 	now       declare.Now
 }
@@ -106,7 +106,7 @@ func (a *app) apply(ctx context.Context, dir string, prune, dryRun bool) error {
 	if err != nil {
 		return err
 	}
-	x := &application{a: a, cl: cl, dir: dir, has: map[string]bool{}}
+	x := &application{a: a, cl: cl, dir: dir, has: map[string]string{}}
 	say, done := a.patience("reading " + dir)
 	plan, err := x.plan(ctx, prune, say)
 	done()
@@ -238,6 +238,7 @@ func (x *application) plan(ctx context.Context, prune bool, say func(string)) (*
 	}
 	for _, t := range f.Tools {
 		x.manifests, x.places = append(x.manifests, t.Manifest), append(x.places, t.Place)
+		x.has[t.ID] = t.File
 	}
 	for i, run := range runs {
 		say("reading " + f.Imports[i].Source)
@@ -296,8 +297,9 @@ func (x *application) importer(one declare.Import) func(context.Context) error {
 	commands := parent.Commands()
 	c := commands[slices.IndexFunc(commands, func(c *cobra.Command) bool { return c.Name() == one.Kind })]
 	inside := func(at declare.Place, name string) string {
-		if !filepath.IsLocal(name) {
-			x.fault(at, "%q is not a file of the folder: write its path from the folder on", toolkeep.Clip(name, 200))
+		dotted := func(part string) bool { return part != "." && strings.HasPrefix(part, ".") } // links there are not looked for
+		if !filepath.IsLocal(name) || slices.ContainsFunc(strings.Split(filepath.ToSlash(name), "/"), dotted) {
+			x.fault(at, "%q is not a file of the folder: write its path from the folder on, without names that begin with a dot", toolkeep.Clip(name, 200))
 		}
 		return filepath.Join(x.dir, name)
 	}
@@ -378,9 +380,10 @@ func (x *application) runImport(ctx context.Context, one declare.Import, run fun
 			if err != nil {
 				return err
 			}
-			if first := slices.IndexFunc(x.folder.Tools, func(have declare.Tool) bool { return have.ID == t.ID }); first >= 0 {
-				x.fault(one.Place, "the import makes %s, which is also in %s", t.ID, x.folder.Tools[first].File)
+			if there := x.has[t.ID]; there != "" {
+				x.fault(one.Place, "the import makes %s, which is in %s too", t.ID, there)
 			}
+			x.has[t.ID] = fmt.Sprintf("the import of %s:%d", one.File, one.Line)
 			x.folder.References(one.Place, t.Manifest)
 			x.manifests, x.places = append(x.manifests, raw), append(x.places, declare.Place{File: one.File, Line: one.Line})
 		}
@@ -395,7 +398,8 @@ func (x *application) runImport(ctx context.Context, one declare.Import, run fun
 	err := run(ctx)
 	x.a.collect = nil
 	var r *refusedError
-	if err == nil || errors.As(err, &r) || ctx.Err() != nil {
+	var failed *failure
+	if err == nil || errors.As(err, &r) || ctx.Err() != nil || errors.As(err, &failed) && failed.code == exitUnavailable {
 		return err
 	}
 	x.fault(one.Place, "%v", err)
@@ -450,7 +454,6 @@ func (x *application) askTools(ctx context.Context) error {
 		}
 		x.now.Tools = append(x.now.Tools, answer.Published...)
 		for _, o := range answer.Outcomes {
-			x.has[o.ID] = true
 			if o.Error != nil {
 				x.fault(x.places[first+o.Index], "%s: %s %s", o.ID, o.Error.Code, o.Error.Message)
 			}
@@ -482,7 +485,9 @@ func (x *application) askServers(ctx context.Context) error {
 			err = decode(raw, &answer)
 		}
 		if err == nil && answer.Definition != "same" && len(x.now.Missing) == 0 {
-			_, err = x.cl.do(ctx, http.MethodPut, x.serverURL(s.Name, "dry_run"), s.Spec)
+			if raw, err = x.cl.do(ctx, http.MethodPut, x.serverURL(s.Name, "dry_run"), s.Spec); err == nil {
+				x.notes = append(x.notes, serverNotes(raw)...)
+			}
 		}
 		if err != nil {
 			if err := x.refused(s.Place, err); err != nil {
@@ -547,7 +552,7 @@ func (x *application) askLeft(ctx context.Context) error {
 			return err
 		}
 		for _, t := range list.Tools {
-			if !x.has[t.ToolID] {
+			if x.has[t.ToolID] == "" {
 				gone = append(gone, t.ToolID)
 			}
 		}
@@ -557,11 +562,16 @@ func (x *application) askLeft(ctx context.Context) error {
 	}
 	for _, id := range gone {
 		var all versionList
+		var t struct{ Shared bool }
+		if _, err := x.cl.get(ctx, "/api/v1/tools/"+url.PathEscape(id), &t); err != nil {
+			return err
+		}
+		other := t.Shared != x.folder.Shared // a folder of the same name that is not this one
 		if _, err := x.cl.get(ctx, "/api/v1/tools/"+url.PathEscape(id)+"/versions", &all); err != nil {
 			return err
 		}
 		for _, v := range all.Versions {
-			if l := v.Lifecycle; l.Folder == x.folder.Name && l.State != toolkeep.Blocked && l.State != toolkeep.Removed {
+			if l := v.Lifecycle; !other && l.Folder == x.folder.Name && l.State != toolkeep.Blocked && l.State != toolkeep.Removed {
 				x.now.LeftTools = append(x.now.LeftTools, id+"@"+v.Version)
 			}
 		}
@@ -572,12 +582,29 @@ func (x *application) askLeft(ctx context.Context) error {
 		return nil // such a key applies and prunes tools alone
 	}
 	for name, s := range specs {
-		if s.folder == x.folder.Name && !slices.ContainsFunc(x.folder.Servers, func(s declare.Server) bool { return s.Name == name }) {
+		if s.folder == x.folder.Name && s.shared == x.folder.Shared && !slices.ContainsFunc(x.folder.Servers, func(s declare.Server) bool { return s.Name == name }) {
 			x.now.LeftServers = append(x.now.LeftServers, name)
 		}
 	}
 	slices.Sort(x.now.LeftServers)
 	return err
+}
+
+// serverNotes are what a person looks at in the plan of an MCP server: findings in its tools' texts, and what is refused or waits.
+func serverNotes(raw []byte) (notes []string) {
+	var plan serverPlan
+	if err := json.Unmarshal(raw, &plan); err != nil {
+		return []string{"the plan of the MCP server cannot be read: " + err.Error()}
+	}
+	for _, t := range plan.Tools {
+		for _, f := range t.Findings {
+			notes = append(notes, fmt.Sprintf("%s: %s (%s) at %s: %s", t.ToolID, f.Rule, f.Severity, orWhole(f.Pointer), f.Message))
+		}
+	}
+	for _, r := range plan.Refused {
+		notes = append(notes, fmt.Sprintf("%s.%s does not become a tool: %s", plan.Server, r.Tool, r.Reason))
+	}
+	return notes
 }
 
 // carryOut does the steps in order, and says how many were done.
@@ -615,11 +642,15 @@ func (x *application) carryOut(ctx context.Context, plan *declare.Plan) (did int
 // publish publishes the tools that the steps begin with, and returns how many steps that were.
 func (x *application) publish(ctx context.Context, steps []declare.Step, say func(string)) (n int, err error) {
 	var manifests [][]byte
+	index := map[string]int{} // without faults, there is an outcome for each manifest
+	for i, t := range x.now.Tools {
+		index[t.ToolID+"@"+t.Version] = i
+	}
 	for _, s := range steps {
 		if s.Kind != declare.KindTool || s.Action == declare.Remove {
 			break
 		}
-		manifests = append(manifests, x.manifests[slices.IndexFunc(x.now.Tools, func(t catalog.Published) bool { return t.ToolID+"@"+t.Version == s.ID })])
+		manifests = append(manifests, x.manifests[index[s.ID]])
 	}
 	options := map[string]any{"shared": x.folder.Shared, "folder": x.folder.Name}
 	err = x.cl.inBatches(ctx, manifests, options, func(raw []byte, _ int) error {
@@ -641,6 +672,22 @@ func (x *application) putServer(ctx context.Context, name string) error {
 		return err
 	}
 	spec["folder"], _ = json.Marshal(x.folder.Name)
-	_, err := x.cl.do(ctx, http.MethodPut, x.serverURL(name), spec)
-	return err
+	raw, err := x.cl.do(ctx, http.MethodPut, x.serverURL(name), spec)
+	if err != nil {
+		return err
+	}
+	var plan serverPlan
+	waiting := 0
+	if err := decode(raw, &plan); err != nil {
+		return err
+	}
+	for _, t := range plan.Tools {
+		if t.State == "pending" || t.State == "held" {
+			waiting++
+		}
+	}
+	if waiting > 0 {
+		fmt.Fprintf(x.a.stderr, "toolkeep: of the MCP server %s, %s for `toolkeep servers accept %s`\n", name, counted(waiting, "tool waits", "tools wait"), name)
+	}
+	return nil
 }

@@ -200,7 +200,7 @@ func (x *folderExport) tools(ctx context.Context, say func(string)) error {
 		switch {
 		case err == nil && (t.Shared != x.shared || tool.Manifest.Execution.Kind == "mcp" || t.Shared && strings.HasPrefix(id, "std.")):
 			continue
-		case err != nil || tool.Digest != t.Digest:
+		case err != nil || tool.ID != id || tool.Digest != t.Digest: // a valid manifest's id is the name of a file
 			x.leave("%s: your key does not see its whole manifest", id)
 			continue
 		}
@@ -223,7 +223,7 @@ func (x *folderExport) servers(ctx context.Context) error {
 		if s.shared == x.shared {
 			specs[name] = s.spec
 			if strings.Contains(fmt.Sprint(s.spec), declare.Hidden) {
-				fmt.Fprintf(x.a.stderr, "toolkeep: the MCP server %s has values that are not shown: write them, better as references, before you apply it elsewhere\n", name)
+				fmt.Fprintf(x.a.stderr, "toolkeep: the MCP server %s has values that are not shown: write them, better as references, before you apply it elsewhere\n", printable(name, ""))
 			}
 		}
 	}
