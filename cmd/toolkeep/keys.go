@@ -20,11 +20,11 @@ import (
 
 func (a *app) keysCmd() *cobra.Command {
 	c := group(&cobra.Command{
-		Use:     "keys create|list|rotate|revoke|recover",
+		Use:     "keys create|list|scope|rotate|revoke|recover",
 		Short:   "Create, list, rotate and revoke API keys, and replace a lost admin key",
 		Example: "  toolkeep keys create my-agent --role agent --scope 'bookshop.*'\n  toolkeep keys list\n  toolkeep keys revoke jgkvuvqpxlor",
 	})
-	c.AddCommand(a.keysCreateCmd(), a.keysListCmd(), a.keysRotateCmd(), a.keysRevokeCmd(), a.keysRecoverCmd())
+	c.AddCommand(a.keysCreateCmd(), a.keysListCmd(), a.keysScopeCmd(), a.keysRotateCmd(), a.keysRevokeCmd(), a.keysRecoverCmd())
 	return c
 }
 
@@ -173,6 +173,39 @@ func (a *app) keysListCmd() *cobra.Command {
 	}
 	c.Flags().IntVar(&page, "page", 1, "page, from 1")
 	c.Flags().IntVar(&size, "page-size", 200, "keys a page, at most 200")
+	return a.withJSON(c)
+}
+
+func (a *app) keysScopeCmd() *cobra.Command {
+	var scope []string
+	var all bool
+	c := &cobra.Command{
+		Use:               "scope ID (--scope PATTERN… | --all)",
+		Short:             "Give a key another scope, which counts at once",
+		Example:           "  toolkeep keys scope jgkvuvqpxlor --scope 'shop.*' --scope 'mail.send'\n  toolkeep keys scope jgkvuvqpxlor --all",
+		Args:              arguments(1, 1, "the key's id, which `toolkeep keys list` shows"),
+		ValidArgsFunction: a.completeKeys,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if all == (len(scope) > 0) {
+				return usagef("give --scope PATTERN, once or more, or --all for all tools that the key's roles allow")
+			}
+			var k keyLine
+			err := a.ask(cmd.Context(), http.MethodPatch, "/api/v1/keys/"+url.PathEscape(args[0]), map[string]any{"scope": append([]string{}, scope...)}, &k, func(w io.Writer) error {
+				_, err := fmt.Fprintf(w, "Key %s of %s: scope %s.\n", k.ID, k.Subject, or(strings.Join(k.Scope, ","), "all tools"))
+				return err
+			})
+			if err != nil || all {
+				return err
+			}
+			cl, err := a.connect()
+			if err == nil {
+				a.tellUnmatched(cmd.Context(), cl, scope)
+			}
+			return err
+		},
+	}
+	c.Flags().StringArrayVar(&scope, "scope", nil, "narrow the key to tools that match this pattern, such as 'shop.*'; repeatable")
+	c.Flags().BoolVar(&all, "all", false, "do not narrow the key")
 	return a.withJSON(c)
 }
 
