@@ -145,3 +145,23 @@ func TestLimits(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// FuzzRead: whatever the files hold, reading ends, faults name lines that there are, and a plan can be made.
+func FuzzRead(f *testing.F) {
+	f.Add("name: a\nimports: [{openapi: x, namespace: 7}]\nservers: {a: {transport: http, url: \"https://a.example\"}}\nkeys: [{subject: b, scope: [\"x.*\"]}]\n", hello, "roles: {x: {allow: [{tools: [\"a.*\"]}]}}")
+	f.Add("name: &a b\nsecrets: [{reference: *a}]\n", "---\n", "")
+	f.Add("<<: {name: x}\nservers:\n  ~1/~0: {env: {a/b: c}}\n", `{"tool_id": "a.b"}`, "roles: 1")
+	f.Fuzz(func(t *testing.T, main, manifest, roles string) {
+		files := folder(Main, main, "tools/a.yaml", manifest, "tools/b.json", manifest, RolesFile, roles)
+		got, err := Read(files)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, x := range Compare(got, Now{}, true).Faults {
+			lines := strings.Count(string(files[x.File].Data), "\n") + strings.Count(string(files[x.File].Data), "\r") + 2
+			if x.Line < 0 || x.Line > lines || x.Message == "" {
+				t.Errorf("%+v, the file has %d lines", x, lines)
+			}
+		}
+	})
+}

@@ -68,8 +68,14 @@ func TestRemoveWithFolder(t *testing.T) {
 	wantCode(t, h.Remove(t.Context(), admin("acme"), "pages", "other"), toolkeep.StateConflict)
 	h.imports(httpSpec, tool("read", "Reads."))
 	wantCode(t, h.Remove(t.Context(), admin("acme"), "pages", "shop"), toolkeep.StateConflict)
+	h.imports(spec, tool("read", "Reads.")) // which changes what stands there by hand now
+	wantCode(t, h.Remove(t.Context(), admin("acme"), "pages", "shop"), toolkeep.StateConflict)
 	h.want("read@1.0.0 active")
+	if err := h.Remove(t.Context(), admin("acme"), "pages", ""); err != nil {
+		t.Fatal(err)
+	}
 	h.imports(spec, tool("read", "Reads."))
+	h.imports(strings.Replace(spec, "shop", "other", 1), tool("read", "Reads."))
 	if err := h.Remove(t.Context(), admin("acme"), "pages", "shop"); err != nil {
 		t.Fatal(err)
 	}

@@ -56,6 +56,9 @@ func (s *Servers) Import(ctx context.Context, p *toolkeep.Principal, name string
 	if replaces {
 		before, _ = upstream.ParseSpec(name, id.owner, old.Body) // one that cannot be read has no values to keep
 	}
+	if before != nil && spec.Folder != "" { // a folder marks what it adds, not what it changes
+		spec.Folder = before.Folder
+	}
 	if faults := spec.Validate(); len(faults) > 0 {
 		return nil, toolkeep.FaultsError(toolkeep.InvalidManifest, "the definition of the MCP server is invalid: "+faults[0].Pointer+": "+faults[0].Message, faults)
 	}
