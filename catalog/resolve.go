@@ -150,6 +150,7 @@ func (c *Catalog) resolveSlowly(by *viewer, e *entry, tool, rng string) (toolkee
 	if len(seen) == 0 {
 		return toolkeep.Version{}, nil, notFound(tool)
 	}
+	tool = e.key.id // it may have been named as exports do
 	if rng == "" || rng == Latest {
 		rng = "*"
 	}
@@ -261,6 +262,9 @@ const maxNear = 5
 // near returns the id of a tool that visible admits and that differs from id by a typing mistake
 // in the namespace or in the name; "" for none.
 func (s *Snapshot) near(tenant, id string, visible func(*toolkeep.Tool) bool) string {
+	if !strings.Contains(id, ".") {
+		id = strings.Replace(id, "__", ".", 1) // as exports name tools
+	}
 	namespace, name, _ := strings.Cut(id, ".")
 	ids := func(yield func(string) bool) {
 		for _, k := range s.order {

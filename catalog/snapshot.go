@@ -83,8 +83,16 @@ func (s *Snapshot) shardOf(id string) int {
 
 func (s *Snapshot) entry(k toolKey) *entry { return s.shards[s.shardOf(k.id)][k] }
 
-// find returns the tool that id selects for a tenant: the shared one, or its own.
+// find returns the tool that an id or an exported name selects for a tenant: the shared one, or its own.
 func (s *Snapshot) find(tenant, id string) *entry {
+	if e := s.owned(tenant, id); e != nil {
+		return e
+	}
+	return s.exported(tenant, id)
+}
+
+// owned is find of an id.
+func (s *Snapshot) owned(tenant, id string) *entry {
 	m := s.shards[s.shardOf(id)]
 	if e := m[toolKey{id: id}]; e != nil {
 		return e

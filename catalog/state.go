@@ -66,6 +66,9 @@ func (c *Catalog) SetState(ctx context.Context, p *toolkeep.Principal, toolID, v
 		return toolkeep.Lifecycle{}, unreadable(errors.New("catalog: SetState without Start"))
 	}
 	seen := c.current.Load().find(p.Tenant, toolID)
+	if seen != nil {
+		toolID = seen.key.id
+	}
 	defer c.busy.take([]string{toolID})()
 	return c.carryOut(ctx, p,
 		func() ([]move, error) { return c.stateMoves(p, seen, toolID, versionText, ch) },

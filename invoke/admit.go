@@ -65,6 +65,8 @@ func (p *Pipeline) admit(ctx context.Context, a *activeCall) (*toolkeep.Result, 
 		a.row.Actor = a.from.actor
 	}
 	a.principal = acting
+	p.nameByID(a)
+	c = a.call
 	a.row.Subject, a.row.OnBehalf, a.row.Chain = acting.Subject, acting.OnBehalf, acting.Chain
 	if c.Key == "" && c.Async {
 		if err := p.shed(a); err != nil {
@@ -91,6 +93,22 @@ func (p *Pipeline) admit(ctx context.Context, a *activeCall) (*toolkeep.Result, 
 		a.row.AskHash = askHash(acting, c, a.arguments)
 	}
 	return nil, nil
+}
+
+// nameByID replaces the exported name of a tool that exists for the caller by its id, which records and keys of
+// idempotency have.
+func (p *Pipeline) nameByID(a *activeCall) {
+	if strings.Contains(a.call.Tool, ".") || !strings.Contains(a.call.Tool, "__") { // an id, or no name
+		return
+	}
+	seen := p.Access.Sees(a.principal, a.call)
+	v, _, err := p.Catalog.Find(a.principal, a.call.Tool, a.call.Range, func(t *toolkeep.Tool) bool { return p.Access.Visible(seen, t) })
+	if err != nil { // resolve tells
+		return
+	}
+	own := *a.call
+	own.Tool = v.Tool.ID
+	a.call, a.row.ToolID = &own, own.Tool
 }
 
 // admitSignature verifies the signature of the call alone, if it has one: before anything counts for

@@ -186,6 +186,9 @@ func (c *fakeCatalog) Resolve(_ context.Context, _ *toolkeep.Principal, tool, _ 
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	t := c.tools[strings.TrimPrefix(tool, "capability:")]
+	if t == nil { // as exports name it
+		t = c.tools[strings.Replace(tool, "__", ".", 1)]
+	}
 	if t == nil || !visible(t) {
 		return toolkeep.Version{}, nil, toolkeep.NewError(toolkeep.ToolNotFound, "no tool %s", tool)
 	}
@@ -195,8 +198,11 @@ func (c *fakeCatalog) Resolve(_ context.Context, _ *toolkeep.Principal, tool, _ 
 	return toolkeep.Version{Tool: t, Life: toolkeep.Lifecycle{State: toolkeep.Active}}, nil, nil
 }
 
-func (c *fakeCatalog) Find(p *toolkeep.Principal, tool, rng string, _ func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error) {
-	return c.Resolve(context.Background(), p, tool, rng, func(*toolkeep.Tool) bool { return true })
+func (c *fakeCatalog) Find(p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error) {
+	if visible == nil {
+		visible = func(*toolkeep.Tool) bool { return true }
+	}
+	return c.Resolve(context.Background(), p, tool, rng, visible)
 }
 
 func (c *fakeCatalog) Offering(_ *toolkeep.Principal, name string, visible func(*toolkeep.Tool) bool) (ids []string) {
@@ -221,6 +227,8 @@ type fakeAccess struct {
 	policy   access.Policy // nil: none
 	actAs    bool
 	hidden   string // id of a tool
+
+	hiddenFrom string // the one whom it is hidden from; "" is all
 }
 
 func (a *fakeAccess) Policy() access.Policy { return a.policy }
@@ -262,7 +270,9 @@ func (a *fakeAccess) NoteUnknown(*toolkeep.Principal) { a.unknowns.Add(1) }
 
 func (a *fakeAccess) Sees(p *toolkeep.Principal, _ *toolkeep.Call) *toolkeep.Principal { return p }
 
-func (a *fakeAccess) Visible(_ *toolkeep.Principal, t *toolkeep.Tool) bool { return t.ID != a.hidden }
+func (a *fakeAccess) Visible(p *toolkeep.Principal, t *toolkeep.Tool) bool {
+	return t.ID != a.hidden || a.hiddenFrom != "" && p.Subject != a.hiddenFrom
+}
 
 func (a *fakeAccess) Callable(p *toolkeep.Principal, t *toolkeep.Tool) bool { return a.Visible(p, t) }
 

@@ -127,7 +127,7 @@ const (
 // no underscore, so two ids never share a name, except ids that are too long: these get
 // NameWithHash, which another tool may deliberately be named.
 func ToolName(id string) string {
-	if name := plainName(id); len(name) <= maxName {
+	if name := plainName(id); len(name) <= MaxToolName {
 		return name
 	}
 	return NameWithHash(id)
@@ -138,10 +138,24 @@ func ToolName(id string) string {
 func NameWithHash(id string) string {
 	sum := sha256.Sum256([]byte(id))
 	name := plainName(id)
-	return name[:min(len(name), maxName-13)] + "_" + hex.EncodeToString(sum[:6])
+	return name[:min(len(name), MaxToolName-hashSize)] + "_" + hex.EncodeToString(sum[:6])
 }
 
-const maxName = 64
+// MaxToolName is the longest name in bytes.
+const MaxToolName = 64
+
+// hashSize is the length of what NameWithHash appends.
+const hashSize = 13
+
+// WithoutHash returns what a name of NameWithHash has before its hash; ok is false if it has none.
+func WithoutHash(name string) (rest string, ok bool) {
+	i := len(name) - hashSize
+	if i <= 0 || name[i] != '_' {
+		return "", false
+	}
+	_, err := hex.DecodeString(name[i+1:])
+	return name[:i], err == nil
+}
 
 // plainName also replaces characters that are invalid in a tool id.
 func plainName(id string) string {

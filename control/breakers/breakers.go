@@ -129,11 +129,11 @@ func (s *Breakers) Do(ctx context.Context, p *toolkeep.Principal, id string, sha
 	}
 	switch action {
 	case Open:
-		err = s.Source.Force(ctx, info.Tenant, id, breaker.ForcedOpen, p.Subject, reason)
+		err = s.Source.Force(ctx, info.Tenant, info.ID, breaker.ForcedOpen, p.Subject, reason)
 	case Close:
-		err = s.Source.Force(ctx, info.Tenant, id, breaker.ForcedClosed, p.Subject, reason)
+		err = s.Source.Force(ctx, info.Tenant, info.ID, breaker.ForcedClosed, p.Subject, reason)
 	case Reset:
-		err = s.Source.Reset(ctx, info.Tenant, id, p.Subject, reason)
+		err = s.Source.Reset(ctx, info.Tenant, info.ID, p.Subject, reason)
 	default:
 		return Breaker{}, toolkeep.NewError(toolkeep.InvalidParameters, "a breaker takes %s, %s or %s, not %.60q", Open, Close, Reset, action)
 	}
@@ -153,6 +153,7 @@ func (s *Breakers) find(p *toolkeep.Principal, id string, shared bool) (breaker.
 	if tool, ok := strings.CutPrefix(id, "tool:"); ok { // of the tool that is called by that name
 		v, _, err := s.Catalog.Find(by, tool, "", nil)
 		if err == nil && slices.Contains(of, v.Tool.Tenant) {
+			id = "tool:" + v.Tool.ID // it may have been named as exports do
 			if info, ok := s.Source.Get(v.Tool.Tenant, id); ok {
 				return info, nil
 			}

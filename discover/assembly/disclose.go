@@ -124,6 +124,27 @@ type Request struct {
 	Format   Format // "" is JSON
 }
 
+// Rename replaces each name of a tool in the request by what id returns for it.
+func (r *Request) Rename(id func(string) string) {
+	for i := range r.Chosen {
+		r.Chosen[i] = id(r.Chosen[i])
+	}
+	failures := []*Failure{r.Failure}
+	for i := range r.Messages {
+		m := &r.Messages[i]
+		m.ToolID = id(m.ToolID)
+		for j := range m.ToolCalls {
+			m.ToolCalls[j].ToolID = id(m.ToolCalls[j].ToolID)
+		}
+		failures = append(failures, m.ToolError)
+	}
+	for _, f := range failures {
+		if f != nil {
+			f.ToolID = id(f.ToolID)
+		}
+	}
+}
+
 // Context is what a model is shown. Its parts depend on the phase.
 type Context struct {
 	LightweightIndex []Entry        `json:"lightweightIndex,omitempty" doc:"tools in a line each, best first; those that are shown whole are not here again. Of execution_preparation and error_recovery, the tools asked about whose manifests do not fit"`

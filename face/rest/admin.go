@@ -37,10 +37,11 @@ type invalidateOutput struct {
 }
 
 func (a *API) invalidateTool(ctx context.Context, p *toolkeep.Principal, in *invalidateToolInput) (*invalidateOutput, error) {
-	if err := a.known(p, in.ToolID); err != nil {
+	id, err := a.known(p, in.ToolID)
+	if err != nil {
 		return nil, err
 	}
-	return invalidated(a.c.Invalidate(ctx, p.Tenant, in.ToolID, p.Subject))
+	return invalidated(a.c.Invalidate(ctx, p.Tenant, id, p.Subject))
 }
 
 func invalidated(n int, err error) (*invalidateOutput, error) {

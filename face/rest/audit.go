@@ -70,7 +70,7 @@ type LeftOutSegment struct {
 }
 
 func (a *API) listAudit(ctx context.Context, p *toolkeep.Principal, in *listAuditInput) (*listAuditOutput, error) {
-	f := audit.Filter{Tenant: p.Tenant, Agent: in.AgentID, Tool: in.ToolID, Type: in.Type, Decision: in.Decision, ID: in.ID, Before: in.Cursor, Archive: in.Archive, Limit: in.PageSize}
+	f := audit.Filter{Tenant: p.Tenant, Agent: in.AgentID, Tool: a.toolID(p, in.ToolID), Type: in.Type, Decision: in.Decision, ID: in.ID, Before: in.Cursor, Archive: in.Archive, Limit: in.PageSize}
 	// The schema has checked both formats.
 	f.Since, _ = time.Parse(time.RFC3339, in.Since)
 	f.Until, _ = time.Parse(time.RFC3339, in.Until)

@@ -31,11 +31,11 @@ type putContextInput struct {
 type contextOutput struct{ Body object }
 
 func (a *API) putContext(ctx context.Context, p *toolkeep.Principal, in *putContextInput) (*struct{}, error) {
-	return nil, a.c.Contexts.Put(ctx, p, in.AgentID, in.ToolID, []byte(in.Body))
+	return nil, a.c.Contexts.Put(ctx, p, in.AgentID, a.toolID(p, in.ToolID), []byte(in.Body))
 }
 
 func (a *API) getContext(ctx context.Context, p *toolkeep.Principal, in *ContextPath) (*contextOutput, error) {
-	raw, err := a.c.Contexts.Get(ctx, p, in.AgentID, in.ToolID)
+	raw, err := a.c.Contexts.Get(ctx, p, in.AgentID, a.toolID(p, in.ToolID))
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +43,7 @@ func (a *API) getContext(ctx context.Context, p *toolkeep.Principal, in *Context
 }
 
 func (a *API) deleteContext(ctx context.Context, p *toolkeep.Principal, in *ContextPath) (*struct{}, error) {
-	return nil, a.c.Contexts.Delete(ctx, p, in.AgentID, in.ToolID)
+	return nil, a.c.Contexts.Delete(ctx, p, in.AgentID, a.toolID(p, in.ToolID))
 }
 
 // contextRoutes are the routes of agents' contexts.

@@ -94,6 +94,7 @@ func (a *API) disclose(ctx context.Context, p *toolkeep.Principal, in *toolConte
 	if err != nil {
 		return nil, err
 	}
+	r.Rename(func(name string) string { return a.toolID(p, name) })
 	r = a.guide.Gather(ctx, r, as)
 	c, err := assembly.Build(r)
 	if err != nil {

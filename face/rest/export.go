@@ -65,7 +65,7 @@ func (a *API) exportTools(ctx context.Context, p *toolkeep.Principal, in *export
 		case err != nil:
 			return err
 		case v.Life.Held != nil:
-			held = append(held, export.Left{Tool: id, Reason: "it waits for review and cannot be called: " + toolkeep.ClipBytes(v.Life.Held.Why, 200)})
+			held = append(held, export.Left{Tool: v.Tool.ID, Reason: "it waits for review and cannot be called: " + toolkeep.ClipBytes(v.Life.Held.Why, 200)})
 		default:
 			tools = append(tools, v.Tool)
 		}

@@ -43,9 +43,11 @@ func (a *API) feedback(ctx context.Context, p *toolkeep.Principal, in *feedbackI
 		return nil, err
 	}
 	if b.ToolSelected != "" {
-		if _, _, err := a.c.Catalog.Describe(ctx, p, b.ToolSelected, "", a.visible(p)); err != nil {
+		v, _, err := a.c.Catalog.Describe(ctx, p, b.ToolSelected, "", a.visible(p))
+		if err != nil {
 			return nil, err
 		}
+		said.Tool = v.Tool.ID
 	}
 	id, again, err := a.c.Retrievals.Feedback(ctx, p, said)
 	if err != nil {

@@ -101,7 +101,7 @@ type listInvocationsOutput struct {
 
 func (a *API) listInvocations(ctx context.Context, p *toolkeep.Principal, in *listInvocationsInput) (*listInvocationsOutput, error) {
 	f := toolkeep.InvocationFilter{
-		Tenant: p.Tenant, Subject: in.AgentID, ToolID: in.ToolID, State: toolkeep.CallState(in.State),
+		Tenant: p.Tenant, Subject: in.AgentID, ToolID: a.toolID(p, in.ToolID), State: toolkeep.CallState(in.State),
 		Session: in.Session, Parent: in.Parent, Offset: in.offset(), Limit: in.PageSize,
 	}
 	if !p.May(toolkeep.PermInvocations) {

@@ -234,7 +234,7 @@ func (a *API) setState(ctx context.Context, p *toolkeep.Principal, id, version s
 	if err != nil {
 		return nil, err
 	}
-	return &stateOutput{Body: StateAnswer{ToolID: id, Version: version, Lifecycle: life}}, nil
+	return &stateOutput{Body: StateAnswer{ToolID: a.toolID(p, id), Version: version, Lifecycle: life}}, nil
 }
 
 type importInput struct {

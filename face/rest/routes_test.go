@@ -430,7 +430,9 @@ func TestInvalidate(t *testing.T) {
 		whose, got = tenant+" by "+by, id
 		return 4, nil
 	}
-	s.catalog.versions = func(string) ([]toolkeep.Version, error) { return []toolkeep.Version{{Tool: demoTool()}}, nil }
+	s.catalog.versions = func(id string) ([]toolkeep.Version, error) {
+		return []toolkeep.Version{{Tool: &toolkeep.Tool{ID: id}}}, nil
+	}
 	if m := decode(t, s.do(t, "POST", "/cache/invalidate/demo.hash", "")); got != "demo.hash" || whose != "t by admin" || m["invalidated"] != number("4") {
 		t.Errorf("%s %v", got, m)
 	}

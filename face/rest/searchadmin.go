@@ -49,11 +49,14 @@ func (in *invalidateInput) what() (string, error) {
 	return id, nil
 }
 
-// known is E3001 for a tool that does not exist for the principal. One that is blocked or
+// known returns the id of a tool, E3001 if it does not exist for the principal. One that is blocked or
 // removed may have results that are to go.
-func (a *API) known(p *toolkeep.Principal, id string) error {
-	_, err := a.c.Catalog.Versions(p, id, a.visible(p))
-	return err
+func (a *API) known(p *toolkeep.Principal, name string) (id string, err error) {
+	list, err := a.c.Catalog.Versions(p, name, a.visible(p))
+	if err != nil {
+		return "", err
+	}
+	return list[0].Tool.ID, nil
 }
 
 func (a *API) invalidate(ctx context.Context, p *toolkeep.Principal, in *invalidateInput) (*invalidateOutput, error) {
@@ -67,7 +70,7 @@ func (a *API) invalidate(ctx context.Context, p *toolkeep.Principal, in *invalid
 		return nil, err
 	}
 	if scope == "tool" {
-		if err := a.known(p, id); err != nil {
+		if id, err = a.known(p, id); err != nil {
 			return nil, err
 		}
 	}
@@ -107,10 +110,11 @@ func (a *API) reindex(ctx context.Context, p *toolkeep.Principal, in *reindexInp
 	}
 	var ids []string
 	for _, id := range b.ToolIDs {
-		if _, _, err := a.c.Catalog.Describe(ctx, p, id, "", a.visible(p)); err != nil {
+		v, _, err := a.c.Catalog.Describe(ctx, p, id, "", a.visible(p))
+		if err != nil {
 			return nil, err
 		}
-		ids = append(ids, id)
+		ids = append(ids, v.Tool.ID)
 	}
 	n, err := a.c.SearchAdmin.Reindex(ctx, p, ids, b.Embeddings)
 	if err != nil {

@@ -108,6 +108,11 @@ func (a *API) found(ctx context.Context, p *toolkeep.Principal, in *listToolsInp
 	return ids
 }
 
+// toolID is the id of a tool that may be named as exports name it.
+func (a *API) toolID(p *toolkeep.Principal, name string) string {
+	return catalog.ID(a.c.Catalog, p, name, a.visible(p))
+}
+
 // some is the list, [] for none: clients need not expect null.
 func some[T any](list []T) []T {
 	if list == nil {
@@ -202,7 +207,7 @@ func (a *API) versions(_ context.Context, p *toolkeep.Principal, in *versionsInp
 		return nil, err
 	}
 	out := &versionsOutput{}
-	out.Body.ToolID = in.ToolID
+	out.Body.ToolID = list[0].Tool.ID
 	out.Body.Versions = make([]VersionSummary, len(list))
 	for i, v := range list {
 		out.Body.Versions[i] = VersionSummary{Version: v.Tool.Version, Digest: v.Tool.Digest, Lifecycle: v.Life}
@@ -249,7 +254,7 @@ func (a *API) diff(ctx context.Context, p *toolkeep.Principal, in *diffInput) (*
 	c := catalog.Compare(from, to)
 	out := &diffOutput{}
 	b := &out.Body
-	b.ToolID, b.From, b.To, b.Bump, b.Differences = in.ToolID, from.Version, to.Version, c.Bump, differences(c.Differences)
+	b.ToolID, b.From, b.To, b.Bump, b.Differences = from.ID, from.Version, to.Version, c.Bump, differences(c.Differences)
 	return out, nil
 }
 

@@ -53,7 +53,7 @@ func (g *registry) GetTool(ctx context.Context, msg *l03v1.GetToolRequest) (_ *l
 		return nil, err
 	}
 	defer func() {
-		g.s.read(ctx, p, audit.Read{What: audit.ReadManifest, Tool: msg.GetToolId(), Version: msg.GetVersion(), Found: 1, Err: err})
+		g.s.read(ctx, p, audit.Read{What: audit.ReadManifest, Tool: catalog.ID(g.s.c.Catalog, p, msg.GetToolId(), g.s.visible(p)), Version: msg.GetVersion(), Found: 1, Err: err})
 	}()
 	if err := g.s.checkID(msg.GetToolId()); err != nil {
 		return nil, err

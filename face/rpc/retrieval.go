@@ -8,6 +8,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/audit"
+	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/discover/assembly"
 	"github.com/toolkeep/toolkeep/discover/usage"
@@ -45,6 +46,7 @@ func (g *retrieval) ToolContext(ctx context.Context, msg *l03v1.ToolContextReque
 	if err := r.Check(); err != nil {
 		return nil, err
 	}
+	r.Rename(func(name string) string { return catalog.ID(s.c.Catalog, p, name, s.visible(p)) })
 	as := assembly.Asker{Session: discover.Session{Tenant: p.Tenant, Subject: p.Person(), ID: session}, Visible: s.callable(p)}
 	if s.c.Audience != nil {
 		as.Audience = s.c.Audience(p)
@@ -123,9 +125,11 @@ func (g *retrieval) Feedback(ctx context.Context, msg *l03v1.FeedbackRequest) (*
 		return nil, err
 	}
 	if said.Tool != "" {
-		if _, _, err := s.c.Catalog.Describe(ctx, p, said.Tool, "", s.visible(p)); err != nil {
+		v, _, err := s.c.Catalog.Describe(ctx, p, said.Tool, "", s.visible(p))
+		if err != nil {
 			return nil, err
 		}
+		said.Tool = v.Tool.ID
 	}
 	id, again, err := s.c.Retrievals.Feedback(ctx, p, said)
 	if err != nil {
