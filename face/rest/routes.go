@@ -41,6 +41,7 @@ func (a *API) rawRoutes() {
 	}
 	a.components.mayBeNull("InvokeRequest", "AgentContext", "ResourceLimits", "DocumentContext", "CheckpointConfig", "ExecutionOptions", "ExecutionContext")
 	a.raw(invoke, a.invoke)
+	a.modelRoutes()
 
 	const call = "/api/v1/invocations/{invocation_id}"
 	get := op("GET", call, "getInvocation", tagCalls, "Read one call: its status, and once it has ended its outcome")
