@@ -253,7 +253,7 @@ func (p *Pipeline) lookUpID(ctx context.Context, a *activeCall) error {
 
 // takeRequest counts the call, or the dry run, against the limits of requests.
 func (p *Pipeline) takeRequest(ctx context.Context, a *activeCall) error {
-	if a.mode == modeChild || a.instead { // the root call took it
+	if a.mode == modeChild || a.instead || a.asker != nil { // the root call took it, or the principal does not ask
 		return nil
 	}
 	left, err := p.Limits.TakeRequest(ctx, a.principal)

@@ -56,6 +56,10 @@ type asked struct {
 	within      *bulkhead.Hold  // the places of the parent's attempt; nil for a root call
 	cleaner     *redact.Cleaner // removes secrets from what the call shows; see clean
 	instead     bool            // the call is that of a fallback, or a dry run of it
+	// asker is who a dry run of another principal's call is for, nil for none; hidden says that the tool exists for
+	// the asker alone.
+	asker  *toolkeep.Principal
+	hidden bool
 }
 
 // origin is where a call came from, as its record says it. A worker has it from the row, a child call

@@ -52,6 +52,16 @@ func (p *Pipeline) Explain(ctx context.Context, pr *toolkeep.Principal, c *toolk
 	return x, nil
 }
 
+// ExplainAs is Explain of a call that another principal of the tenant would make, for asker, to whom the tool must be visible: nothing
+// of the principal's limits is taken, and where the tool does not exist for the principal the explanation goes on and says why.
+func (p *Pipeline) ExplainAs(ctx context.Context, asker, pr *toolkeep.Principal, c *toolkeep.Call) (any, error) {
+	x, err := p.explain(ctx, &activeCall{asked: asked{mode: modeDryRun, principal: pr, asker: asker, call: c, began: p.Clock(), composition: &composition{}}, record: record{explained: newExplanation(c.Tool)}})
+	if err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
 func newExplanation(tool string) *Explanation {
 	x := &Explanation{Tool: tool, Steps: make([]StepVerdict, stepCount)}
 	for s := range stepCount {
@@ -99,7 +109,7 @@ func (a *activeCall) verdict(s Step, res *toolkeep.Result, err error) bool {
 		e := toolkeep.AsError(err)
 		*v = StepVerdict{Step: s.String(), Verdict: "refuse", Code: e.Code, Name: e.Code.Info().Name, Reason: e.Message, Details: e.Details}
 	}
-	if s == StepAuthorise && v.Code != toolkeep.AuthFailuresLimited {
+	if s == StepAuthorise && (v.Code != toolkeep.AuthFailuresLimited || a.asker != nil) {
 		v.Details = nil // the checks have all details
 		for _, c := range a.decision.Checks {
 			check := map[string]any{"check": c.Name, "allowed": c.Allowed, "reason": c.Reason}
@@ -109,7 +119,7 @@ func (a *activeCall) verdict(s Step, res *toolkeep.Result, err error) bool {
 			v.Checks = append(v.Checks, check)
 		}
 	}
-	return err != nil && (s == StepResolve || s == StepAdmit && (a.unverified() || a.arguments == nil && a.call.Fault != nil))
+	return err != nil && (s == StepResolve && !a.hidden || s == StepAdmit && (a.unverified() || a.arguments == nil && a.call.Fault != nil))
 }
 
 // passReason describes why a step passes.

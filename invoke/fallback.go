@@ -160,7 +160,7 @@ func (p *Pipeline) fallbackFor(ctx context.Context, a *activeCall) *FallbackVerd
 		tool, rng, _ := strings.Cut(ref, "@")
 		b := p.below(a, modeDryRun, tool, rng)
 		x, err := p.explain(ctx, b)
-		if err != nil || x.Version == "" || tool == a.tool.ID {
+		if err != nil || x.Version == "" || tool == a.tool.ID || a.asker != nil && !p.Access.Visible(a.asker, b.tool) {
 			continue
 		}
 		v := &FallbackVerdict{Tool: x.Tool, Version: x.Version, Execute: true}

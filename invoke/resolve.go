@@ -25,9 +25,15 @@ func (p *Pipeline) resolve(ctx context.Context, a *activeCall) (*toolkeep.Result
 			v, warnings, err = whole, more, nil
 		}
 	}
+	unseen := err
 	if err != nil {
 		p.unseen(ctx, a, cmp.Or(a.call.Meant, a.call.Tool), a.call.Range, err)
-		return nil, err
+		if a.asker == nil {
+			return nil, err
+		}
+		if v, warnings, err = p.Catalog.Resolve(ctx, a.asker, a.call.Tool, a.call.Range, func(t *toolkeep.Tool) bool { return p.Access.Visible(a.asker, t) }); err != nil {
+			return nil, unseen
+		}
 	}
 	a.tool, a.warnings = v.Tool, warnings
 	a.row.ToolID = a.tool.ID // a capability may have been asked for
@@ -39,6 +45,10 @@ func (p *Pipeline) resolve(ctx context.Context, a *activeCall) (*toolkeep.Result
 	}
 	if err := catalog.Unmet(m); err != nil {
 		return nil, err
+	}
+	if unseen != nil {
+		a.hidden = true
+		return nil, unseen
 	}
 	return nil, checkComposition(&a.asked, a.tool.ID)
 }

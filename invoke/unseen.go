@@ -65,6 +65,9 @@ func (p *Pipeline) unseen(ctx context.Context, a *activeCall, tool, rng string, 
 	a.row.Version, a.row.Digest, a.row.Category = v.Tool.Version, v.Tool.Digest, m.Category
 	a.row.Kind, a.row.Writes = m.Execution.Kind, v.Tool.Writes()
 	a.denied = denied(d).With("tool_id", v.Tool.ID)
+	if a.row.KeyID != "" {
+		a.denied.With("key_id", a.row.KeyID)
+	}
 }
 
 // reason returns what the record says of an error: of a tool that the caller does not see, and of one that it may not call

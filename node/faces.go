@@ -106,7 +106,7 @@ func (n *Node) buildFaces(context.Context) error {
 	n.faces.imports = imports.New(imports.Config{Catalog: n.catalog, Visible: n.access.Visible,
 		Transport: func(tenant string) http.RoundTripper { return n.pool.Transport(tenant, egress.AllowList{}) }})
 	n.faces.api = rest.New(rest.Config{
-		Policies: policies.New(policies.Config{Engine: n.policy, Access: n.access, Catalog: n.catalog, Approvals: n.approvals,
+		Policies: policies.New(policies.Config{Explainer: n.pipeline, Store: n.store, Engine: n.policy, Access: n.access, Catalog: n.catalog, Approvals: n.approvals,
 			Calls: n.store.Invocations(), Timeout: c.Policy.Timeout, Clock: n.options.Clock}),
 		Tokens:  tokens.New(tokens.Config{Tokens: n.tokens, Store: n.store, Clock: n.options.Clock}),
 		Servers: n.servers, Breakers: &breakers.Breakers{Source: n.breakers, Catalog: n.catalog}, ToolHealth: n.monitor.Of, Nodes: n.members, Audit: n.audit, Erasure: erasure.New(erasure.Config{Records: n.persons, Forget: n.usage.Forget, Documents: n.store.Documents, Clock: n.options.Clock, Log: n.logger("audit")}),

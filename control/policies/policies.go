@@ -41,9 +41,16 @@ type Calls interface {
 	List(ctx context.Context, f toolkeep.InvocationFilter) ([]*toolkeep.Invocation, int, error)
 }
 
+// Explainer explains a call that one principal would make to another one; *invoke.Pipeline does.
+type Explainer interface {
+	ExplainAs(ctx context.Context, asker, as *toolkeep.Principal, c *toolkeep.Call) (any, error)
+}
+
 // Config is what Policies asks. All but Engine, Timeout and Clock are required.
 type Config struct {
-	Engine    *policy.Engine // nil where roles decide alone
+	Explainer Explainer
+	Store     toolkeep.Applier // gets the events of Explain
+	Engine    *policy.Engine   // nil where roles decide alone
 	Access    Access
 	Catalog   Catalog
 	Approvals Approvals
@@ -193,16 +200,9 @@ func (s *Policies) Who(ctx context.Context, p *toolkeep.Principal, tool, version
 // With keyID it decides for that key alone. It needs keys:admin. E3201; E3013 if there is no such key;
 // E3301 for more keys than MaxKeys; E3802 and E3901 as Who.
 func (s *Policies) What(ctx context.Context, p *toolkeep.Principal, subject, keyID string, offset, limit int) (*Rights, error) {
-	keys, err := s.keys(ctx, p)
+	keys, err := s.keysOf(ctx, p, subject, keyID)
 	if err != nil {
 		return nil, err
-	}
-	keys = slices.DeleteFunc(keys, func(k toolkeep.APIKey) bool { return k.Subject != subject || keyID != "" && k.ID != keyID })
-	switch {
-	case len(keys) == 0:
-		return nil, toolkeep.NewError(toolkeep.ResourceNotFound, "there is no valid API key of %q; callers by access token are not known to the server", toolkeep.ClipBytes(subject, 200))
-	case len(keys) > MaxKeys:
-		return nil, toolkeep.NewError(toolkeep.InvalidParameters, "%q has %d valid keys; name one of them (key_id)", toolkeep.ClipBytes(subject, 200), len(keys))
 	}
 	ctx, end, err := s.alone(ctx)
 	if err != nil {
@@ -224,6 +224,22 @@ func (s *Policies) What(ctx context.Context, p *toolkeep.Principal, subject, key
 		}
 	}
 	return out, nil
+}
+
+// keysOf returns the valid keys of a subject, or one of them. E3201, E3013, E3301.
+func (s *Policies) keysOf(ctx context.Context, p *toolkeep.Principal, subject, keyID string) ([]toolkeep.APIKey, error) {
+	keys, err := s.keys(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	keys = slices.DeleteFunc(keys, func(k toolkeep.APIKey) bool { return k.Subject != subject || keyID != "" && k.ID != keyID })
+	switch {
+	case len(keys) == 0:
+		return nil, toolkeep.NewError(toolkeep.ResourceNotFound, "there is no valid API key of %q; callers by access token are not known to the server", toolkeep.ClipBytes(subject, 200))
+	case len(keys) > MaxKeys:
+		return nil, toolkeep.NewError(toolkeep.InvalidParameters, "%q has %d valid keys; name one of them (key_id)", toolkeep.ClipBytes(subject, 200), len(keys))
+	}
+	return keys, nil
 }
 
 func (s *Policies) rights(total int) *Rights {

@@ -27,8 +27,23 @@ func (fakePolicies) What(_ context.Context, p *toolkeep.Principal, subject, keyI
 	return &policies.Rights{List: []policies.Right{{Roles: []string{}, Decision: policies.Allowed, Subject: subject, KeyID: keyID, Reason: fmt.Sprint(p.Subject, offset, limit)}}, Total: 8, Reads: []string{"arguments"}}, nil
 }
 
+func (fakePolicies) Explain(_ context.Context, p *toolkeep.Principal, subject, keyID string, c toolkeep.Call) ([]policies.Explained, error) {
+	return []policies.Explained{{KeyID: keyID, Subject: subject, Explanation: map[string]any{"tool": c.Tool + "@" + c.Range, "parameters": string(c.Arguments)}}}, nil
+}
+
 func (fakePolicies) Replay(_ context.Context, _ *toolkeep.Principal, files map[string]string, last int) (*policies.Replay, error) {
 	return &policies.Replay{Digest: files["a/p.rego"], Calls: last, Changed: []policies.Changed{}, Unknown: []policies.NotReplayed{}}, nil
+}
+
+func TestExplainAs(t *testing.T) {
+	s := newSystem()
+	w := s.do(t, "POST", "/api/v1/policies/explain", `{"subject":"bot","key_id":"k1","tool_id":"a.b","tool_version":"^1","parameters":{"n":9007199254740993}}`)
+	wantStatus(t, w, 200)
+	if want := `{"explanations":[{"key_id":"k1","subject":"bot","roles":null,"scope":null,"explanation":{"parameters":"{\"n\":9007199254740993}","tool":"a.b@^1"}}]}`; w.Body.String() != want {
+		t.Errorf("%s, want %s", w.Body, want)
+	}
+	problem(t, s.do(t, "POST", "/api/v1/policies/explain", `{"subject":"bot"}`), toolkeep.InvalidParameters)
+	problem(t, s.do(t, "POST", "/api/v1/policies/explain", `{"subject":"bot","tool_id":"a.b"}`, "Authorization: Bearer agent"), toolkeep.PermissionDenied)
 }
 
 func TestPolicies(t *testing.T) {
