@@ -12,12 +12,10 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
 	"github.com/toolkeep/toolkeep"
-	"github.com/toolkeep/toolkeep/canon"
 )
 
 // callFlags are the common flags of call and explain.
@@ -53,6 +51,7 @@ func (f *callFlags) add(c *cobra.Command) {
 
 func (a *app) callCmd() *cobra.Command {
 	var f callFlags
+	var from string
 	c := &cobra.Command{
 		Use:   "call TOOL[@VERSION] [key=value… | --json '{…}' | -]",
 		Short: "Call a tool and print its result",
@@ -60,7 +59,8 @@ func (a *app) callCmd() *cobra.Command {
 
 Arguments are given as key=value (text; converted to a number or boolean where the tool requires
 one), key:=JSON (typed), key=@FILE (the file's text), a whole JSON object after --json, or - to read
-that object from standard input. A key given several times makes a list.
+that object from standard input. A dot leads into an object (body.plate=AB), unless a parameter has it in its own name.
+A key given several times makes a list, and so does one value where the tool expects a list.
 
 The result is printed on standard output, warnings and errors on standard error. --json without an
 object, or --answer, prints the whole answer instead of the result alone. Ctrl-C cancels a call that
@@ -68,14 +68,24 @@ is waited for, on the server too; one that was queued with --async goes on.`,
 		Example: `  toolkeep call std.hash text=hello
   toolkeep call std.hash@^1 text=@README.md
   toolkeep call std.math operation=add 'numbers:=[1,2,3]'
+  toolkeep call bookshop.createOrder body.customer=Ada 'body.lines:=[{"book_id":"moby-dick","quantity":1}]'
   toolkeep call std.math operation=add numbers=1 numbers=2 --json
   toolkeep call std.echo --json '{"message":"hello"}'
   echo '{"message":"hello"}' | toolkeep call std.echo -
   toolkeep call std.note_append text=once --idempotency-key note-1
-  toolkeep call std.wait duration_ms=5000 --async --wait`,
-		Args:              arguments(1, -1, "the tool's id, such as std.hash"),
+  toolkeep call std.wait duration_ms=5000 --async --wait
+  toolkeep call --from answer.json`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if from != "" {
+				return nil
+			}
+			return arguments(1, -1, "the tool's id, such as std.hash")(cmd, args)
+		},
 		ValidArgsFunction: a.completeCall,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if from != "" {
+				return a.callFrom(cmd, &f, from, args)
+			}
 			body, err := a.callBody(cmd, &f, args)
 			if err != nil {
 				return err
@@ -90,16 +100,79 @@ is waited for, on the server too; one that was queued with --async goes on.`,
 	f.add(c)
 	c.Flags().BoolVar(&f.async, "async", false, "queue the call and print its id")
 	c.Flags().BoolVar(&f.wait, "wait", false, "with --async: follow the call to its end")
+	c.Flags().StringVar(&from, "from", "", "a model's answer or tool calls, in this file or on standard input (-), in place of TOOL")
 	return c
+}
+
+// callFrom carries out a model's tool calls and prints the messages to send back.
+func (a *app) callFrom(cmd *cobra.Command, f *callFlags, from string, args []string) error {
+	for _, name := range []string{"async", "wait", "timeout", "priority", "no-cache", "require-approval"} {
+		if cmd.Flags().Changed(name) {
+			return usagef("--%s is for one call; --from takes those of a model as they are", name)
+		}
+	}
+	if len(args) > 0 || f.jsonText != "" && f.jsonText != noValue {
+		return usagef("--from FILE takes the tools and their arguments from the model's message; leave %s out", append(args, "the object after --json")[0])
+	}
+	raw, err := a.readInput(from)
+	if err != nil {
+		return usagef("%v", err)
+	}
+	if !json.Valid(raw) {
+		return usagef("%s is no JSON; give what came from the model's provider, or the tool calls in it", orStdin(from))
+	}
+	cl, err := a.connect()
+	if err != nil {
+		return err
+	}
+	var answer struct {
+		Messages json.RawMessage `json:"messages"`
+		Calls    []struct {
+			Name         string `json:"name"`
+			InvocationID string `json:"invocation_id"`
+			Status       string `json:"status"`
+			ErrorCode    string `json:"error_code"`
+		} `json:"calls"`
+	}
+	var headers []string
+	if f.key != "" {
+		headers = append(headers, "Idempotency-Key", f.key)
+	}
+	if f.session != "" {
+		headers = append(headers, "X-Session-ID", f.session)
+	}
+	_, done := a.patience("calling for a model")
+	body, err := cl.post(cmd.Context(), "/api/v1/tools/invoke/model", raw, &answer, headers...)
+	done()
+	if err != nil {
+		return err
+	}
+	for _, c := range answer.Calls {
+		if c.Status != "success" {
+			fmt.Fprintf(a.stderr, "toolkeep: %s: %s %s, recorded as %s\n", c.Name, c.Status, c.ErrorCode, c.InvocationID)
+		}
+	}
+	if f.whole || f.jsonText == noValue {
+		return a.printJSON(body)
+	}
+	return a.printJSON(answer.Messages)
 }
 
 func (a *app) explainCmd() *cobra.Command {
 	var f callFlags
+	var as, keyID string
 	c := &cobra.Command{
-		Use:               "explain TOOL[@VERSION] [key=value… | --json '{…}' | -]",
-		Short:             "Show what a call would do, step by step, without making it",
-		Long:              "Run every step of the call without consuming, claiming or sending anything, and go on after a refusal.\nExit code 3 means that the call would be refused. Arguments are those of call.",
-		Example:           "  toolkeep explain std.hash text=hello\n  toolkeep explain std.hash text:=5 --json\n  TOOLKEEP_KEY=tk_… toolkeep explain bookshop.createOrder --json '{\"body\":{}}'",
+		Use:   "explain TOOL[@VERSION] [key=value… | --json '{…}' | -]",
+		Short: "Show what a call would do, step by step, without making it",
+		Long: `Run every step of the call without consuming, claiming or sending anything, and go on after a refusal.
+Exit code 3 means that the call would be refused. Arguments are those of call.
+
+--as SUBJECT explains the call of another subject, with each of its API keys or with --key-id alone, also where the subject
+does not see the tool. It needs the permission keys:admin, and is recorded.`,
+		Example: `  toolkeep explain std.hash text=hello
+  toolkeep explain std.hash text:=5 --json
+  toolkeep explain std.hash --as bot
+  TOOLKEEP_KEY=tk_… toolkeep explain bookshop.createOrder --json '{"body":{}}'`,
 		Args:              arguments(1, -1, "the tool's id, such as std.hash"),
 		ValidArgsFunction: a.completeCall,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -107,15 +180,34 @@ func (a *app) explainCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			body["dry_run"] = true
+			if keyID != "" && as == "" {
+				return usagef("--key-id chooses among the keys of a subject: add --as SUBJECT")
+			}
+			path := "/api/v1/tools/invoke"
+			if as != "" {
+				path = "/api/v1/policies/explain"
+				for _, name := range []string{"idempotency-key", "session", "timeout", "priority", "no-cache", "require-approval"} {
+					if cmd.Flags().Changed(name) {
+						return usagef("--%s is of a call of your own; --as takes a tool and its arguments", name)
+					}
+				}
+				body["subject"] = as
+				if keyID != "" {
+					body["key_id"] = keyID
+				}
+			} else {
+				body["dry_run"] = true
+			}
 			cl, err := a.connect()
 			if err != nil {
 				return err
 			}
-			return a.doExplain(cmd.Context(), cl, body)
+			return a.doExplain(cmd.Context(), cl, path, body)
 		},
 	}
 	f.add(c)
+	c.Flags().StringVar(&as, "as", "", "explain the call of this subject, with each of its API keys")
+	c.Flags().StringVar(&keyID, "key-id", "", "with --as: with this key alone")
 	return c
 }
 
@@ -156,7 +248,7 @@ func (a *app) callBody(cmd *cobra.Command, f *callFlags, args []string) (map[str
 	if text != "" && len(pairs) > 0 || len(pairs) > 1 && slices.ContainsFunc(pairs, isObject) {
 		return nil, usagef("give the arguments either as one JSON object or as key=value, not both")
 	}
-	parameters, err := parametersOf(text, where, pairs)
+	parameters, err := parametersOf(text, where, pairs, func() *callSchema { return a.schemaOf(cmd.Context(), id, rng) })
 	if err != nil {
 		return nil, err
 	}
@@ -192,74 +284,6 @@ func (f *callFlags) check(c *cobra.Command) error {
 		return usagef("--priority orders calls that wait: add --async, and --wait to wait for the result")
 	}
 	return nil
-}
-
-// maxInput limits arguments and manifests read from a file or standard input; the server's own limit is lower
-// unless it was raised.
-const maxInput = 16 << 20
-
-func isObject(s string) bool { return strings.HasPrefix(strings.TrimSpace(s), "{") }
-
-// parametersOf parses the arguments; text is a JSON object, where names its source.
-func parametersOf(text, where string, pairs []string) ([]byte, error) {
-	if text != "" {
-		obj, err := canon.ParseObject([]byte(text), canon.Limits{Bytes: maxInput})
-		var e *toolkeep.Error
-		if errors.As(err, &e) {
-			return nil, usagef("%s cannot be used: %s %s: %s", where, e.Code, e.Code.Info().Name, e.Message)
-		}
-		return canon.Append(nil, obj), err
-	}
-	values := make(map[string][]any)
-	for _, pair := range pairs {
-		name, value, err := argument(pair)
-		if err != nil {
-			return nil, err
-		}
-		values[name] = append(values[name], value)
-	}
-	obj := make(map[string]any, len(values))
-	for name, list := range values {
-		if obj[name] = list; len(list) == 1 {
-			obj[name] = list[0]
-		}
-	}
-	return canon.Append(nil, obj), nil
-}
-
-// argument parses key=value, key:=JSON or key=@FILE.
-func argument(pair string) (string, any, error) {
-	name, value, ok := strings.Cut(pair, "=")
-	if !utf8.ValidString(pair) {
-		return "", nil, usagef("%q is not UTF-8 text", toolkeep.Clip(pair, 60))
-	}
-	if isObject(pair) {
-		return "", nil, usagef("%s is a JSON object: put --json before it", toolkeep.Clip(pair, 60))
-	}
-	if !ok || name == "" || name == ":" {
-		return "", nil, usagef("%q is not an argument: write key=value, key:=JSON, key=@FILE or --json '{…}'", pair)
-	}
-	if typed, isTyped := strings.CutSuffix(name, ":"); isTyped {
-		v, err := canon.Parse([]byte(value), canon.Limits{Bytes: maxInput})
-		if err != nil {
-			if json.Valid([]byte(value)) { // valid JSON but refused: NUL, a duplicate name, too deep
-				return "", nil, usagef("the value of %s cannot be sent: %s", typed, toolkeep.AsError(err).Message)
-			}
-			return "", nil, usagef("the value of %s is not JSON: %s; for text write %s=%s", typed, toolkeep.Clip(value, 60), typed, toolkeep.Clip(value, 60))
-		}
-		return typed, v, nil
-	}
-	if path, isFile := strings.CutPrefix(value, "@"); isFile && path != "" {
-		raw, err := readFile(path)
-		if err != nil {
-			return "", nil, usagef("%s: %v; for text that begins with @ write '%s:=\"@…\"'", name, err, name)
-		}
-		if !utf8.Valid(raw) {
-			return "", nil, usagef("%s: %s is not UTF-8 text; tools accept bytes as base64, if their description says so", name, path)
-		}
-		return name, string(raw), nil
-	}
-	return name, value, nil
 }
 
 // callAnswer is the part of BC-2's response that call reads.
@@ -412,56 +436,96 @@ func sayProgress(say func(string), data []byte) {
 	}
 }
 
-func (a *app) doExplain(ctx context.Context, cl *client, body map[string]any) error {
-	var x struct {
-		Tool    string `json:"tool"`
-		Version string `json:"version"`
-		Execute bool   `json:"would_execute"`
-		Steps   []struct {
-			Step, Verdict, Code, Reason string
-			Checks                      []struct {
-				Check   string
-				Allowed bool
-				Reason  string
-				Rule    string
-			}
-			Details map[string]any
-		} `json:"steps"`
+// explanation is the part of a dry run's answer that explain reads.
+type explanation struct {
+	Tool    string `json:"tool"`
+	Version string `json:"version"`
+	Execute bool   `json:"would_execute"`
+	Steps   []struct {
+		Step, Verdict, Code, Reason string
+		Checks                      []struct {
+			Check   string
+			Allowed bool
+			Reason  string
+			Rule    string
+		}
+		Details map[string]any
+	} `json:"steps"`
+}
+
+func (x *explanation) print(w io.Writer) error {
+	verdict := "would be refused"
+	refused, waits := false, false
+	for _, s := range x.Steps {
+		refused, waits = refused || s.Verdict == "refuse" || s.Verdict == "unknown", waits || s.Verdict == "wait"
 	}
-	raw, err := cl.post(ctx, "/api/v1/tools/invoke", body, &x)
+	switch {
+	case x.Execute:
+		verdict = "would be executed"
+	case waits && !refused:
+		verdict = "would wait for a person"
+	}
+	fmt.Fprintf(w, "%s %s\n", joinRef(x.Tool, x.Version), verdict)
+	return table(w, "STEP|VERDICT|CODE|REASON", func(row func(...any)) {
+		for _, s := range x.Steps {
+			row(s.Step, s.Verdict, s.Code, s.Reason)
+			for _, c := range s.Checks {
+				word := "no"
+				if c.Allowed {
+					word = "yes"
+				}
+				if c.Rule != "" {
+					c.Reason += " (rule " + c.Rule + ")"
+				}
+				row("", word, "", c.Check+": "+c.Reason)
+			}
+		}
+	})
+}
+
+// doExplain prints an explanation, or one for each key of another subject.
+func (a *app) doExplain(ctx context.Context, cl *client, path string, body map[string]any) error {
+	var own explanation
+	var answer struct {
+		Of []struct {
+			KeyID       string      `json:"key_id"`
+			Subject     string      `json:"subject"`
+			Roles       []string    `json:"roles"`
+			Scope       []string    `json:"scope"`
+			Explanation explanation `json:"explanation"`
+		} `json:"explanations"`
+	}
+	raw, err := cl.post(ctx, path, body, &answer)
+	if err == nil && len(answer.Of) == 0 {
+		err = decode(raw, &own)
+	}
 	if err != nil {
 		return err
 	}
+	execute := own.Execute || len(answer.Of) > 0
+	for _, one := range answer.Of {
+		execute = execute && one.Explanation.Execute
+	}
 	err = a.show(raw, func(w io.Writer) error {
-		verdict := "would be refused"
-		refused, waits := false, false
-		for _, s := range x.Steps {
-			refused, waits = refused || s.Verdict == "refuse" || s.Verdict == "unknown", waits || s.Verdict == "wait"
+		if len(answer.Of) == 0 {
+			return own.print(w)
 		}
-		switch {
-		case x.Execute:
-			verdict = "would be executed"
-		case waits && !refused:
-			verdict = "would wait for a person"
-		}
-		fmt.Fprintf(w, "%s %s\n", joinRef(x.Tool, x.Version), verdict)
-		return table(w, "STEP|VERDICT|CODE|REASON", func(row func(...any)) {
-			for _, s := range x.Steps {
-				row(s.Step, s.Verdict, s.Code, s.Reason)
-				for _, c := range s.Checks {
-					word := "no"
-					if c.Allowed {
-						word = "yes"
-					}
-					if c.Rule != "" {
-						c.Reason += " (rule " + c.Rule + ")"
-					}
-					row("", word, "", c.Check+": "+c.Reason)
-				}
+		for i, one := range answer.Of {
+			if i > 0 {
+				fmt.Fprintln(w)
 			}
-		})
+			scope := "all tools"
+			if len(one.Scope) > 0 {
+				scope = strings.Join(one.Scope, ", ")
+			}
+			fmt.Fprintf(w, "%s with key %s (roles %s; scope %s): ", one.Subject, one.KeyID, strings.Join(one.Roles, ", "), scope)
+			if err := one.Explanation.print(w); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
-	if err == nil && !x.Execute {
+	if err == nil && !execute {
 		return &failure{code: exitRefused, err: errors.New("would be refused"), quiet: true}
 	}
 	return err

@@ -12,6 +12,8 @@ import (
 	"github.com/toolkeep/toolkeep/canon"
 )
 
+func noSchema() *callSchema { return nil }
+
 func TestParameters(t *testing.T) {
 	dir := t.TempDir()
 	text, binary := filepath.Join(dir, "text"), filepath.Join(dir, "binary")
@@ -51,7 +53,7 @@ func TestParameters(t *testing.T) {
 		{"bad UTF-8", "", []string{"a=\xff"}, "", "not UTF-8"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := parametersOf(tt.text, "the object after --json", tt.pairs)
+			got, err := parametersOf(tt.text, "the object after --json", tt.pairs, noSchema)
 			if string(got) != tt.want && tt.want != "" {
 				t.Errorf("got %s, %v", got, err)
 			}
@@ -75,7 +77,7 @@ func FuzzArgument(f *testing.F) {
 		if strings.Contains(pair, "=@") || strings.Contains(pair, "\x00") {
 			return // would read local files; no process argument contains a NUL
 		}
-		raw, err := parametersOf("", "", []string{pair})
+		raw, err := parametersOf("", "", []string{pair}, noSchema)
 		if err != nil {
 			return
 		}
