@@ -8,7 +8,7 @@ import (
 )
 
 // reasons are the codes in the records of calls, where the caller is not told them; see Harness.recorded.
-var reasons = map[string]toolkeep.Code{"a tool that may not be seen": toolkeep.PermissionDenied}
+var reasons = map[string]toolkeep.Code{"a tool that may not be seen": toolkeep.PermissionDenied, "the exported name of a tool that may not be seen": toolkeep.PermissionDenied}
 
 // transcripts are single calls with everything an answer may contain.
 func transcripts() []transcript {
@@ -19,6 +19,7 @@ func transcripts() []transcript {
 	warned.Version, warned.Warnings = "0.9.0", []toolkeep.Code{toolkeep.ToolDeprecated}
 	return []transcript{
 		{"success", hello, success(`{"text":"hello"}`)},
+		{"the name of an export", agent("face__echo", `{"text":"hello"}`), success(`{"text":"hello"}`)},
 		{"numbers stay exact", agent("face.echo", `{"n":9007199254740993}`), success(`{"n":9007199254740993}`)},
 		{"text becomes a number where the schema wants one", agent("face.echo", `{"n":"42"}`), success(`{"n":42}`)},
 		{"nested values", agent("face.echo", `{"any":{"a":[1,null,{"ü":"é\n\"\u2028<b>"}]}}`), success(`{"any":{"a":[1,null,{"ü":"é\n\"\u2028<b>"}]}}`)},
@@ -41,6 +42,7 @@ func transcripts() []transcript {
 
 		{"an unknown tool", agent("face.nowhere", `{}`), refused(toolkeep.ToolNotFound)},
 		{"a tool that may not be seen", agent("face.risky", `{}`), refused(toolkeep.ToolNotFound)},
+		{"the exported name of a tool that may not be seen", agent("face__risky", `{}`), refused(toolkeep.ToolNotFound)},
 		{"a tool that may be seen and not called", with(hello, func(a *Ask) { a.As = "auditor" }), refused(toolkeep.PermissionDenied)},
 		{"an unknown version", with(hello, func(a *Ask) { a.Version = "7.7.7" }), refused(toolkeep.ToolVersionNotFound)},
 		{"a range that nothing satisfies", with(hello, func(a *Ask) { a.Version = "^7" }), refused(toolkeep.VersionConflict)},

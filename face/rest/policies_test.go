@@ -28,7 +28,7 @@ func (fakePolicies) What(_ context.Context, p *toolkeep.Principal, subject, keyI
 }
 
 func (fakePolicies) Explain(_ context.Context, p *toolkeep.Principal, subject, keyID string, c toolkeep.Call) ([]policies.Explained, error) {
-	return []policies.Explained{{KeyID: keyID, Subject: subject, Explanation: map[string]any{"tool": c.Tool + "@" + c.Range, "parameters": string(c.Arguments)}}}, nil
+	return []policies.Explained{{KeyID: keyID, Subject: subject, Roles: []string{"agent"}, Scope: []string{}, Explanation: map[string]any{"tool": c.Tool + "@" + c.Range, "parameters": string(c.Arguments)}}}, nil
 }
 
 func (fakePolicies) Replay(_ context.Context, _ *toolkeep.Principal, files map[string]string, last int) (*policies.Replay, error) {
@@ -39,10 +39,10 @@ func TestExplainAs(t *testing.T) {
 	s := newSystem()
 	w := s.do(t, "POST", "/api/v1/policies/explain", `{"subject":"bot","key_id":"k1","tool_id":"a.b","tool_version":"^1","parameters":{"n":9007199254740993}}`)
 	wantStatus(t, w, 200)
-	if want := `{"explanations":[{"key_id":"k1","subject":"bot","roles":null,"scope":null,"explanation":{"parameters":"{\"n\":9007199254740993}","tool":"a.b@^1"}}]}`; w.Body.String() != want {
+	if want := `{"explanations":[{"key_id":"k1","subject":"bot","roles":["agent"],"scope":[],"explanation":{"parameters":"{\"n\":9007199254740993}","tool":"a.b@^1"}}]}`; w.Body.String() != want {
 		t.Errorf("%s, want %s", w.Body, want)
 	}
-	problem(t, s.do(t, "POST", "/api/v1/policies/explain", `{"subject":"bot"}`), toolkeep.InvalidParameters)
+	problem(t, s.do(t, "POST", "/api/v1/policies/explain", `{"subject":"bot"}`), toolkeep.MissingParameter)
 	problem(t, s.do(t, "POST", "/api/v1/policies/explain", `{"subject":"bot","tool_id":"a.b"}`, "Authorization: Bearer agent"), toolkeep.PermissionDenied)
 }
 
