@@ -79,7 +79,7 @@ func (a *API) invokeForModel(w http.ResponseWriter, r *http.Request) {
 		a.gate.Refuse(w, r, err)
 		return
 	}
-	m := modelRun{a: a, r: r, p: p, form: form, calls: calls, answered: make([]export.Answered, len(calls)), shown: make([]ModelCalled, len(calls))}
+	m := modelRun{a: a, r: r, p: p, form: form, calls: calls, answered: make([]export.Answered, len(calls)), shown: make([]ModelCalled, len(calls)), writes: make([]bool, len(calls))}
 	m.run()
 	gate.RateHeaders(w.Header(), m.least)
 	body, err := gate.Marshal(ModelAnswer{Form: string(form), Messages: objects(export.Messages(form, m.answered)), Calls: m.shown})
@@ -111,6 +111,7 @@ type modelRun struct {
 	calls    []export.ModelCall
 	answered []export.Answered
 	shown    []ModelCalled
+	writes   []bool
 
 	mu    sync.Mutex
 	least toolkeep.RateLeft
@@ -122,7 +123,7 @@ func (m *modelRun) run() {
 	places := make(chan struct{}, modelReads)
 	for i := range m.calls {
 		v, _, err := m.a.c.Catalog.Find(m.p, m.calls[i].Name, "", m.a.visible(m.p))
-		if err == nil && v.Tool.Writes() {
+		if m.writes[i] = err == nil && v.Tool.Writes(); m.writes[i] {
 			reading.Wait()
 			m.one(i, v.Tool)
 			continue
@@ -134,9 +135,14 @@ func (m *modelRun) run() {
 	size := 0
 	for i := range m.answered {
 		to := &m.answered[i]
-		if size += len(to.Output); size > maxModelAnswer {
-			to.Output = canon.AppendString(nil, "The result has "+strconv.Itoa(len(to.Output))+" bytes, too many beside the others. It is at "+statusURL(m.shown[i].InvocationID)+".")
+		if size += len(to.Output); size <= maxModelAnswer {
+			continue
 		}
+		what := "Call the tool again, alone, to get it."
+		if m.writes[i] {
+			what = "The call was carried out: do not repeat it."
+		}
+		to.Output = canon.AppendString(nil, "The result has "+strconv.Itoa(len(to.Output))+" bytes, too many beside the others. "+what)
 	}
 }
 
@@ -158,21 +164,21 @@ func (m *modelRun) one(i int, t *toolkeep.Tool) {
 		to.Failed, to.Output = true, canon.AppendString(nil, gate.Text(e))
 		shown.ErrorCode = string(e.Code)
 	}
+	if err != nil {
+		p := gate.NewProblem(err, "")
+		shown.InvocationID, shown.Status = p.InvocationID, p.InvocationStatus
+	} else {
+		shown.InvocationID, shown.Status = res.InvocationID, res.State.BC2(codeOf(res.Error))
+	}
 	switch {
 	case err != nil:
-		e := gate.Shown(err)
-		shown.InvocationID, shown.Status = e.InvocationID, toolkeep.CallRefused.BC2(e.Code)
-		fail(e)
+		fail(gate.Shown(err))
+	case res.Error != nil:
+		fail(gate.Shown(res.Error))
+	case !res.State.Ended():
+		to.Output = canon.AppendString(nil, waitingText(res))
 	default:
-		shown.InvocationID, shown.Status = res.InvocationID, res.State.BC2(codeOf(res.Error))
-		switch {
-		case res.Error != nil:
-			fail(gate.Shown(res.Error))
-		case !res.State.Ended():
-			to.Output = canon.AppendString(nil, waitingText(res))
-		default:
-			to.Output, to.Notes = outputOf(res, t), notesOf(res)
-		}
+		to.Output, to.Notes = outputOf(res, t), notesOf(res)
 	}
 	m.answered[i], m.shown[i] = to, shown
 }

@@ -195,7 +195,7 @@ func TestModelCallOrder(t *testing.T) {
 	}
 }
 
-// TestModelAnswerIsBounded: results that are too many bytes together are told by their address.
+// TestModelAnswerIsBounded: of results that are too many bytes together the later ones are told of, and whether to ask again.
 func TestModelAnswerIsBounded(t *testing.T) {
 	big := append(append([]byte{'"'}, strings.Repeat("x", maxModelAnswer/2)...), '"')
 	s := modelSystem(func(context.Context, *toolkeep.Principal, *toolkeep.Call) (*toolkeep.Result, error) {
@@ -203,9 +203,10 @@ func TestModelAnswerIsBounded(t *testing.T) {
 		res.Output = big
 		return res, nil
 	})
-	w := s.do(t, "POST", modelRoute, chatCalls("r__1", "r__2", "r__3"))
+	w := s.do(t, "POST", modelRoute, chatCalls("r__1", "r__2", "w__3"))
 	wantStatus(t, w, 200)
-	if n := strings.Count(w.Body.String(), "too many beside the others"); n != 2 || w.Body.Len() > maxModelAnswer {
+	text := w.Body.String()
+	if n := strings.Count(text, "too many beside the others"); n != 2 || !strings.Contains(text, "alone, to get it") || !strings.Contains(text, "do not repeat it") || w.Body.Len() > maxModelAnswer {
 		t.Errorf("%d results are left out of %d bytes", n, w.Body.Len())
 	}
 }
