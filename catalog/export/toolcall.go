@@ -63,13 +63,16 @@ func (r *callReader) message(v any) bool {
 		return r.is(Gemini) && r.each(m["parts"])
 	case m["tool_calls"] != nil:
 		return r.is(OpenAI) && r.each(m["tool_calls"])
-	case kind == "function":
+	case kind == "function" || kind == "" && m["function"] != nil: // which some servers of models leave out
 		f, _ := m["function"].(map[string]any)
 		return r.is(OpenAI) && r.call(m["id"], f["name"], f["arguments"])
 	case kind == "function_call":
 		return r.is(Responses) && r.call(m["call_id"], m["name"], m["arguments"])
 	case kind == "tool_use":
 		return r.is(Anthropic) && r.call(m["id"], m["name"], m["input"])
+	case m["role"] == "assistant" && m["function_call"] != nil:
+		r.fail(toolkeep.InvalidParameters, "the message has function_call, whose results have no id; give the model its functions as tools")
+		return true
 	case kind == "custom" || kind == "custom_tool_call":
 		r.fail(toolkeep.InvalidParameters, "the message calls a custom tool; what Toolkeep exports are functions")
 		return true
@@ -80,7 +83,7 @@ func (r *callReader) message(v any) bool {
 		return r.is(Gemini) && r.call(m["id"], m["name"], m["args"])
 	case r.form == Responses || r.form == Anthropic || r.form == Gemini: // text, reasoning, and what the provider called itself
 		return true
-	case kind == "reasoning" || strings.HasSuffix(kind, "_call") || inBlocks && len(blocks) > 0 && partType(blocks[0]) == "output_text":
+	case kind == "reasoning" || strings.HasSuffix(kind, "_call") || inBlocks && len(blocks) > 0 && slices.Contains([]string{"output_text", "refusal"}, partType(blocks[0])):
 		return r.is(Responses)
 	case m["role"] == "assistant" && inBlocks:
 		return r.is(Anthropic) && r.each(blocks)
@@ -114,6 +117,9 @@ func (r *callReader) only(list any, name, inside string) bool {
 		return true
 	}
 	m, _ := all[0].(map[string]any)
+	if m["delta"] != nil {
+		r.fail(toolkeep.InvalidParameters, "this is a part of a stream; put the message together first")
+	}
 	return m[inside] == nil || r.message(m[inside])
 }
 

@@ -20,6 +20,8 @@ var messages = map[string]struct {
 	"chat message":        {export.OpenAI, "call_1 a__b {", `{"role":"assistant","content":[{"type":"text","text":"hm"}],"tool_calls":[{"id":"call_1","type":"function","function":{"name":"a__b","arguments":"{"}}]}`},
 	"chat calls":          {export.OpenAI, "1 a__b {}", `[{"id":"1","type":"function","function":{"name":"a__b","arguments":"{}"}}]`},
 	"chat call":           {export.OpenAI, `1 a__b {"n":12345678901234567890}`, `{"id":"1","type":"function","function":{"name":"a__b","arguments":{"n":12345678901234567890}}}`},
+	"chat call, no type":  {export.OpenAI, "1 a__b {}", `[{"id":"1","function":{"name":"a__b","arguments":"{}"}}]`},
+	"responses refusal":   {export.Responses, "", `[{"type":"message","role":"assistant","content":[{"type":"refusal","refusal":"no"}]}]`},
 	"chat text":           {export.OpenAI, "", `{"role":"assistant","content":"hello","refusal":null}`},
 	"chat text answer":    {export.OpenAI, "", `{"choices":[{"message":{"role":"assistant","content":"hello"}}]}`},
 	"responses answer":    {export.Responses, "call_1 a__b {}", `{"id":"resp_1","object":"response","output":[{"type":"reasoning","id":"rs_1","summary":[]},{"type":"message","role":"assistant","content":[{"type":"output_text","text":"hm"}]},{"type":"web_search_call","id":"ws"},{"type":"function_call","id":"fc_1","call_id":"call_1","name":"a__b","arguments":"{}"}]}`},
@@ -55,9 +57,11 @@ func TestReadCalls(t *testing.T) {
 	many := strings.Repeat(call(`"1"`, `"a__b"`)+",", export.MaxModelCalls+1)
 	for text, want := range map[string]toolkeep.Code{
 		`null`: toolkeep.MalformedRequest, `"text"`: toolkeep.MalformedRequest, `{}`: toolkeep.MalformedRequest, `[]`: toolkeep.MalformedRequest, `[1]`: toolkeep.MalformedRequest,
-		`{"tool_id":"a.b","parameters":{}}`: toolkeep.MalformedRequest,
-		`{"role":"user","content":"hi"}`:    toolkeep.MalformedRequest,
-		`{"choices":7}`:                     toolkeep.MalformedRequest,
+		`{"tool_id":"a.b","parameters":{}}`:                                  toolkeep.MalformedRequest,
+		`{"role":"user","content":"hi"}`:                                     toolkeep.MalformedRequest,
+		`{"choices":[{"delta":{"tool_calls":[]}}]}`:                          toolkeep.InvalidParameters,
+		`{"role":"assistant","function_call":{"name":"a","arguments":"{}"}}`: toolkeep.InvalidParameters,
+		`{"choices":7}`: toolkeep.MalformedRequest,
 		`{"choices":[{"message":{"content":[{"type":"tool_use","id":"t","name":"a","input":{}}]}}]}`: toolkeep.MalformedRequest, // two forms
 		`[` + call(`"1"`, `"a__b"`) + `,{"type":"tool_use","id":"t","name":"a","input":{}}]`:         toolkeep.MalformedRequest,
 		`{"choices":[{"message":{"role":"assistant"}},{"message":{"role":"assistant"}}]}`:            toolkeep.InvalidParameters,
