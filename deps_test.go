@@ -20,7 +20,7 @@ const module = "github.com/toolkeep/toolkeep"
 // of one layer do not import each other, unless one is below the other.
 var layers = map[string]int{
 	"": 0, "contracts": 0, "proto": 0,
-	"canon": 1, "pack": 1, "mcp": 1, "schema": 1, "redact": 1, "egress": 1, "promptscan": 1, "suggest": 1, "reload": 1, "datadir": 1, "clientconfig": 1, "sharedcache": 1, "servertest": 1,
+	"canon": 1, "pack": 1, "mcp": 1, "schema": 1, "redact": 1, "egress": 1, "promptscan": 1, "suggest": 1, "reload": 1, "datadir": 1, "clientconfig": 1, "mcpregistry": 1, "sharedcache": 1, "servertest": 1,
 	"catalog": 2, "discover": 2, "access": 2, "limit": 2, "resultcache": 2, "secret": 2, "inspect": 2, "job": 2, "membership": 2, "upstream": 2, "overlay": 2, "approval": 2, "audit": 2,
 	"invoke": 3, "control": 3, "declare": 3,
 	"face": 4, "executor": 4, "store": 4, "telemetry": 4, "config": 4, "examples": 4, "rpcclient": 4,
@@ -29,12 +29,14 @@ var layers = map[string]int{
 
 // across lists allowed imports within one layer, with the reason.
 var across = map[string]string{
-	"mcp -> canon":    "messages are checked by the one parser",
-	"mcp -> egress":   "the clients' transports count what was sent, and names of headers are read once",
-	"schema -> canon": "schema reads documents with the one parser",
-	"pack -> canon":   "manifests are read with the one parser",
-	"pack -> schema":  "the words of parameters are found by the keywords of schemas",
-	"redact -> canon": "redact cleans trees",
+	"mcp -> canon":              "messages are checked by the one parser",
+	"mcp -> egress":             "the clients' transports count what was sent, and names of headers are read once",
+	"schema -> canon":           "schema reads documents with the one parser",
+	"mcpregistry -> canon":      "answers of registries are read with the one parser, and digests are of its canonical form",
+	"mcpregistry -> promptscan": "what a registry says is inspected as descriptions of tools are",
+	"pack -> canon":             "manifests are read with the one parser",
+	"pack -> schema":            "the words of parameters are found by the keywords of schemas",
+	"redact -> canon":           "redact cleans trees",
 }
 
 // shared lists the packages that their siblings may import, with the reason. No other
