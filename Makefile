@@ -7,7 +7,7 @@ export CGO_ENABLED ?= 0
 # Traces and reports of the race detector do not need it. All targets have the same flags: what one compiled serves the next.
 export GOFLAGS := $(GOFLAGS) -gcflags=all=-dwarf=false
 
-.PHONY: help run build compile deps model quick test check fresh generate generate-code lint fuzz soak bench clean
+.PHONY: help run build compile deps model quick test check fresh generate generate-code lint fuzz soak registry bench clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -99,6 +99,13 @@ fuzz: ## run every fuzzer for FUZZTIME (1m)
 SOAK ?= 60s
 soak: ## 200 agents call two MCP servers for SOAK (60s); nothing may multiply or be left
 	TOOLKEEP_SOAK=$(SOAK) $(GO) test -count=1 -timeout 30m -run TestManyAgentsFewProcesses -v ./toolkeeptest
+
+REGISTRY := tools/registrytest/.bin/registry
+# Not part of make test, for which its build takes too long: the tests replay what this records.
+registry: ## build the official MCP registry, run it with the tests' servers, record what it answers
+	@cd tools/registrytest && mkdir -p .bin && $(SELDOM) $(GO) build '-gcflags=github.com/...=-N -l -dwarf=false' -ldflags '-s -w' -o .bin/registry github.com/modelcontextprotocol/registry/cmd/registry
+	@TOOLKEEP_TEST_ALL=1 TOOLKEEP_TEST_REGISTRY="$(CURDIR)/$(REGISTRY)" $(GO) test -count=1 -timeout 5m -tags registry -run '^TestRealRegistry$$' ./mcpregistry
+	@$(GO) test -count=1 ./mcpregistry
 
 bench: build ## measure the numbers of docs/performance.md
 	@$(GO) run ./bench -binary bin/toolkeep
