@@ -102,6 +102,7 @@ type MCP struct {
 	Origins      []string      `key:"mcp.origins" help:"web origins, such as https://app.example, whose pages may use /mcp from a browser; * is any; none but the server's own by default"`
 	StdioTenants []string      `key:"mcp.stdio_tenants" help:"tenants besides default whose administrators may add MCP servers by stdio, * for all; such a program runs as the server's user and can read what the server can, other tenants' secrets included"`
 	SessionIdle  time.Duration `key:"mcp.session_idle" default:"30m" min:"1s" max:"7d" help:"an MCP session without a request or an open stream for this long ends"`
+	Registry     string        `key:"mcp.registry" default:"https://registry.modelcontextprotocol.io" help:"registry of MCP servers that toolkeep registry asks: https, or http on the same machine"`
 	Sessions     int           `key:"mcp.sessions" default:"10000" min:"1" max:"1000000" help:"MCP sessions of this node at once"`
 
 	PrincipalSessions int `key:"mcp.principal_sessions" default:"100" min:"1" max:"1000000" help:"MCP sessions of one person or key at once, divided among the nodes; a further one ends the oldest idle one"`

@@ -89,7 +89,7 @@ func TestDefaults(t *testing.T) {
 		Data:    "data",
 		Service: Service{Name: "l03-tool-executor"},
 		HTTP:    HTTP{Addr: "127.0.0.1:8080", MaxBody: 1 << 20, MaxDepth: 50, MaxProperties: 1000, MaxHeader: 64 << 10, MaxKey: 4096},
-		MCP:     MCP{View: "auto", AutoTools: 40, SessionIdle: 30 * time.Minute, Sessions: 10_000, PrincipalSessions: 100},
+		MCP:     MCP{View: "auto", AutoTools: 40, Registry: "https://registry.modelcontextprotocol.io", SessionIdle: 30 * time.Minute, Sessions: 10_000, PrincipalSessions: 100},
 		GRPC:    GRPC{Addr: "127.0.0.1:50053"},
 		Metrics: Metrics{Addr: "127.0.0.1:9090", TLS: "same", MaxTools: 10_000},
 		TLS:     TLS{Min: "1.3", Clients: "required"},
@@ -609,6 +609,11 @@ func TestTrustedProxies(t *testing.T) {
 		refused(t, Sources{Flags: map[string]string{"http.trusted_proxies": text}}, "neither an address nor a range")
 	}
 	refused(t, Sources{Flags: map[string]string{"http.trusted_proxies": "0.0.0.0/0"}}, "trusts every client")
+}
+
+func TestRegistryIsAskedSafely(t *testing.T) {
+	refused(t, Sources{Flags: map[string]string{"mcp.registry": "http://registry.example"}}, "mcp.registry: the registry at registry.example would be asked without TLS")
+	refused(t, Sources{Flags: map[string]string{"mcp.registry": ""}}, "mcp.registry")
 }
 
 func TestValidateOfAChangedConfig(t *testing.T) {

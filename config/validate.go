@@ -14,6 +14,7 @@ import (
 	"github.com/toolkeep/toolkeep/access/policy"
 	"github.com/toolkeep/toolkeep/datadir"
 	"github.com/toolkeep/toolkeep/limit/breaker"
+	"github.com/toolkeep/toolkeep/mcpregistry"
 	"github.com/toolkeep/toolkeep/redact"
 	"github.com/toolkeep/toolkeep/schema"
 )
@@ -46,6 +47,9 @@ func (c *Config) faults() []toolkeep.Fault {
 	f.apart("metrics.addr", c.Metrics.Addr, "http.addr", c.HTTP.Addr)
 	if _, err := c.HTTP.TrustedProxies(); err != nil {
 		f.add("http.trusted_proxies", "format", toolkeep.AsError(err).Message)
+	}
+	if _, err := mcpregistry.New(c.MCP.Registry); err != nil {
+		f.add("mcp.registry", "format", "mcp.registry: "+toolkeep.AsError(err).Message)
 	}
 	if err := c.Breaker.Rule().Validate(); err != nil {
 		f.add("breaker.window_size", "contradiction", err.Error())

@@ -107,6 +107,17 @@ type Spec struct {
 
 	Disabled bool
 	Folder   string // name of the folder of configuration that it was applied from; "" without one
+
+	// Registry is the entry of a registry that the definition was made from; nil for one that was written by hand.
+	Registry *RegistryEntry
+}
+
+// RegistryEntry names a version of a server in a registry of MCP servers, and what the registry said of it then.
+type RegistryEntry struct {
+	URL     string `json:"url"`     // of the registry
+	Name    string `json:"name"`    // of the server there
+	Version string `json:"version"` // of the server
+	Digest  string `json:"digest"`  // SHA-256 of the entry, "sha256:…"
 }
 
 // Root is one folder or address announced to a server.
@@ -150,6 +161,7 @@ type body struct {
 	MaxTools       int                 `json:"max_tools,omitzero"`
 	Disabled       bool                `json:"disabled,omitzero"`
 	Folder         string              `json:"folder,omitempty"`
+	Registry       *RegistryEntry      `json:"registry,omitempty"`
 }
 
 // ParseSpec reads the body of an item. It refuses unknown members; unset members keep
@@ -170,7 +182,7 @@ func ParseSpec(name, tenant string, data []byte) (*Spec, error) {
 		Session: b.Session, Capabilities: b.Capabilities, Roots: b.Roots, OnChange: b.OnChange,
 		StartTimeout: seconds(b.StartTimeoutS), CallTimeout: seconds(b.CallTimeoutS),
 		IdleStop: seconds(b.IdleStopS), PingEvery: seconds(b.PingS),
-		MaxSessions: b.MaxSessions, MaxResultBytes: b.MaxResultBytes, MaxTools: b.MaxTools, Disabled: b.Disabled, Folder: b.Folder,
+		MaxSessions: b.MaxSessions, MaxResultBytes: b.MaxResultBytes, MaxTools: b.MaxTools, Disabled: b.Disabled, Folder: b.Folder, Registry: b.Registry,
 	}
 	faults := s.Validate()
 	if b.Name != "" && b.Name != name {
@@ -197,7 +209,7 @@ func (s *Spec) Body() []byte {
 		Session: s.Session, Capabilities: s.Capabilities, Roots: s.Roots, OnChange: s.OnChange,
 		StartTimeoutS: s.StartTimeout.Seconds(), CallTimeoutS: s.CallTimeout.Seconds(),
 		IdleStopS: s.IdleStop.Seconds(), PingS: s.PingEvery.Seconds(),
-		MaxSessions: s.MaxSessions, MaxResultBytes: s.MaxResultBytes, MaxTools: s.MaxTools, Disabled: s.Disabled, Folder: s.Folder,
+		MaxSessions: s.MaxSessions, MaxResultBytes: s.MaxResultBytes, MaxTools: s.MaxTools, Disabled: s.Disabled, Folder: s.Folder, Registry: s.Registry,
 	}
 	// Maps are sorted, so that equal specs have equal bodies.
 	data, err := json.Marshal(b, json.Deterministic(true))
@@ -257,6 +269,7 @@ func (s *Spec) may(capability string) bool { return slices.Contains(s.Capabiliti
 var (
 	nameForm   = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
 	envForm    = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+	digestForm = regexp.MustCompile(`^sha256:[a-f0-9]{64}$`)
 	headerForm = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
 )
 
@@ -288,6 +301,16 @@ func (s *Spec) Validate() []toolkeep.Fault {
 		c.fault("/folder", "pattern", "%s", toolkeep.AsError(err).Message)
 	}
 	c.roots(s)
+	if r := s.Registry; r != nil {
+		for member, v := range map[string]string{"url": r.URL, "name": r.Name, "version": r.Version} {
+			if v == "" || len(v) > maxName || strings.ToValidUTF8(v, "") != v {
+				c.fault("/registry/"+member, "maxLength", "this must be 1 to %d bytes of UTF-8", maxName)
+			}
+		}
+		if !digestForm.MatchString(r.Digest) {
+			c.fault("/registry/digest", "pattern", "a digest is sha256: and 64 hex digits")
+		}
+	}
 	c.duration("/start_timeout_s", s.StartTimeout, 0, maxTimeout)
 	c.duration("/call_timeout_s", s.CallTimeout, 0, maxTimeout)
 	c.duration("/idle_stop_s", s.IdleStop, -maxIdle, maxIdle)

@@ -16,7 +16,7 @@ import (
 
 func TestSpecRoundTrip(t *testing.T) {
 	for _, text := range []string{
-		`{"transport":"stdio","command":["npx","-y","x"],"env":{"A":"env://B"},"dir":"/srv","session":"principal","capabilities":["roots"],"roots":[{"uri":"file:///a","name":"n"}],"on_change":"additive","start_timeout_s":1.5,"call_timeout_s":2,"idle_stop_s":-1,"ping_s":3,"max_sessions":4,"max_result_bytes":5,"max_tools":6,"disabled":true}`,
+		`{"transport":"stdio","command":["npx","-y","x"],"env":{"A":"env://B"},"dir":"/srv","session":"principal","capabilities":["roots"],"roots":[{"uri":"file:///a","name":"n"}],"on_change":"additive","start_timeout_s":1.5,"call_timeout_s":2,"idle_stop_s":-1,"ping_s":3,"max_sessions":4,"max_result_bytes":5,"max_tools":6,"disabled":true,"registry":{"url":"https://r.example","name":"io.x/y","version":"1.0.0","digest":"sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"}}`,
 		`{"transport":"http","url":"https://example.com/mcp","headers":{"Authorization":"Bearer env://T"},"network":[{"host":"db.internal","port":80}]}`,
 		`{"transport":"http","url":"https://example.com/mcp","session":"call","auth":{"type":"oauth2_token_exchange","secret":"secret://s","token_url":"https://x.example","scopes":["a"],"settings":{"audience":"b"}}}`,
 	} {

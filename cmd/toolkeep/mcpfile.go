@@ -40,6 +40,8 @@ type serverSpec struct {
 	CallTimeoutS  float64 `json:"call_timeout_s,omitempty"`
 	StartTimeoutS float64 `json:"start_timeout_s,omitempty"`
 	MaxSessions   int     `json:"max_sessions,omitempty"`
+
+	Registry *registryNote `json:"registry,omitempty"`
 }
 
 // mcpServersFile is the configuration file of Claude, Cursor, Gemini CLI, VS Code and Zed. They differ in the name of the list and

@@ -40,6 +40,7 @@ func TestMain(m *testing.M) {
 //	remote [nowhere]  set TOOLKEEP_URL to the server's address, or to one where nothing listens
 //	certificates      make ca.pem, and for server, client, stranger NAME.pem and NAME.key; a CA of its own signed the stranger's
 //	offering NAME FILE  serve the tools of FILE over HTTP at the address in the variable; $OFFERS is a program that does it over stdio
+//	registry          serve at $REGISTRY what recorded.json says, a copy of what a real registry answered
 //	asclient CLIENT FILE   list the tools as the client would that has this file
 //	sqlite DB FILE    run the SQL of FILE in an SQLite database, made if it is not there
 func TestScripts(t *testing.T) { testscript.Run(t, scripts("")) }
@@ -78,6 +79,7 @@ func scripts(dir string) testscript.Params {
 			"offering": cmdOffering,
 			"sqlite":   cmdSQLite,
 			"asclient": cmdAsClient,
+			"registry": cmdRegistry,
 
 			"certificates": cmdCertificates,
 		},
