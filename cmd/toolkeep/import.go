@@ -35,7 +35,7 @@ func (a *app) importCmd() *cobra.Command {
 
 func (a *app) importOpenAPICmd() *cobra.Command {
 	o := openapi.Options{}
-	var secrets []string
+	var secrets, overlays []string
 	var dryRun, force, shared, verbose bool
 	c := &cobra.Command{
 		Use:   "openapi FILE|URL",
@@ -61,6 +61,13 @@ operation counts as new).`,
 			if err := parseSecrets(&o, secrets); err != nil {
 				return err
 			}
+			for _, name := range overlays {
+				text, err := readFile(name)
+				if err != nil {
+					return usagef("--overlay: %v", err)
+				}
+				o.Overlays = append(o.Overlays, openapi.Overlay{Name: name, Text: text})
+			}
 			err := a.importOpenAPI(cmd.Context(), o, importChoice{dryRun, force, shared, verbose})
 			var unread *toolkeep.Error
 			if u, bad := url.Parse(args[0]); errors.As(err, &unread) && unread.Code == toolkeep.ImportFailed && bad == nil && u.Host != "" &&
@@ -77,6 +84,10 @@ operation counts as new).`,
 	f.StringArrayVar(&secrets, "secret", nil, "secret of a security scheme, `SCHEME=REFERENCE`: secret://NAME, env://NAME, file:///PATH or vault://PATH#FIELD; repeatable")
 	f.StringToStringVar(&o.Schemes, "auth", nil, "what a security scheme is that the document does not define, `SCHEME=header:NAME`, query:NAME, cookie:NAME, bearer or basic; repeatable")
 	f.StringVar(&o.DeepLists, "deep-lists", "", "how style deepObject writes the elements of a list: `indices` (a[0]=1, the default), brackets (a[]=1) or repeat (a=1)")
+	f.StringArrayVar(&o.Choice.Include, "include", nil, "only operations that fit the `PATTERN` id:list*, path:/v1/*, tag:pets or method:GET, where * is any characters; repeatable; remembered for the next import")
+	f.StringArrayVar(&o.Choice.Exclude, "exclude", nil, "no operations that fit the `PATTERN`, written as for --include; repeatable; remembered")
+	f.StringArrayVar(&o.Choice.Names, "name-rule", nil, "a rule `REGEXP=REPLACEMENT` for the names that operationIds become, such as '^api_v1_(.*)=$1'; repeatable; remembered")
+	f.StringArrayVar(&overlays, "overlay", nil, "change the document with this OpenAPI Overlay `FILE` first; repeatable; not remembered")
 	f.BoolVar(&dryRun, "dry-run", false, "print the plan and change nothing")
 	f.BoolVar(&force, "force", false, "publish breaking changes under the bump as it is; recorded")
 	f.BoolVar(&shared, "shared", false, "the tools belong to all tenants")
@@ -158,6 +169,9 @@ func (a *app) showPlan(plan *imports.Plan, all bool) error {
 		return err
 	}
 	head := fmt.Sprintf("%s %s: %d operations, %d tools, %d refused", plan.Title, plan.Version, plan.Operations, len(plan.Tools), len(plan.Refused))
+	if plan.Excluded > 0 {
+		head += fmt.Sprintf(", %d excluded", plan.Excluded)
+	}
 	return a.printPlan(raw, head, "TOOL|VERSION|CHANGE|METHOD|PATH", func(row func(...any)) {
 		for _, t := range plan.Tools {
 			if all || t.Change != source.ChangeUnchanged {

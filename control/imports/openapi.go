@@ -46,6 +46,7 @@ type Request struct {
 	Auth      map[string]string // security scheme -> secret reference
 	Schemes   map[string]string // what undefined security schemes are, such as header:X-Session
 	DeepLists string            // how deepObject writes lists: indices, brackets or repeat
+	Choice    openapi.Choice    // which operations become tools, and their names
 	catalog.PublishOptions
 }
 
@@ -54,10 +55,12 @@ type Plan struct {
 	Title      string        `json:"title"`
 	Version    string        `json:"version"`
 	Digest     string        `json:"digest"`
-	Operations int           `json:"operations" doc:"operations in the document; tools + refused"`
+	Operations int           `json:"operations" doc:"operations in the document; tools + refused + excluded"`
 	Tools      []PlannedTool `json:"tools"`
 	Refused    []RefusedTool `json:"refused"`
-	Gone       []string      `json:"gone,omitempty" doc:"published tools whose operation left the document; they stay until they are deprecated"`
+	Excluded   int           `json:"excluded,omitempty" doc:"operations that include and exclude left out"`
+	Gone       []string      `json:"gone,omitempty" doc:"published tools whose operation left the document or has another name now; they stay until they are deprecated"`
+	Left       []string      `json:"left,omitempty" doc:"published tools whose operation is excluded; they stay until they are deprecated"`
 	Warnings   []string      `json:"warnings"`
 }
 
@@ -99,7 +102,7 @@ func (m *Imports) OpenAPI(ctx context.Context, p *toolkeep.Principal, r Request)
 	}
 	ctx, cancel := context.WithTimeout(ctx, importTime)
 	defer cancel()
-	o := openapi.Options{Location: r.Location, Document: r.Document, Namespace: r.Namespace, Server: r.Server, Auth: r.Auth, Schemes: r.Schemes, DeepLists: r.DeepLists,
+	o := openapi.Options{Location: r.Location, Document: r.Document, Namespace: r.Namespace, Server: r.Server, Auth: r.Auth, Schemes: r.Schemes, DeepLists: r.DeepLists, Choice: r.Choice,
 		Previous:  func(id string) *toolkeep.Tool { return m.c.Catalog.Highest(p, id) },
 		Published: func(namespace string) []string { return m.published(p, namespace) }}
 	if len(r.Document) > 0 {
@@ -146,7 +149,7 @@ func (m *Imports) published(p *toolkeep.Principal, namespace string) (ids []stri
 // PlanOf is a plan as people see it, without manifests.
 func PlanOf(plan *openapi.Plan) *Plan {
 	out := &Plan{Title: plan.Title, Version: plan.Version, Digest: plan.Digest, Operations: plan.Operations,
-		Tools: []PlannedTool{}, Refused: []RefusedTool{}, Gone: plan.Gone, Warnings: append([]string{}, plan.Warnings...)}
+		Tools: []PlannedTool{}, Refused: []RefusedTool{}, Excluded: plan.Excluded, Gone: plan.Gone, Left: plan.Left, Warnings: append([]string{}, plan.Warnings...)}
 	for _, t := range plan.Tools {
 		out.Tools = append(out.Tools, PlannedTool{t.Name, t.Method, t.Path, t.OperationID, t.Version, t.Change})
 	}

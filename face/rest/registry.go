@@ -10,6 +10,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/catalog"
+	"github.com/toolkeep/toolkeep/catalog/source/openapi"
 	"github.com/toolkeep/toolkeep/control/imports"
 	"github.com/toolkeep/toolkeep/face/gate"
 )
@@ -247,6 +248,9 @@ type importInput struct {
 		Auth      map[string]string `json:"auth,omitempty" doc:"security scheme -> secret reference, such as env://PETSTORE_KEY"`
 		Schemes   map[string]string `json:"schemes,omitempty" doc:"what a security scheme is that the document does not define: header:NAME, query:NAME, cookie:NAME, bearer or basic"`
 		DeepLists string            `json:"deep_lists,omitempty" enum:"indices,brackets,repeat" doc:"how style deepObject writes the elements of a list: a[0]=1 (default), a[]=1 or a=1"`
+		Include   []string          `json:"include,omitempty" maxItems:"100" doc:"patterns of the operations that become tools: id:, path:, tag: or method: and a text with * for any characters; without include, exclude and names those of the last import count"`
+		Exclude   []string          `json:"exclude,omitempty" maxItems:"100" doc:"patterns of the operations that become none"`
+		Names     []string          `json:"names,omitempty" maxItems:"100" doc:"rules REGEXP=REPLACEMENT for the names that operationIds become"`
 		PublishOptions
 	} `nameHint:"ImportRequestBody"`
 }
@@ -272,7 +276,8 @@ func (a *API) importTools(ctx context.Context, p *toolkeep.Principal, in *import
 			"location must be an http or https URL without user and password; the server reads no files for you, send their text as document")
 	}
 	plan, list, err := a.c.Imports.OpenAPI(ctx, p, imports.Request{
-		Location: b.Location, Document: []byte(b.Document), Namespace: b.Namespace, Server: b.Server, Auth: b.Auth, Schemes: b.Schemes, DeepLists: b.DeepLists, PublishOptions: b.options(),
+		Location: b.Location, Document: []byte(b.Document), Namespace: b.Namespace, Server: b.Server, Auth: b.Auth, Schemes: b.Schemes, DeepLists: b.DeepLists,
+		Choice: openapi.Choice{Include: b.Include, Exclude: b.Exclude, Names: b.Names}, PublishOptions: b.options(),
 	})
 	if err != nil {
 		return nil, err

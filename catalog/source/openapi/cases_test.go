@@ -143,7 +143,7 @@ func describePlan(t *testing.T, o Options) string {
 // checkPlan checks the invariants of every plan.
 func checkPlan(t *testing.T, plan *Plan) {
 	t.Helper()
-	if len(plan.Tools)+len(plan.Refused) != plan.Operations {
+	if len(plan.Tools)+len(plan.Refused)+plan.Excluded != plan.Operations {
 		t.Errorf("%d tools and %d refused are not %d operations", len(plan.Tools), len(plan.Refused), plan.Operations)
 	}
 	if !strings.HasPrefix(plan.Digest, "sha256:") || len(plan.Digest) != 71 {

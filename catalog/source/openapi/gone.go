@@ -9,24 +9,43 @@ import (
 	"github.com/toolkeep/toolkeep/catalog/source"
 )
 
-// goneTools returns the published tools of the namespace that came from a document of this title and
-// of which the document no longer has the operation.
-func (d *document) goneTools(ops []*operation) (gone []string) {
-	if d.opt.Published == nil || d.opt.Previous == nil {
-		return nil
+// goneTools returns the published tools of the namespace that came from a document of this title and of which the document
+// no longer has the operation, or has it under another name, and those whose operation is excluded.
+func (d *document) goneTools(ops, excluded []*operation) (gone, left []string) {
+	named := func(id string) func(*operation) bool {
+		return func(op *operation) bool { return d.namespace+"."+op.name == id }
 	}
-	for _, id := range d.opt.Published(d.namespace) {
-		if slices.ContainsFunc(ops, func(op *operation) bool { return d.namespace+"."+op.name == id }) {
+	for _, id := range d.publishedIDs() {
+		if slices.ContainsFunc(ops, named(id)) {
 			continue
 		}
-		old := d.opt.Previous(id)
-		if old == nil || old.Manifest == nil || old.Manifest.Source == nil || old.Manifest.Source.Type != "openapi" || old.Manifest.Source.Metadata["title"] != d.title {
+		old := d.ofThisDocument(id)
+		if old == nil {
+			continue
+		}
+		if slices.ContainsFunc(excluded, named(id)) {
+			left = append(left, id)
+			d.warn("the operation of %s is excluded, and the tool stays published; if it should go: toolkeep lifecycle %s@%s deprecated", id, id, old.Version)
 			continue
 		}
 		gone = append(gone, id)
+		was := old.Manifest.Source.Metadata
+		if i := slices.IndexFunc(ops, func(op *operation) bool { return was["method"] == op.method && was["path"] == op.path }); i >= 0 {
+			d.warn("the operation of %s is %s.%s now, and both are published; if callers have moved: toolkeep lifecycle %s@%s deprecated", id, d.namespace, ops[i].name, id, old.Version)
+			continue
+		}
 		d.warn("the document no longer has the operation of %s; if it is gone: toolkeep lifecycle %s@%s deprecated", id, id, old.Version)
 	}
-	return gone
+	return gone, left
+}
+
+// lostOverlay reports whether the published version of a tool was made with an overlay and the new one is not.
+func (d *document) lostOverlay(tool *PlannedTool) bool {
+	if d.opt.Previous == nil || tool.Change == source.ChangeUnchanged || len(d.opt.Overlays) > 0 {
+		return false
+	}
+	old := d.ofThisDocument(tool.Name)
+	return old != nil && old.Manifest.Source.Metadata["overlays"] != nil
 }
 
 // wasAt returns the method and the path of the published version of a tool, "" if there is none.

@@ -1,6 +1,7 @@
 package openapi
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"net/url"
@@ -62,11 +63,17 @@ func slug(s string, max int, sep byte) string {
 // nameAll names every operation, including those to be refused, so that nothing is renamed when a
 // refusal goes away. Of operations with the same name, the one published under it keeps it, else
 // the first in the document; the others get a suffix derived from their method and path.
-func (d *document) nameAll(ops []*operation) {
+func (d *document) nameAll(ops []*operation) error {
+	if err := d.applyRules(ops); err != nil {
+		return err
+	}
+	for _, op := range ops {
+		op.name = wantedName(op)
+	}
+	d.shorten(ops)
 	claims := map[string][]*operation{}
 	var order []string
 	for _, op := range ops {
-		op.name = wantedName(op)
 		if claims[op.name] == nil {
 			order = append(order, op.name)
 		}
@@ -89,6 +96,7 @@ func (d *document) nameAll(ops []*operation) {
 			}
 		}
 	}
+	return nil
 }
 
 func (d *document) keeper(name string, group []*operation) *operation {
@@ -102,7 +110,7 @@ func (d *document) keeper(name string, group []*operation) *operation {
 }
 
 func wantedName(op *operation) string {
-	name := catalog.Identifier(op.id)
+	name := catalog.Identifier(cmp.Or(op.ruled, op.id))
 	if name == "" {
 		name = catalog.Identifier(pathWords(op))
 		if name == "" || name == strings.ToLower(op.method) && op.path != "/" {

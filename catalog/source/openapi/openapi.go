@@ -2,11 +2,12 @@
 // into the manifest of an http tool, or says why it cannot.
 //
 // No request is ever sent wrong: an operation that needs something the http executor does not
-// support is refused with the reason. The invariant is len(Tools)+len(Refused) == Operations.
+// support is refused with the reason. The invariant is len(Tools)+len(Refused)+Excluded == Operations.
 // Webhooks and callbacks are not operations.
 //
-// A document is processed from bytes to a plain tree (tree.go, yaml.go), files and references
-// (files.go, ref.go), operations (walk.go), and for each operation server, security, parameters,
+// A document is processed from bytes to a plain tree (tree.go, yaml.go), which overlays change
+// (overlay.go), files and references (files.go, ref.go), operations (walk.go) of which some are
+// chosen (choose.go), and for each operation server, security, parameters,
 // body and response, whose schemas become one self-contained JSON Schema 2020-12 (schema.go,
 // bundle.go), then the manifest and its version (manifest.go).
 package openapi
@@ -62,6 +63,11 @@ type Options struct {
 	// DeepLists says how style deepObject writes the elements of a list, where a parameter's
 	// x-deep-lists does not: indices (a[0]=1, the default), brackets (a[]=1) or repeat (a=1).
 	DeepLists string
+	// Overlays change the document before it is read, in their order: at most 20, of 1 MiB each. The document then has at most
+	// 16 MiB, and places in messages are those of what became of it.
+	Overlays []Overlay
+	// Choice says which operations become tools, and their names.
+	Choice Choice
 	// Client fetches documents from URLs; without one a URL is refused. It should block forbidden
 	// addresses.
 	Client *http.Client
@@ -76,13 +82,15 @@ type Options struct {
 
 // Plan is what an import would publish, in document order.
 type Plan struct {
-	Operations int
+	Operations int // of the document: Tools + Refused + Excluded
 	Tools      []PlannedTool
 	Refused    []Refused
+	Excluded   int      // operations that were not chosen
 	Title      string   // info.title
 	Version    string   // info.version
 	Digest     string   // "sha256:…" over the document and every file it reached
-	Gone       []string // published tools whose operation left the document
+	Gone       []string // published tools whose operation left the document, or has another name now
+	Left       []string // published tools whose operation was not chosen
 	Warnings   []string // what was dropped or loosened, and where
 }
 
@@ -144,16 +152,27 @@ func Read(ctx context.Context, o Options) (*Plan, error) {
 func readTree(ctx context.Context, o Options, files *files, main *file) (*Plan, error) {
 	o.Previous = once(o.Previous)
 	d := &document{ctx: ctx, opt: o, files: files, main: main}
+	if err := d.overlay(); err != nil {
+		return nil, err
+	}
 	if err := d.identify(); err != nil {
 		return nil, err
 	}
-	ops, err := d.operations()
+	all, err := d.operations()
 	if err != nil {
 		return nil, err
 	}
-	plan := &Plan{Operations: len(ops), Title: d.title, Version: d.infoVersion}
-	d.nameAll(ops)
+	d.decide()
+	if err := d.nameAll(all); err != nil {
+		return nil, err
+	}
+	ops, excluded, err := d.choose(all)
+	if err != nil {
+		return nil, err
+	}
+	plan := &Plan{Operations: len(all), Excluded: len(excluded), Title: d.title, Version: d.infoVersion}
 	lost := map[string]int{} // tools by the scheme of a secret that they no longer have
+	overlaid := 0            // tools that had an overlay and have none now
 	for _, op := range ops {
 		if ctx.Err() != nil {
 			return nil, importError("reading took longer than the limit of %s or was cancelled", maxTime).Because(ctx.Err())
@@ -168,11 +187,17 @@ func readTree(ctx context.Context, o Options, files *files, main *file) (*Plan, 
 		for _, scheme := range d.lostSecrets(tool) {
 			lost[scheme]++
 		}
+		if d.lostOverlay(tool) {
+			overlaid++
+		}
 	}
 	for _, scheme := range slices.Sorted(maps.Keys(lost)) {
 		d.warn("%d tools had a secret for the scheme %s and this import names none: their new versions cannot use it; add --secret %s=REFERENCE", lost[scheme], scheme, scheme)
 	}
-	plan.Gone = d.goneTools(ops)
+	if overlaid > 0 {
+		d.warn("%d tools were made with an overlay and this import names none: add --overlay FILE to keep what it changed", overlaid)
+	}
+	plan.Gone, plan.Left = d.goneTools(ops, excluded)
 	if ctx.Err() != nil {
 		return nil, importError("reading took longer than the limit of %s or was cancelled", maxTime).Because(ctx.Err())
 	}

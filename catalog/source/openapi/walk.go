@@ -30,6 +30,8 @@ type document struct {
 	title       string
 	infoVersion string
 	namespace   string
+	choice      numbered
+	published   []string // ids of the namespace's published tools, see publishedIDs
 	warnings    []string
 	warned      map[string]bool
 	more        int // warnings beyond maxWarnings
@@ -128,6 +130,7 @@ type operation struct {
 	op           *object // the operation resolved
 	name         string  // second half of the tool id
 	id           string  // operationId
+	ruled        string  // what the rules for names make of it, "" without rules
 	bad          string  // why it was refused before it was examined
 	template     template
 }
