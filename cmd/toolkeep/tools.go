@@ -250,17 +250,23 @@ func (a *app) diffCmd() *cobra.Command {
 
 func (a *app) lifecycleCmd() *cobra.Command {
 	var reason, successor, date string
-	var now bool
+	var now, yes bool
 	c := &cobra.Command{
-		Use:   "lifecycle TOOL@VERSION active|deprecated|sunset|blocked|removed",
-		Short: "Change the state of a version",
+		Use:   "lifecycle TOOL@VERSION|PATTERN active|deprecated|sunset|blocked|removed",
+		Short: "Change the state of a version, or of all versions that a pattern fits",
 		Long: `Change the state of a version. A deprecated version still executes, with a warning; a sunset
 version executes until its date, and only if its exact version is named; a blocked one never executes; a
-removed one answers with the version to move to. Removal needs 90 days of deprecation, or --now.`,
+removed one answers with the version to move to. Removal needs 90 days of deprecation, or --now.
+
+A pattern, such as 'big.*' or 'big.*@1.0.0', is quoted for the shell. It is every version of the tools in
+` + "`toolkeep tools --deprecated`" + ` that it fits, but for those that are in the state already or removed. They are
+shown first; on a terminal type yes, elsewhere repeat the command with --yes. Where some cannot be changed, the
+others are, and the exit code is 1.`,
 		Example: `  toolkeep lifecycle demo.greet@1.0.0 deprecated --successor 1.1.0 --reason 'wrong for names with accents'
   toolkeep lifecycle demo.greet@1.0.0 sunset --date 2027-09-01
   toolkeep lifecycle demo.greet@1.1.0 blocked --reason 'leaks addresses'
-  toolkeep lifecycle demo.greet@1.0.0 removed --now`,
+  toolkeep lifecycle demo.greet@1.0.0 removed --now
+  toolkeep lifecycle 'big.*' deprecated --reason 'use shop.*' --yes`,
 		Args:              arguments(2, 2, "a version and its new state, as demo.greet@1.0.0 deprecated"),
 		ValidArgsFunction: a.completeLifecycle,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -271,7 +277,8 @@ removed one answers with the version to move to. Removal needs 90 days of deprec
 			if !slices.Contains(versionStates, args[1]) {
 				return usagef("%q is not a state; the states are %s, as in toolkeep lifecycle demo.greet@1.0.0 deprecated", args[1], strings.Join(versionStates, ", "))
 			}
-			if version == "" {
+			pattern := strings.ContainsAny(id, "*?[")
+			if version == "" && !pattern {
 				return usagef("name the version: toolkeep lifecycle %s@1.0.0 %s", id, args[1])
 			}
 			body := map[string]any{"state": args[1]}
@@ -291,6 +298,9 @@ removed one answers with the version to move to. Removal needs 90 days of deprec
 			if now {
 				body["now"] = true
 			}
+			if pattern {
+				return a.changeAll(cmd.Context(), id, version, body, yes)
+			}
 			var answer struct {
 				Lifecycle toolkeep.Lifecycle `json:"lifecycle"`
 			}
@@ -305,6 +315,7 @@ removed one answers with the version to move to. Removal needs 90 days of deprec
 	f.StringVar(&successor, "successor", "", "version to move to")
 	f.StringVar(&date, "date", "", "end of execution of a sunset version, or earliest removal (YYYY-MM-DD)")
 	f.BoolVar(&now, "now", false, "remove without waiting 90 days")
+	f.BoolVar(&yes, "yes", false, "of a pattern: do it, without asking")
 	return a.withJSON(c)
 }
 
@@ -399,11 +410,17 @@ func (a *app) namespaceMeant(ctx context.Context, given string, found int) strin
 
 // eachTool visits the active tools of a namespace, "" for all, until visit returns false.
 func (c *client) eachTool(ctx context.Context, namespace string, visit func(toolSummary) bool) error {
-	const size = 200
-	q := url.Values{"page_size": {strconv.Itoa(size)}}
+	q := url.Values{}
 	if namespace != "" {
 		q.Set("namespace", namespace)
 	}
+	return c.eachToolOf(ctx, q, visit)
+}
+
+// eachToolOf is eachTool for the tools of a query.
+func (c *client) eachToolOf(ctx context.Context, q url.Values, visit func(toolSummary) bool) error {
+	const size = 200
+	q.Set("page_size", strconv.Itoa(size))
 	for page := 1; ; page++ {
 		var list struct {
 			Tools      []toolSummary `json:"tools"`
