@@ -187,6 +187,8 @@ var flags = map[string]map[string]bool{
 		"-w": true, "--workdir": true, "-m": true, "--memory": true, "--cpus": true, "--tmpfs": true, "--platform": true, "-p": true, "--publish": true},
 }
 
+var pythonVersion = regexp.MustCompile(`^[0-9]+(\.[0-9]+)*$`)
+
 // own are flags that Toolkeep gives anyway.
 var own = []string{"-y", "--yes", "-i", "--interactive", "--rm"}
 
@@ -198,6 +200,8 @@ func (p *Package) runtimeFlags(runtime string) error {
 			return fmt.Errorf("it gives %s the argument %q, which could be another package; Toolkeep takes named ones alone", runtime, toolkeep.ClipBytes(a.Value+a.ValueHint, 80))
 		case !ok:
 			return fmt.Errorf("it gives %s the flag %q, which is not one that Toolkeep takes from a registry", runtime, toolkeep.ClipBytes(a.Name, 80))
+		case runtime == "uvx" && takes && !pythonVersion.MatchString(a.Value):
+			return fmt.Errorf("it gives uvx the Python %q, which is not a version", toolkeep.ClipBytes(a.Value, 80))
 		case !takes && (a.Value != "" || a.Default != ""):
 			return fmt.Errorf("it gives a value to the flag %s of %s, which takes none", a.Name, runtime)
 		}
@@ -442,8 +446,8 @@ func (f *filler) placed(in Input, where string) (string, bool) {
 		v, ok := f.plain(in, in.Name)
 		return "text:" + v, ok
 	}
-	for name, v := range in.Variables {
-		place := "{" + name + "}"
+	for _, name := range slices.Sorted(maps.Keys(in.Variables)) {
+		v, place := in.Variables[name], "{"+name+"}"
 		if !strings.Contains(in.Value, place) {
 			continue
 		}

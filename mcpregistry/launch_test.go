@@ -83,6 +83,7 @@ var launches = []struct {
 	{name: "another package", server: npm(`,"runtimeArguments":[{"type":"positional","value":"evil"}]`), want: "the argument \"evil\""},
 	{name: "a flag that swallows the image", server: oci(`,"runtimeArguments":[{"type":"named","name":"-e"}],"packageArguments":[{"type":"positional","value":"evil/image"}]`), values: map[string][]string{"e": {""}}, want: "e: the flag -e needs a value"},
 	{name: "more rights", server: oci(`,"runtimeArguments":[{"type":"named","name":"--privileged"}]`), want: "the flag \"--privileged\""},
+	{name: "another Python", server: `"packages":[{"registryType":"pypi","identifier":"y","version":"1.0","transport":{"type":"stdio"},"runtimeArguments":[{"type":"named","name":"-p","value":"/tmp/python"}]}]`, want: "is not a version"},
 	{name: "another entry point", server: oci(`,"runtimeArguments":[{"type":"named","name":"--entrypoint","value":"sh"}]`), want: "the flag \"--entrypoint\""},
 	{name: "a value for a switch", server: oci(`,"runtimeArguments":[{"type":"named","name":"--init","value":"evil"}]`), want: "which takes none"},
 	{name: "the environment of the runtime", server: npm(`,"environmentVariables":[{"name":"NODE_OPTIONS","value":"--require /tmp/x"},{"name":"npm_config_registry","value":"https://evil.example"},{"name":"PATH","value":"/tmp"},{"name":"NODE_CACHE","value":"ok"}]`),

@@ -77,7 +77,7 @@ func (d *document) lastChoice() (last numbered) {
 	for _, id := range d.publishedIDs() {
 		if old := d.ofThisDocument(id); old != nil {
 			var was numbered
-			if json.Unmarshal(canon.Append(nil, old.Manifest.Source.Metadata[source.Chosen]), &was) == nil && was.Number > last.Number {
+			if json.Unmarshal(canon.Append(nil, old.Manifest.Source.Metadata[source.Chosen]), &was) == nil && was.Number > last.Number && was.Number < 1<<30 {
 				last = was
 			}
 		}
