@@ -145,6 +145,9 @@ func (a *app) importOpenAPI(ctx context.Context, o openapi.Options, choice impor
 		if err != nil {
 			return nil, err
 		}
+		if c := &o.Choice; listing != nil && !choice.dryRun && len(c.Include)+len(c.Exclude)+len(c.Names) == 0 {
+			return nil, fmt.Errorf("the published tools could not be listed, so that the choice of the last import is not known: %v; --include 'path:*' takes every operation", listing)
+		}
 		if listing != nil && !choice.dryRun { // which needs no server
 			plan.Warnings = append(plan.Warnings, "the published tools could not be listed, so that those whose operation left the document are not named: "+listing.Error())
 		}

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"bytes"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestChoiceNeedsTheList: where the published tools cannot be listed, an import does not take everything by mistake.
+func TestChoiceNeedsTheList(t *testing.T) {
+	published := 0
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/health/live":
+		case r.Method == http.MethodPost:
+			published++
+			answerJSON(w, map[string]any{"published": []any{}})
+		case r.URL.Path == "/api/v1/tools":
+			w.WriteHeader(http.StatusServiceUnavailable)
+			answerJSON(w, map[string]any{"code": "E3965", "name": "record_unavailable", "detail": "the store is away"})
+		default:
+			w.WriteHeader(http.StatusNotFound)
+			answerJSON(w, map[string]any{"code": "E3001", "name": "tool_not_found", "detail": "none"})
+		}
+	}))
+	defer s.Close()
+	withoutSettings(t)
+	t.Setenv("TOOLKEEP_DATA", t.TempDir())
+	t.Setenv("TOOLKEEP_URL", s.URL)
+	t.Setenv("TOOLKEEP_KEY", "tk_test")
+	file := filepath.Join(t.TempDir(), "api.yaml")
+	document := "openapi: 3.0.3\ninfo: {title: Pets, version: '1'}\nservers: [{url: 'https://pets.example'}]\npaths: {/pets: {get: {operationId: listPets, responses: {'200': {description: ok}}}}}\n"
+	if err := os.WriteFile(file, []byte(document), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args      []string
+		exit      int
+		published int
+	}{{nil, exitUsage, 0}, {[]string{"--include", "path:*"}, exitOK, 1}} {
+		var stdout, stderr bytes.Buffer
+		exit := run(t.Context(), nil, append([]string{"import", "openapi", file}, c.args...), strings.NewReader(""), &stdout, &stderr)
+		if exit != c.exit || published != c.published || c.exit != exitOK && !strings.Contains(stderr.String(), "the choice of the last import is not known") {
+			t.Errorf("%q ended with %d and published %d times:\n%s%s", c.args, exit, published, &stdout, &stderr)
+		}
+	}
+}
