@@ -28,7 +28,7 @@ type Choice struct {
 	Kind    string              // npm, pypi, oci or remote; "" for the first that can be used
 	Runtime string              // of oci: docker or podman; default the entry's hint if that is one of them, else docker
 	Values  map[string][]string // values of inputs by name; several for an argument that may be repeated
-	Secrets map[string]string   // references to secrets, by the name of the input
+	Secrets map[string]string   // references to secrets, alone or behind one word ("Bearer env://X"), by the name of the input
 }
 
 // Launch is how a server is started or reached, in the terms of Toolkeep's definition of an MCP server.
@@ -453,7 +453,7 @@ func (f *filler) placed(in Input, where string) (string, bool) {
 		}
 		if ref, ok := f.reference(&v, name); ok {
 			before, after, _ := strings.Cut(in.Value, place)
-			if after != "" || before != "" && !secretPrefix.MatchString(before) {
+			if after != "" || before != "" && (!secretPrefix.MatchString(before) || strings.Contains(ref, " ")) {
 				f.fault(name, "Toolkeep puts a secret alone or behind one word into the %s %s, and the entry says %q", where, in.Name, in.Value)
 			}
 			return before + ref, true

@@ -59,6 +59,8 @@ var launches = []struct {
 	{name: "fixed values", server: npm(`,"environmentVariables":[{"name":"A","value":"x-{who}-{other}","variables":{"who":{"default":"me"}}},{"name":"B"}]`), want: "npx -y @x/y@1.2.3 A=text:x-me-{other}"},
 	{name: "a remote", server: remote("https://mcp.x.io/{team}", `,"variables":{"team":{"isRequired":true}},"headers":[{"name":"Authorization","value":"Bearer {token}","variables":{"token":{"isRequired":true,"isSecret":true}}},{"name":"X-Key","isSecret":true}]`),
 		values: map[string][]string{"team": {"red"}}, secrets: map[string]string{"token": "vault://kv/x#t"}, want: "https://mcp.x.io/red Authorization=Bearer vault://kv/x#t"},
+	{name: "a word before a secret", server: remote("https://mcp.x.io/", `,"headers":[{"name":"Authorization","isSecret":true}]`), secrets: map[string]string{"Authorization": "Bearer env://K"}, want: "https://mcp.x.io/ Authorization=Bearer env://K"},
+	{name: "two words before a secret", server: remote("https://mcp.x.io/", `,"headers":[{"name":"Authorization","value":"Bearer {t}","variables":{"t":{"isSecret":true}}}]`), secrets: map[string]string{"t": "Bearer env://K"}, want: "alone or behind one word"},
 	{name: "chosen", server: npm("") + "," + remote("https://mcp.x.io/", ""), kind: "remote", want: "https://mcp.x.io/"},
 	{name: "the first that can be used", server: `"packages":[{"registryType":"mcpb","identifier":"https://x.io/y.mcpb","transport":{"type":"stdio"}}],` + remote("https://mcp.x.io/", ""), want: "https://mcp.x.io/"},
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -347,7 +348,7 @@ unless --digest names the new one.`,
 	f.StringVar(&o.choice.Kind, "package", "", "npm, pypi, oci or remote, where there are several")
 	f.StringVar(&o.choice.Runtime, "runtime", "", "what runs an image: docker (default) or podman")
 	f.StringArrayVar(&o.env, "env", nil, "`NAME=VALUE` of an input: a variable of the environment, a header, an argument, or a variable within one; repeatable")
-	f.StringArrayVar(&o.secrets, "secret", nil, "`NAME=REFERENCE` of an input that is secret: secret://NAME, env://NAME, file:///PATH or vault://PATH#FIELD; repeatable")
+	f.StringArrayVar(&o.secrets, "secret", nil, "`NAME=REFERENCE` of an input that is secret: secret://NAME, env://NAME, file:///PATH or vault://PATH#FIELD, also behind one word as in 'Bearer env://NAME'; repeatable")
 	f.StringArrayVar(&o.allow, "allow", nil, "internal `HOST[:PORT]` at which the server may be reached; repeatable")
 	f.StringVar(&o.digest, "digest", "", "refuse an entry with another digest than this `sha256:…`")
 	f.StringVar(&o.spec.Session, "session", "", "shared (one for each tenant), principal or call")
@@ -394,8 +395,11 @@ func (a *app) addServer(cmd *cobra.Command, o *registryAdd, ref string) error {
 	if cl, err = a.connect(); err == nil {
 		notes, err = cl.serverNotes(ctx)
 	}
-	if err != nil && !o.dryRun {
+	switch {
+	case err != nil && !o.dryRun:
 		return err
+	case err != nil:
+		fmt.Fprintln(a.stderr, "toolkeep: what was added is not compared:", err)
 	}
 	there := added(notes, address, e)
 	a.tellEntry(e, there)
@@ -440,6 +444,9 @@ func (a *app) addServer(cmd *cobra.Command, o *registryAdd, ref string) error {
 	return a.importServers(ctx, &importMCP{shared: o.shared}, []fileServer{{Name: o.as, Spec: *s}})
 }
 
+// secretReference is a reference alone or behind one word.
+var secretReference = regexp.MustCompile(`^([A-Za-z][A-Za-z0-9_-]* )?(env|file|secret|vault)://[^ ]+$`)
+
 // inputs reads --env and --secret.
 func (o *registryAdd) inputs() error {
 	o.choice.Values, o.choice.Secrets = map[string][]string{}, map[string]string{}
@@ -452,8 +459,8 @@ func (o *registryAdd) inputs() error {
 	}
 	for _, s := range o.secrets {
 		name, ref, ok := strings.Cut(s, "=")
-		if scheme, rest, _ := strings.Cut(ref, "://"); !ok || name == "" || rest == "" || !slices.Contains([]string{"env", "file", "secret", "vault"}, scheme) {
-			return usagef("--secret %s=…: write NAME=env://NAME, or another reference (secret://, file://, vault://); never give the secret itself on the command line", name)
+		if !ok || name == "" || !secretReference.MatchString(ref) {
+			return usagef("--secret %s=…: write NAME=env://NAME, or another reference (secret://, file://, vault://), where a header needs it behind one word, as in 'Authorization=Bearer env://NAME'; never give the secret itself on the command line", name)
 		}
 		o.choice.Secrets[name] = ref
 	}
