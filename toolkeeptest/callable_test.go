@@ -310,7 +310,9 @@ func TestAHiddenToolLooksLikeNone(t *testing.T) {
 		}
 		for _, text := range []string{fmt.Sprint(a.status, a.body), own.body, list.body, x.body, mcp(`{"name":"` + name + `","arguments":{}}`),
 			mcp(`{"name":"call_tool","arguments":{"tool_id":"` + id + `"}}`), mcp(`{"name":"describe_tool","arguments":{"tool_id":"` + id + `"}}`),
-			c.do("GET", "/api/v1/tools/"+id, "").body, c.do("GET", "/api/v1/tools/"+id+"/versions", "").body, c.call(id+"@1.0.0", `{}`).body} {
+			c.do("GET", "/api/v1/tools/"+id, "").body, c.do("GET", "/api/v1/tools/"+id+"/versions", "").body, c.call(id+"@1.0.0", `{}`).body,
+			c.call(name, `{}`).body, c.call(name, `{}`, `"dry_run":true`).body, c.do("GET", "/api/v1/tools/"+name, "").body, c.do("GET", "/api/v1/invocations?page_size=1&tool_id="+name, "").body,
+			c.do("POST", "/api/v1/tools/invoke/model", `{"type":"tool_use","id":"t","name":"`+name+`","input":{}}`).body} {
 			all = append(all, strings.ReplaceAll(strings.ReplaceAll(text, id, "ID"), name, "NAME"))
 		}
 		return all, record
