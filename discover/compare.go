@@ -28,7 +28,7 @@ func (m *meaning) vectors(ctx context.Context, by *space, texts []string) ([][]f
 		return nil, err
 	}
 	began := time.Now()
-	got, err := by.e.Embed(ctx, missing)
+	got, err := embedNow(ctx, by.e, missing)
 	if err == nil {
 		err = CheckVectors(by.e.Model(), by.e.Dimensions(), len(missing), got)
 	}
@@ -50,6 +50,19 @@ func (m *meaning) vectors(ctx context.Context, by *space, texts []string) ([][]f
 		}
 	}
 	return out, nil
+}
+
+// Prompt is an optional ability of an Embedder: EmbedNow is Embed for texts that a caller waits for, which texts
+// that are being embedded do not hold up.
+type Prompt interface {
+	EmbedNow(ctx context.Context, texts []string) ([][]float32, error)
+}
+
+func embedNow(ctx context.Context, e Embedder, texts []string) ([][]float32, error) {
+	if p, ok := e.(Prompt); ok {
+		return p.EmbedNow(ctx, texts)
+	}
+	return e.Embed(ctx, texts)
 }
 
 // compare returns, for each text and each tool of r, the cosine similarity, 0 for a missing vector
@@ -126,7 +139,7 @@ func (m *meaning) refuses(ctx context.Context, by *space, err error) bool {
 	if m.isMute() || ctx.Err() != nil {
 		return false
 	}
-	_, probe := by.e.Embed(ctx, []string{probeText})
+	_, probe := embedNow(ctx, by.e, []string{probeText})
 	if probe == nil {
 		m.log.Debug("a query cannot be compared by meaning; only its words count", "error", err)
 	}

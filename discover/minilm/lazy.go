@@ -24,11 +24,23 @@ func (l *Lazy) Dimensions() int { return Dimensions }
 
 // Embed implements discover.Embedder.
 func (l *Lazy) Embed(ctx context.Context, texts []string) ([][]float32, error) {
-	l.once.Do(func() { l.m, l.err = Open(Config{Dir: l.Dir}) })
-	if l.err != nil {
-		return nil, l.err
+	if err := l.open(); err != nil {
+		return nil, err
 	}
 	return l.m.Embed(ctx, texts)
+}
+
+// EmbedNow implements discover.Prompt.
+func (l *Lazy) EmbedNow(ctx context.Context, texts []string) ([][]float32, error) {
+	if err := l.open(); err != nil {
+		return nil, err
+	}
+	return l.m.EmbedNow(ctx, texts)
+}
+
+func (l *Lazy) open() error {
+	l.once.Do(func() { l.m, l.err = Open(Config{Dir: l.Dir}) })
+	return l.err
 }
 
 // Close closes the model; it cannot be opened afterwards.

@@ -206,3 +206,22 @@ func BenchmarkEmbed(b *testing.B) {
 		})
 	}
 }
+
+// TestQuestionsDoNotWait embeds a question while every pass of Embed is taken.
+func TestQuestionsDoNotWait(t *testing.T) {
+	m := open(t)
+	for range cap(m.threads) {
+		m.threads <- struct{}{}
+	}
+	got, err := m.EmbedNow(t.Context(), []string{"Get the weather of a city"})
+	if err != nil || len(got) != 1 {
+		t.Fatal(err)
+	}
+	for range cap(m.threads) {
+		<-m.threads
+	}
+	want, err := m.Embed(t.Context(), []string{"Get the weather of a city"})
+	if err != nil || !slices.Equal(got[0], want[0]) {
+		t.Errorf("another vector: %v", err)
+	}
+}

@@ -23,8 +23,8 @@ const (
 // Config says where the model is. Dir is required.
 type Config struct {
 	Dir string
-	// Threads is how many texts are processed at once; default half of the processors, at least 1,
-	// which leaves capacity for calls.
+	// Threads is how many passes Embed runs at once, and EmbedNow as many beside them; default half of the
+	// processors, at least 1, which leaves capacity for calls.
 	Threads int
 }
 
@@ -32,7 +32,8 @@ type Config struct {
 type Model struct {
 	w       *weights
 	t       *tokenizer
-	threads chan struct{}
+	threads chan struct{} // passes of Embed
+	now     chan struct{} // passes of EmbedNow
 	pool    sync.Pool
 
 	mu     sync.RWMutex // held for reading while the weights are in use
@@ -57,7 +58,7 @@ func Open(c Config) (*Model, error) {
 	if n <= 0 {
 		n = max(1, runtime.GOMAXPROCS(0)/2)
 	}
-	return &Model{w: w, t: t, threads: make(chan struct{}, n), pool: sync.Pool{New: func() any { return new(work) }}}, nil
+	return &Model{w: w, t: t, threads: make(chan struct{}, n), now: make(chan struct{}, n), pool: sync.Pool{New: func() any { return new(work) }}}, nil
 }
 
 func unusable(err error) *toolkeep.Error {
@@ -91,9 +92,18 @@ func (m *Model) Dimensions() int { return Dimensions }
 // E3102 if the model was closed, and, from then on until it is opened again, if its file was found
 // truncated or overwritten; E3902 if ctx ends.
 func (m *Model) Embed(ctx context.Context, texts []string) ([][]float32, error) {
+	return m.embed(ctx, m.threads, texts)
+}
+
+// EmbedNow is Embed for texts that a caller waits for, such as a question: no call of Embed holds it up.
+func (m *Model) EmbedNow(ctx context.Context, texts []string) ([][]float32, error) {
+	return m.embed(ctx, m.now, texts)
+}
+
+func (m *Model) embed(ctx context.Context, slots chan struct{}, texts []string) ([][]float32, error) {
 	out := make([][]float32, 0, len(texts))
 	for len(out) < len(texts) {
-		some, err := m.embed(ctx, texts[len(out):])
+		some, err := m.pass(ctx, slots, texts[len(out):])
 		if err != nil {
 			return nil, err
 		}
@@ -102,11 +112,11 @@ func (m *Model) Embed(ctx context.Context, texts []string) ([][]float32, error) 
 	return out, nil
 }
 
-// embed returns the vectors of as many texts as fit into one pass, at least one.
-func (m *Model) embed(ctx context.Context, texts []string) ([][]float32, error) {
+// pass returns the vectors of as many texts as fit into one pass, at least one.
+func (m *Model) pass(ctx context.Context, slots chan struct{}, texts []string) ([][]float32, error) {
 	select {
-	case m.threads <- struct{}{}:
-		defer func() { <-m.threads }()
+	case slots <- struct{}{}:
+		defer func() { <-slots }()
 	case <-ctx.Done():
 	}
 	if ctx.Err() != nil {
