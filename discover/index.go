@@ -2,7 +2,6 @@ package discover
 
 import (
 	"cmp"
-	"crypto/sha256"
 	"encoding/json"
 	"iter"
 	"log/slog"
@@ -63,6 +62,9 @@ type Config struct {
 	// Last reports whether a tool stands behind all others that a query finds, unless the query names it;
 	// nil: none does.
 	Last func(*toolkeep.Tool) bool
+	// About returns what the server or API behind a tool says of itself, "" for nothing; it is the same for all
+	// tools of a namespace and owner. nil: nothing is said. If it changes, Update or Change must bring all of them.
+	About func(*toolkeep.Tool) string
 	// Usage makes search learn from how tools were used; nil: only the query counts.
 	Usage Usage
 	Log   *slog.Logger // nil: nothing is logged
@@ -81,10 +83,11 @@ type Weights struct {
 type Index struct {
 	weights     Weights
 	threshold   float64
-	last        func(*toolkeep.Tool) bool // nil: no tool
-	usage       Usage                     // nil: only the query counts
-	exampleSets *exampleSets              // nil without usage
-	meaning     *meaning                  // nil without an embedder
+	last        func(*toolkeep.Tool) bool   // nil: no tool
+	about       func(*toolkeep.Tool) string // nil: nothing is said
+	usage       Usage                       // nil: only the query counts
+	exampleSets *exampleSets                // nil without usage
+	meaning     *meaning                    // nil without an embedder
 	current     atomic.Pointer[postings]
 	sums        atomic.Pointer[viewSums]
 	rankers     sync.Pool // of *ranker
@@ -92,11 +95,12 @@ type Index struct {
 	turn   sync.Mutex
 	turned chan struct{} // closed at the next change; nil if no goroutine waits
 
-	mu    sync.Mutex // serialises Update; guards the fields below
-	docs  map[docKey]*doc
-	long  lengthSum // over docs
-	vocab vocabulary
-	stems map[string]uint32 // the term of every word seen, since few words make up most text
+	mu     sync.Mutex // serialises Update; guards the fields below
+	abouts abouts     // of the newest postings; the slice is never written again
+	docs   map[docKey]*doc
+	long   lengthSum // over docs
+	vocab  vocabulary
+	stems  map[string]uint32 // the term of every word seen, since few words make up most text
 }
 
 type docKey struct{ id, tenant string }
@@ -111,7 +115,7 @@ type doc struct {
 	terms   []docTerm
 	lengths lengths
 	means   Digest // of the text that was embedded
-	// Part of View's sum, from the version's digest and owner; stored here so that summing stays
+	// Part of View's sum, from the version's digest, the about text and the owner; stored here so that summing stays
 	// local in memory.
 	low, high uint64
 	owner     string
@@ -167,7 +171,7 @@ func New(cfg Config) *Index {
 	if x.weights = cfg.Weights; x.weights == (Weights{}) {
 		x.weights = DefaultWeights
 	}
-	x.threshold, x.usage, x.last = cfg.Threshold, cfg.Usage, cfg.Last
+	x.threshold, x.usage, x.last, x.about = cfg.Threshold, cfg.Usage, cfg.Last, cfg.About
 	if cfg.Usage != nil {
 		x.exampleSets = newExampleSets(x, cfg.Usage, cmp.Or(cfg.Log, slog.New(slog.DiscardHandler)))
 	}
@@ -228,13 +232,15 @@ type showing struct {
 func (x *Index) show(latest []showing) {
 	d := delta{rebuild: x.forget()}
 	var fresh []*toolkeep.Tool // not in the index with this digest
+	changed := x.hear(latest)
 	for _, l := range latest {
 		old := x.docs[l.key]
+		again := changed[aboutKeyOf(l.key.id, l.key.tenant)]
 		switch {
-		case old == nil && l.tool == nil, old != nil && old.tool == l.tool:
+		case old == nil && l.tool == nil, old != nil && old.tool == l.tool && !again:
 		case l.tool == nil:
 			d.remove(x, l.key, old)
-		case old != nil && old.tool.Digest != "" && old.tool.Digest == l.tool.Digest:
+		case old != nil && old.tool.Digest != "" && old.tool.Digest == l.tool.Digest && !again:
 			unchanged := *old
 			unchanged.tool = l.tool
 			x.docs[l.key] = &unchanged
@@ -309,6 +315,7 @@ func (x *Index) apply(d delta) {
 			x.meaning.follow(p, before, d.removed, d.added)
 		}
 	}
+	p.abouts = x.abouts
 	x.publish(p)
 	if x.meaning != nil {
 		x.meaning.nudge() // wakes it to examine the published index
@@ -423,7 +430,8 @@ type wordList struct {
 	terms   []uint64 // each term shifted by fieldBits, and its field
 	unknown []unknownWord
 	lengths lengths
-	means   Digest // of the text that is embedded, if it is
+	means   Digest // of what is embedded, if it is
+	about   uint64 // see sumOf
 }
 
 type unknownWord struct {
@@ -484,8 +492,10 @@ func (x *Index) read(t *toolkeep.Tool, said *wordList) {
 			add(fieldExamples, e.Resolution)
 		}
 	}
+	about := x.aboutOf(t)
+	said.about = sumOf(about)
 	if x.meaning != nil {
-		said.means = sha256.Sum256([]byte(embeddingText(t)))
+		said.means = senseOf(t, about).digest()
 	}
 }
 
@@ -501,6 +511,7 @@ func count(t *toolkeep.Tool, said *wordList) *doc {
 	_, name, _ := strings.Cut(t.ID, ".")
 	d := &doc{tool: t, action: actionOf(t), id: strings.ToLower(t.ID), name: strings.ToLower(name), owner: t.Tenant, lengths: said.lengths, means: said.means}
 	d.low, d.high = digestWords(t)
+	d.low ^= said.about
 	slices.Sort(said.terms)
 	different, last := 0, uint64(math.MaxUint64)
 	for _, term := range said.terms {

@@ -6,12 +6,11 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
-	"strings"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
-	"github.com/toolkeep/toolkeep/pack"
 )
 
 // Embedder turns texts into unit vectors whose scalar product is the similarity of meaning.
@@ -24,7 +23,7 @@ type Embedder interface {
 }
 
 const (
-	batch       = 16                     // texts per embedding request
+	batch       = 16                     // tools, with up to two texts each and a shared one, or questions per embedding request
 	asked       = 4096                   // digests per backend query
 	openTime    = 2 * time.Second        // how long Start waits for the backend
 	publishLate = 250 * time.Millisecond // between two publications while many tools are embedded
@@ -473,10 +472,19 @@ func (x *Index) embedSome(ctx context.Context, docs []*doc) (down bool, err erro
 	m := x.meaning
 	// Another node may have embedded them since.
 	docs, err = m.without(ctx, docs)
+	var all []sense
+	docs = slices.DeleteFunc(docs, func(d *doc) bool {
+		its := senseOf(d.tool, x.aboutOf(d.tool))
+		if its.digest() != d.means {
+			return true // another about text came; so will another doc
+		}
+		all = append(all, its)
+		return false
+	})
 	if err != nil || len(docs) == 0 {
 		return err != nil, err
 	}
-	got, err := m.embed(ctx, docs)
+	got, err := m.embed(ctx, all)
 	if err == nil {
 		m.asked(ctx, 0, nil) // a query would work too
 		err = m.keep(ctx, docs, got)
@@ -485,9 +493,9 @@ func (x *Index) embedSome(ctx context.Context, docs []*doc) (down bool, err erro
 	if _, probe := m.e.Embed(ctx, []string{probeText}); probe != nil {
 		return true, err
 	}
-	for _, d := range docs {
+	for i, d := range docs {
 		one := []*doc{d}
-		got, refused := m.embed(ctx, one)
+		got, refused := m.embed(ctx, all[i:i+1])
 		if refused != nil {
 			err = toolkeep.NewError(toolkeep.EmbeddingFailed, "%s cannot be embedded: %s", d.tool.ID, toolkeep.AsError(refused).Message).Because(refused)
 			continue
@@ -499,16 +507,30 @@ func (x *Index) embedSome(ctx context.Context, docs []*doc) (down bool, err erro
 	return false, err
 }
 
-func (m *meaning) embed(ctx context.Context, docs []*doc) ([][]float32, error) {
-	texts := make([]string, len(docs))
-	for i, d := range docs {
-		texts[i] = embeddingText(d.tool)
+// embed returns the tools' vectors; all are what they are made of.
+func (m *meaning) embed(ctx context.Context, all []sense) ([][]float32, error) {
+	var texts []string
+	at := map[string]int{} // tools of a namespace share a text
+	for _, one := range all {
+		for _, text := range one.texts() {
+			if _, ok := at[text]; !ok {
+				at[text] = len(texts)
+				texts = append(texts, text)
+			}
+		}
 	}
 	got, err := m.e.Embed(ctx, texts)
+	if err == nil {
+		err = CheckVectors(m.e.Model(), m.e.Dimensions(), len(texts), got)
+	}
 	if err != nil {
 		return nil, err
 	}
-	return got, CheckVectors(m.e.Model(), m.e.Dimensions(), len(texts), got)
+	out := make([][]float32, len(all))
+	for i, one := range all {
+		out[i] = one.vector(func(text string) []float32 { return got[at[text]] })
+	}
+	return out, nil
 }
 
 func (m *meaning) keep(ctx context.Context, docs []*doc, vectors [][]float32) error {
@@ -641,56 +663,4 @@ func (x *Index) lost() {
 // embedded reports whether a tool has its vector.
 func (p *postings) embedded(i int) bool {
 	return p.alike != nil && p.alike.now != nil && p.alike.now.Has(i)
-}
-
-// embeddingText returns the text embedded for a tool (Discovery 3.2): its name in words, the start
-// of its description, its guidance, tags, use cases and the scenarios of its examples. Errors and
-// explanations are found by their words: here they would blur what the tool is for.
-func embeddingText(t *toolkeep.Tool) string {
-	var b strings.Builder
-	add := func(s string) {
-		if s = strings.TrimSpace(s); s == "" {
-			return
-		}
-		if b.Len() > 0 {
-			b.WriteString(". ")
-		}
-		b.WriteString(strings.TrimRight(s, "."))
-	}
-	m := t.Manifest
-	_, name, _ := strings.Cut(t.ID, ".")
-	if m.ToolName != "" {
-		name = m.ToolName
-	}
-	var spoken []string
-	words(name, func(w string) { spoken = append(spoken, w) })
-	add(strings.Join(spoken, " "))
-	add(lead(m.Description))
-	add(m.Explanation)
-	add(strings.Join(m.Tags, " "))
-	add(m.InputGuidance)
-	for _, u := range m.UseCases {
-		add(u)
-	}
-	for _, e := range pack.WordsOf(t).Examples {
-		add(e.Scenario)
-	}
-	return b.String()
-}
-
-// lead returns the first sentences of a description, about 200 bytes of a long one. A vector is the
-// mean of its text: in a page about options and errors the tool's purpose gets lost, and on real
-// APIs fewer queries found their tool.
-func lead(s string) string {
-	const about = 200
-	if len(s) <= about {
-		return s
-	}
-	if i := strings.Index(s[about/2:min(len(s), 2*about)], ". "); i >= 0 {
-		return s[:about/2+i]
-	}
-	if i := strings.LastIndexByte(s[:about], ' '); i > 0 {
-		return s[:i]
-	}
-	return toolkeep.CutBytes(s, about)
 }

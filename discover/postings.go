@@ -19,6 +19,7 @@ type postings struct {
 	vocab   vocabulary
 	pages   []*termPage // by term
 	average lengths     // of the fields, rounded
+	abouts  abouts
 	alike   *similarity // what docs are compared by; nil without an embedder
 }
 

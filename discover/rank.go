@@ -145,6 +145,7 @@ func (r *ranker) fit(to []float32, terms []int) {
 	for _, t := range terms {
 		r.p.addTo(to, r.p.term(r.q.terms[t].stem))
 	}
+	r.addAbouts(to, terms)
 }
 
 // blend combines words and meanings, for the whole query and for each subquery, of which the best
@@ -334,7 +335,7 @@ func (r *ranker) candidate(at uint32) candidate {
 		c.parts.Keyword = min(1, float64(r.fits[at]/r.best))
 	}
 	if r.means != nil {
-		c.parts.Semantic = float64(r.means[at])
+		c.parts.Semantic = min(1, float64(r.means[at]))
 	}
 	c.parts.Named = r.named[at]
 	return c

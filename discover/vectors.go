@@ -27,7 +27,7 @@ type Space struct {
 	Vectors    int // how many there are
 }
 
-// Vectors are the unit vectors of one model. All methods are safe for concurrent use. After Close,
+// Vectors are the vectors of one model, of about length 1. All methods are safe for concurrent use. After Close,
 // and while the backend is unreachable, they fail with E3104.
 type Vectors interface {
 	// Have returns which texts have a vector, from any node. Select sees these from then on.
