@@ -19,6 +19,7 @@ const (
 	maxToolExamples   = 20     // queries that count per tool, newest first
 	maxExamples       = 20_000 // per tenant
 	maxExampleBytes   = 1000   // of a query; the rest is cut off
+	maxExampleTerms   = 96     // different words of a query that are compared with those of examples
 	maxExampleTenants = 64     // tenants whose queries are held at once
 	exampleRetry      = 30 * time.Second
 	// After processing, learning pauses for this multiple of the time it took.
@@ -287,7 +288,7 @@ func (n *learned) weigh(stems []string) float32 {
 func stemsOf(text string) []string {
 	var out []string
 	words(text, func(w string) {
-		if isStop(w) || len(out) >= maxTerms {
+		if saysNothing(w) || len(out) >= maxExampleTerms {
 			return
 		}
 		if s := stem(w); !slices.Contains(out, s) {

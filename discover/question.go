@@ -8,6 +8,20 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
+// cutQuestion returns what is read of a query, and whether that is less than the whole.
+func cutQuestion(text string) (string, bool) {
+	n := 0
+	for i := range text {
+		if n++; n > MaxQuestion {
+			return text[:i], true
+		}
+	}
+	return text, false
+}
+
+// CutNotice tells of Report.Cut.
+var CutNotice = "the query has more than " + Thousands(MaxQuestion) + " characters; the rest was not read"
+
 // CheckQuery refuses a query with a NUL or another control character except tab, line feed and
 // carriage return: they are not typed, and must not reach logs and records through a query. All
 // faces apply it. E3311.

@@ -2,7 +2,11 @@ package discover
 
 import (
 	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/toolkeep/toolkeep"
 )
@@ -21,5 +25,53 @@ func TestCheckQuery(t *testing.T) {
 		case CheckQuery(PlainQuery(text)) != nil:
 			t.Errorf("%q stays as it is", text)
 		}
+	}
+}
+
+// TestNumbersAreNoWords has a question's numbers find nothing, unless it has nothing else; a word with a letter is one.
+func TestNumbersAreNoWords(t *testing.T) {
+	x := New(Config{})
+	x.Update(slices.Values([]toolkeep.Version{tool("a.one", "1.0.0", "Convert 100 files"), tool("a.two", "1.0.0", "Sign in with oauth2"), tool("a.three", "1.0.0", "Pay an amount")}))
+	for ask, want := range map[string][]string{
+		"pay 100":                {"a.three@1.0.0"},
+		"pay 100.50, then ٣":     {"a.three@1.0.0"},
+		"100":                    {"a.one@1.0.0"},
+		"the 100":                {"a.one@1.0.0"},
+		"oauth2":                 {"a.two@1.0.0"},
+		"pay 3 with oauth2 at 7": {"a.three@1.0.0", "a.two@1.0.0"},
+	} {
+		got := found(x.Search(ask, 0, nil))
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("%q: %v, want %v", ask, got, want)
+		}
+	}
+}
+
+// TestLongQuestions reads 16,000 characters of a question, and tells if there are more.
+func TestLongQuestions(t *testing.T) {
+	x := New(Config{})
+	x.Update(slices.Values([]toolkeep.Version{tool("a.one", "1.0.0", "Count giraffes"), tool("a.two", "1.0.0", "Feed lions")}))
+	filler := strings.Repeat("é ", MaxQuestion/2-5)
+	for ask, want := range map[string]struct {
+		tools []string
+		cut   bool
+	}{
+		filler + " giraffes":        {[]string{"a.one@1.0.0"}, false},
+		filler + " giraffes, lions": {[]string{"a.one@1.0.0"}, true},
+		"lions " + filler + filler:  {[]string{"a.two@1.0.0"}, true},
+	} {
+		got, r := x.Find(t.Context(), Query{Text: ask}, nil)
+		if !slices.Equal(found(got), want.tools) || r.Cut != want.cut {
+			t.Errorf("%d characters: %v, cut %t", utf8.RuneCountInString(ask), found(got), r.Cut)
+		}
+	}
+	// Its words are all looked for.
+	var many strings.Builder
+	for i := range 1000 {
+		fmt.Fprintf(&many, "word%d ", i)
+	}
+	if got := found(x.Search(many.String()+"giraffes", 0, nil)); !slices.Equal(got, []string{"a.one@1.0.0"}) {
+		t.Errorf("after 1,000 words: %v", got)
 	}
 }

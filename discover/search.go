@@ -11,8 +11,10 @@ import (
 
 // Limits of a search.
 const (
-	MaxResults    = 200
-	maxTerms      = 96
+	MaxResults = 200
+	// MaxQuestion is how many characters of a query are read; the rest is cut off, and Report.Cut says so.
+	MaxQuestion   = 16_000
+	maxTerms      = 2000 // different words of a query
 	maxSubqueries = 24
 )
 
@@ -27,7 +29,7 @@ type Match struct {
 // Parts are the components of a score, before weighting by Report.Weights.
 type Parts struct {
 	// Semantic is the cosine similarity of query and tool, for the whole query or the nearest
-	// subquery. In the score it is divided by the maximum of all tools.
+	// subquery, and half of that with what the tool's server or API says of itself; 1 at most. In the score it is divided by the maximum of all tools.
 	Semantic float64
 	// Keyword is how well the words of the whole query match, 1 for the best tool.
 	Keyword float64
@@ -106,8 +108,10 @@ type Report struct {
 	// WordsAlone is set if Degraded is not a failure: no embedder is configured or installed, and
 	// the answer stays the same until that changes.
 	WordsAlone bool
-	Terms      []string // words of the query that were searched for
-	Weights    Weights  // of the parts of each score
+	// Cut is set if the query is longer than MaxQuestion.
+	Cut     bool
+	Terms   []string // words of the query that were searched for
+	Weights Weights  // of the parts of each score
 	// CacheHit is set if the answer came from the cache.
 	CacheHit bool
 }
@@ -118,9 +122,6 @@ func (x *Index) Search(query string, limit int, visible func(*toolkeep.Tool) boo
 	return found
 }
 
-// maxQuery is how many bytes of a query are read.
-const maxQuery = 4096
-
 // Find returns the best tools for a query among those that visible lets through, best first, ties
 // by id. A nil visible lets all through; visible alone separates tenants. A tool whose id or name
 // is exactly the query comes first. It returns nil if nothing matches.
@@ -128,15 +129,15 @@ const maxQuery = 4096
 // If meanings cannot be compared, for lack of an embedder or because it fails, only words count,
 // and the report says so.
 func (x *Index) Find(ctx context.Context, ask Query, visible func(*toolkeep.Tool) bool) ([]Match, Report) {
-	limit, text := ask.Limit, ask.Text
+	limit := ask.Limit
 	if limit <= 0 {
 		limit = 10
 	}
 	limit = min(limit, MaxResults)
-	text = toolkeep.CutBytes(text, maxQuery)
+	text, cut := cutQuestion(ask.Text)
 	p := x.current.Load()
 	q := readQuery(text)
-	report := Report{Strategy: cmp.Or(ask.Strategy, Hybrid)}
+	report := Report{Strategy: cmp.Or(ask.Strategy, Hybrid), Cut: cut}
 	for _, t := range q.terms {
 		report.Terms = append(report.Terms, t.word)
 	}
@@ -229,7 +230,7 @@ func readQuery(text string) query {
 		}
 	}
 	if len(r.terms) == 0 {
-		// The query has only stop words: better those than nothing.
+		// The query has only stop words and numbers: better those than nothing.
 		words(text, func(w string) { r.take(w) })
 	}
 	if subqueries > 1 {
@@ -294,7 +295,7 @@ func (r *reader) clause(list []string) (w subquery, said int) {
 	w = subquery{text: strings.Join(list, " "), share: clausePart}
 	for _, word := range list {
 		words(word, func(word string) {
-			if isStop(word) {
+			if saysNothing(word) {
 				return
 			}
 			if len(word) > 2 && (word[0] < '0' || word[0] > '9') {

@@ -106,3 +106,9 @@ func set(list string) map[string]bool {
 }
 
 func isStop(word string) bool { return stops[word] }
+
+// saysNothing reports whether a query's word is not looked for: a stop word or a number, which is a value and not
+// what a tool is about. A word with a letter, such as v2 or s3, is one.
+func saysNothing(word string) bool {
+	return isStop(word) || strings.IndexFunc(word, func(r rune) bool { return !unicode.IsDigit(r) }) < 0
+}

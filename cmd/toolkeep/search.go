@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net/http"
@@ -9,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/toolkeep/toolkeep/discover"
 )
 
 // searchWish holds the flags of search.
@@ -53,6 +56,9 @@ conversation.`,
 	return a.withJSON(c)
 }
 
+// maxInURL is the longest query, in bytes, that is sent in a URL.
+const maxInURL = 2000
+
 func (a *app) search(cmd *cobra.Command, words string, s *searchWish) error {
 	if err := between("--limit", s.limit, 1, 50); err != nil {
 		return err
@@ -71,8 +77,18 @@ func (a *app) search(cmd *cobra.Command, words string, s *searchWish) error {
 	if s.session != "" {
 		header = []string{"X-Session-ID", s.session}
 	}
+	method, path, body := http.MethodGet, "/api/v1/tools/retrieval/search", any(nil)
+	if len(words) <= maxInURL {
+		path += "?" + q.Encode()
+	} else {
+		method = http.MethodPost
+		body = map[string]any{"q": words, "limit": s.limit, "strategy": cmp.Or(s.strategy, "hybrid"), "category": s.category, "explain": s.explain}
+	}
 	var found foundTools
-	return a.ask(cmd.Context(), http.MethodGet, "/api/v1/tools/retrieval/search?"+q.Encode(), nil, &found, func(w io.Writer) error {
+	return a.ask(cmd.Context(), method, path, body, &found, func(w io.Writer) error {
+		if found.Data.Metadata.QueryCut {
+			fmt.Fprintln(a.stderr, "toolkeep:", discover.CutNotice)
+		}
 		if degraded := found.Data.Metadata.Degraded; s.explain && degraded != "" {
 			fmt.Fprintln(a.stderr, "toolkeep:", degraded)
 		}
@@ -103,6 +119,7 @@ type foundTools struct {
 		} `json:"detailedTools"`
 		Metadata struct {
 			Degraded string     `json:"degraded"`
+			QueryCut bool       `json:"queryCut"`
 			Weights  scoreParts `json:"weights"`
 		} `json:"metadata"`
 	} `json:"data"`

@@ -116,8 +116,9 @@ type Request struct {
 	// Usage; nil: nothing.
 	Pairings func(tool string, n int) []Pairing
 	Failures func(tool string) []SeenError
-	// Degraded is the search's own report.
+	// Degraded and Cut are the search's own report.
 	Degraded string
+	Cut      bool
 	Budgets  Budgets
 	Shares   Shares
 	Budget   int    // of this context; 0: the phase's
@@ -249,6 +250,7 @@ type Metadata struct {
 	TotalToolsAvailable int       `json:"totalToolsAvailable" doc:"tools that you may see"`
 	ToolsRetrieved      int       `json:"toolsRetrieved" doc:"tools shown whole"`
 	Degraded            string    `json:"degraded,omitempty" doc:"why meanings were not compared although they should be, or of how many of the tools that you may see they were not"`
+	QueryCut            bool      `json:"queryCut,omitempty" doc:"what is to be done has more than 16,000 characters; the rest was not read"`
 	LeftOut             []LeftOut `json:"leftOut,omitempty" doc:"what did not fit or does not exist"`
 }
 
@@ -303,7 +305,7 @@ func Build(r Request) (*Context, error) {
 	if b.c.format == "" {
 		b.c.format = JSON
 	}
-	b.c.Metadata = Metadata{Phase: phase, PhaseReason: why, TokenBudget: budget, Tokenizer: Tokenizer, TotalToolsAvailable: len(all.tools), Degraded: toolkeep.ClipBytes(oneLine(r.Degraded), 160)}
+	b.c.Metadata = Metadata{Phase: phase, PhaseReason: why, TokenBudget: budget, Tokenizer: Tokenizer, TotalToolsAvailable: len(all.tools), Degraded: toolkeep.ClipBytes(oneLine(r.Degraded), 160), QueryCut: r.Cut}
 	b.choose()
 	switch phase {
 	case InitialPlanning:

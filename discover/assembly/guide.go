@@ -61,13 +61,13 @@ type Asker struct {
 // was learned about them, and the budgets. The result can be built in several formats.
 func (g *Guide) Gather(ctx context.Context, r Request, a Asker) Request {
 	if r.Query == "" {
-		r.Query = discover.PlainQuery(toolkeep.ClipBytes(Query(r.Messages), MaxQuestion))
+		r.Query = discover.PlainQuery(Query(r.Messages))
 	}
 	r.All = g.Search.Tools(a.Visible)
 	if strings.TrimSpace(r.Query) != "" {
 		var report discover.Report
 		r.Found, report = g.Search.Find(ctx, discover.Query{Text: r.Query, Limit: discover.MaxResults, Session: a.Session, Audience: a.Audience}, a.Visible)
-		r.Degraded = report.Degraded
+		r.Degraded, r.Cut = report.Degraded, report.Cut
 	}
 	r.Budgets, r.Shares = g.Budgets, g.Shares
 	r.Alike = func(tool *toolkeep.Tool, limit int) (out []*toolkeep.Tool) {
@@ -82,10 +82,6 @@ func (g *Guide) Gather(ctx context.Context, r Request, a Asker) Request {
 	}
 	return r
 }
-
-// MaxQuestion is the longest question in bytes; of a user's message no more is searched
-// for.
-const MaxQuestion = 2000
 
 // Context returns what a model is shown. E3312 for a request that contradicts itself or exceeds a
 // limit.

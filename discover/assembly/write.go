@@ -307,6 +307,9 @@ func (c *Context) recoveryMarkdown(b *strings.Builder) {
 func (c *Context) footMarkdown(b *strings.Builder) {
 	m := &c.Metadata
 	fmt.Fprintf(b, "\nPhase: %s (%s). Tokens: %d of %d (%s).\n", m.Phase, m.PhaseReason, m.TokensUsed, m.TokenBudget, m.Tokenizer)
+	if m.QueryCut {
+		fmt.Fprintf(b, "Search: %s\n", discover.CutNotice)
+	}
 	if m.Degraded != "" {
 		fmt.Fprintf(b, "Search: %s\n", quote(m.Degraded))
 	}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep"
-	"github.com/toolkeep/toolkeep/discover/assembly"
+	"github.com/toolkeep/toolkeep/discover"
 )
 
 // Feedback is a user's feedback on a search.
@@ -38,8 +38,8 @@ func (f Feedback) Check() error {
 		return malformed("say which tool was chosen, how well the answer fits (relevance), or both")
 	case f.Tool == "" && f.Success != nil:
 		return malformed("whether the execution succeeded goes with the tool that was chosen")
-	case len(f.Retrieval) > maxRetrievalID, len(f.Query) > assembly.MaxQuestion:
-		return toolkeep.NewError(toolkeep.InvalidParameters, "a retrieval id has at most %d bytes, a query %d", maxRetrievalID, assembly.MaxQuestion)
+	case len(f.Retrieval) > maxRetrievalID, len(f.Query) > 4*discover.MaxQuestion:
+		return toolkeep.NewError(toolkeep.InvalidParameters, "a retrieval id has at most %d bytes, a query %d", maxRetrievalID, 4*discover.MaxQuestion)
 	case f.Relevance != nil && !(*f.Relevance >= 0 && *f.Relevance <= 1):
 		return toolkeep.NewError(toolkeep.InvalidParameters, "relevance must be from 0 to 1")
 	}

@@ -20,6 +20,7 @@ import (
 const (
 	maxMessages = 500
 	maxText     = 64 << 10 // bytes read of one message
+	maxSent     = 1 << 20  // bytes of a question, of which discover.MaxQuestion characters are read
 )
 
 // contextArgs are the arguments of find_tools that ask for a context instead of a list.

@@ -52,7 +52,7 @@ var searchTools = sync.OnceValue(func() [][]byte {
 		[]byte(`{"name":"find_tools","title":"Find tools","description":` +
 			`"Find tools by what they are for. Say in a sentence what you want to do; one search for several steps is fine. The best come first, each with its id and parameters.",` +
 			`"inputSchema":{"type":"object","additionalProperties":false,"properties":{` +
-			`"query":{"type":"string","minLength":1,"maxLength":2000,"description":"what the tool should do, in words, or a tool's id; always needed, unless messages has what the user asks for"},` +
+			`"query":{"type":"string","minLength":1,"description":"what the tool should do, in words, or a tool's id; always needed, unless messages has what the user asks for"},` +
 			`"limit":{"type":"integer","minimum":1,"maximum":20,"default":5,"description":"tools at most"},` +
 			`"category":{"type":"string","maxLength":64,"description":"only tools of this category"},` +
 			`"phase":{"enum":["initial_planning","tool_selection","execution_preparation","error_recovery"],"description":"answer with what to know in this phase of the work, whole tools with examples, instead of a list"},` +
@@ -156,7 +156,7 @@ func findTools(ctx context.Context, x *exchange, _ *mcp.Message, arguments, _, d
 	var query, category string
 	var limit float64
 	if err == nil {
-		query, err = textArg(got, "query", !asks(got), 2000)
+		query, err = textArg(got, "query", !asks(got), maxSent)
 	}
 	if wrong := discover.CheckQuery(query); err == nil && wrong != nil {
 		err = toolkeep.AsError(wrong)
@@ -211,6 +211,9 @@ func findTools(ctx context.Context, x *exchange, _ *mcp.Message, arguments, _, d
 		b = append(b, '}')
 	}
 	b = append(b, ']')
+	if report.Cut {
+		b = canon.AppendString(append(b, `,"query_cut":`...), discover.CutNotice)
+	}
 	if !report.WordsAlone && report.Degraded != "" { // a better tool may be found in a minute
 		b = canon.AppendString(append(b, `,"degraded":`...), report.Degraded)
 	}

@@ -173,12 +173,25 @@ func TestListSaysWhatIsMissing(t *testing.T) {
 	}
 }
 
+// TestLongQuestionsAreCut: of a question 16,000 characters are read, and a longer one is told of.
+func TestLongQuestionsAreCut(t *testing.T) {
+	s := newSystem(t)
+	s.publish(manifest("demo.echo", ""))
+	s.start()
+	filler := strings.Repeat("a ", discover.MaxQuestion/2-10)
+	for query, want := range map[string]string{filler + "echo": "", filler + "echo, " + filler: `"` + discover.CutNotice + `"`} {
+		if a := s.post("/mcp/search", own("", "find_tools", `{"query":"`+query+`"}`)); a.result(t, "structuredContent", "query_cut") != want || a.result(t, "isError") != "" {
+			t.Errorf("%d characters: %.300s", len(query), a.body)
+		}
+	}
+}
+
 // TestArgumentsSayWhatIsWrong: the fault names the rule that was broken.
 func TestArgumentsSayWhatIsWrong(t *testing.T) {
 	s := newSystem(t)
 	s.start()
 	for arguments, want := range map[string]string{
-		`{"query":""}`: "/query minLength", `{"query":" "}`: "/query minLength", `{"query":5}`: "/query type", `{"query":"` + strings.Repeat("a", 2001) + `"}`: "/query maxLength",
+		`{"query":""}`: "/query minLength", `{"query":" "}`: "/query minLength", `{"query":5}`: "/query type", `{"query":"` + strings.Repeat("a", maxSent+1) + `"}`: "/query maxLength",
 		`{"query":"a","category":["a"]}`: "/category type", `{"query":"a","limit":0}`: "/limit minimum", `{"query":"a","limit":"21"}`: "/limit maximum",
 		`{"query":"a","tool_ids":"x"}`: "/tool_ids type", `{"messages":[5]}`: "/messages type", `{"messages":[{"role":"judge","content":"a"}]}`: "/messages enum",
 		`{"messages":[` + strings.Repeat(`{"role":"user","content":"a"},`, 500) + `{"role":"user"}]}`: "/messages maxItems",

@@ -17,7 +17,7 @@ import (
 // ToolContextRequest asks for a context: what a language model is to know of the tools
 // in its phase of a conversation (Discovery 6).
 type ToolContextRequest struct {
-	Q        string           `json:"q,omitempty" maxLength:"2000" doc:"what is to be done, in words; absent: the user's newest message"`
+	Q        string           `json:"q,omitempty" doc:"what is to be done, in words; 16,000 characters are read; absent: the user's newest message"`
 	Phase    string           `json:"phase,omitempty" enum:"initial_planning,tool_selection,execution_preparation,error_recovery" doc:"absent: detected from error, messages and toolIds"`
 	Messages []ContextMessage `json:"messages,omitempty" maxItems:"500" doc:"the conversation so far, oldest first; nothing of it is kept"`
 	ToolIDs  []string         `json:"toolIds,omitempty" maxItems:"20" doc:"tools that were chosen; the first come first"`

@@ -16,10 +16,13 @@ func reading(what string, r route) route {
 }
 
 // read tells of a read that was answered, or refused with err.
-func (a *API) read(p *toolkeep.Principal, req *http.Request, what string, answer any, err error) {
+func (a *API) read(p *toolkeep.Principal, req *http.Request, what string, in, answer any, err error) {
 	query := req.URL.Query()
 	d := audit.Read{What: what, Tool: a.toolID(p, cmp.Or(req.PathValue("tool_id"), req.PathValue("toolId"))), Version: query.Get("version"),
 		Query: cmp.Or(query.Get("q"), query.Get("capability_query")), Found: 1, Face: "rest", Session: gate.HTTP(req.Header).Session(), Err: err}
+	if asks, ok := in.(interface{ question() string }); ok {
+		d.Query = asks.question()
+	}
 	if many, ok := answer.(interface{ found() int }); ok && err == nil {
 		d.Found = many.found()
 	}

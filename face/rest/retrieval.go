@@ -24,13 +24,38 @@ const defaultMaxTools = 5
 
 type searchInput struct {
 	SessionHeader
-	Q               string `query:"q" required:"true" minLength:"1" maxLength:"2000" doc:"what the tool should do, in words"`
+	Q               string `query:"q" required:"true" minLength:"1" doc:"what the tool should do, in words; 16,000 characters are read. POST takes what is too long for a URL"`
 	Limit           int    `query:"limit" minimum:"1" maximum:"50" doc:"whole tools at most; default 5"`
 	MaxTools        int    `query:"maxTools" minimum:"1" maximum:"20" doc:"Discovery's name for limit"`
 	Category        string `query:"category" maxLength:"64" doc:"only tools of this category"`
 	Strategy        string `query:"strategy" enum:"hybrid,semantic,keyword,category,session" doc:"how to search; default hybrid: words, meaning and usage. semantic compares meanings alone and gives a varied answer, keyword compares words alone; category is hybrid within the category that is sent with it; session is for conversations: tools that were called in it or go with those count heavily, even if the question does not speak of them"`
 	Explain         bool   `query:"explain" doc:"show the parts of each score"`
 	IncludeExamples bool   `query:"includeExamples" default:"true" doc:"false leaves them out, also of the manifests"`
+}
+
+// searchBody is a search whose question is too long for a URL.
+type searchBody struct {
+	SessionHeader
+	Body struct {
+		Q               string `json:"q" minLength:"1" doc:"what the tool should do, in words; 16,000 characters are read"`
+		Limit           int    `json:"limit,omitempty" minimum:"1" maximum:"50" doc:"whole tools at most; default 5"`
+		Category        string `json:"category,omitempty" maxLength:"64" doc:"only tools of this category"`
+		Strategy        string `json:"strategy,omitempty" enum:"hybrid,semantic,keyword,category,session" doc:"how to search, as with GET"`
+		Explain         bool   `json:"explain,omitempty" doc:"show the parts of each score"`
+		IncludeExamples *bool  `json:"includeExamples,omitempty" doc:"false leaves them out, also of the manifests; default true"`
+	} `nameHint:"SearchRequestBody"`
+}
+
+func (in *searchBody) question() string { return in.Body.Q }
+
+// searchLong is search for a question in the body.
+func (a *API) searchLong(ctx context.Context, p *toolkeep.Principal, in *searchBody) (*searchOutput, error) {
+	b := &in.Body
+	if err := discover.CheckQuery(b.Q); err != nil {
+		return nil, err
+	}
+	return a.search(ctx, p, &searchInput{SessionHeader: in.SessionHeader, Q: b.Q, Limit: b.Limit, Category: b.Category, Strategy: b.Strategy, Explain: b.Explain,
+		IncludeExamples: b.IncludeExamples == nil || *b.IncludeExamples})
 }
 
 // IndexEntry is one line of the lightweight index.
@@ -87,6 +112,7 @@ type SearchMetadata struct {
 	RetrievalStrategy   string `json:"retrievalStrategy"`
 	RetrievalTimeMs     int64  `json:"retrievalTimeMs"`
 	Degraded            string `json:"degraded,omitempty" doc:"why meanings were not compared although they should be, or of how many of the tools that you may call they were not"`
+	QueryCut            bool   `json:"queryCut,omitempty" doc:"q has more than 16,000 characters; the rest was not read"`
 	TotalToolsAvailable int    `json:"totalToolsAvailable" doc:"tools that you may call"`
 	ToolsRetrieved      int    `json:"toolsRetrieved"`
 	RetrievalID         string `json:"retrievalId,omitempty" doc:"by which feedback names this search"`
@@ -154,7 +180,7 @@ func (a *API) search(ctx context.Context, p *toolkeep.Principal, in *searchInput
 		d.DetailedTools[i].Relationships = a.relationships(m.Tool, as)
 	}
 	d.Metadata = SearchMetadata{
-		RetrievalStrategy: string(report.Strategy), Degraded: report.Degraded, RetrievalTimeMs: took.Milliseconds(),
+		RetrievalStrategy: string(report.Strategy), Degraded: report.Degraded, QueryCut: report.Cut, RetrievalTimeMs: took.Milliseconds(),
 		TotalToolsAvailable: sum(seen), ToolsRetrieved: len(found), CacheHit: report.CacheHit,
 		RetrievalID: retrieval,
 	}

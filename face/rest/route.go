@@ -69,13 +69,13 @@ func register[I, O any](a *API, r route, permission string, fn func(context.Cont
 			}
 		}
 		defer func() { a.gate.Note(p, err) }()
+		x := new(I)
 		if r.reads != "" {
-			defer func() { a.read(p, req, r.reads, answer, err) }()
+			defer func() { a.read(p, req, r.reads, x, answer, err) }()
 		}
 		if err := gate.Need(p, permission); err != nil {
 			return nil, err
 		}
-		x := new(I)
 		needs := func(tree) error { return nil }
 		if n, ok := any(x).(needer); ok {
 			needs = func(body tree) error { return n.needs(a, p, body) }

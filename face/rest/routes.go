@@ -136,6 +136,7 @@ func (a *API) operations() {
 
 	if a.c.Search != nil {
 		register(a, reading(audit.ReadSearch, op("GET", tools+"/retrieval/search", "searchTools", tagRetrieval, "Find tools for a task")), "", a.search)
+		register(a, reading(audit.ReadSearch, op("POST", tools+"/retrieval/search", "searchToolsLong", tagRetrieval, "Find tools for a task whose words are too long for a URL")), "", a.searchLong)
 		context := op("POST", tools+"/retrieval/context", "toolContext", tagRetrieval, "Write what a language model should read about the tools in its phase of a conversation")
 		context.limits = canon.Limits{Bytes: a.limits.BodyBytes, Properties: 100_000} // 500 messages of all that they may hold
 		register(a, reading(audit.ReadContext, context), "", a.disclose)

@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/audit"
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/discover/assembly"
@@ -105,4 +107,38 @@ type manySearch struct{ fakeSearch }
 
 func (manySearch) Count(discover.Query, func(*toolkeep.Tool) bool) map[string]int {
 	return map[string]int{"utility": 110, "mail": 10}
+}
+
+// reads notes what the audit is told.
+type reads []audit.Read
+
+func (l *reads) Read(_ *toolkeep.Principal, r audit.Read) { *l = append(*l, r) }
+
+// TestLongSearch takes a question of 16,000 characters in the body, and tells where there are more.
+func TestLongSearch(t *testing.T) {
+	s := newSystem()
+	index := discover.New(discover.Config{})
+	index.Update(slices.Values([]toolkeep.Version{{Tool: demoTool(), Life: toolkeep.Lifecycle{State: toolkeep.Active}}}))
+	s.Search = index
+	var read reads
+	s.Reads = &read
+	filler := strings.Repeat("日 ", discover.MaxQuestion/2-10)
+	for q, cut := range map[string]bool{"hash it": false, filler + "hash it": false, filler + "hash it, " + filler: true} {
+		body, err := json.Marshal(map[string]any{"q": q, "limit": 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := s.do(t, "POST", "/api/v1/tools/retrieval/search", string(body))
+		wantStatus(t, w, 200)
+		d := decode(t, w)["data"].(map[string]any)
+		one, md := d["detailedTools"].([]any)[0].(map[string]any), d["metadata"].(map[string]any)
+		if told, _ := md["queryCut"].(bool); one["toolId"] != "demo.hash" || told != cut || one["examples"] == nil {
+			t.Errorf("%d bytes: %v, %v", len(q), one["toolId"], md)
+		}
+		if last := read[len(read)-1]; last.What != audit.ReadSearch || last.Query != q {
+			t.Errorf("the audit is told of %.40q", last.Query)
+		}
+	}
+	problem(t, s.do(t, "POST", "/api/v1/tools/retrieval/search", `{"q":"a\u0000b"}`), toolkeep.InvalidEncoding)
+	problem(t, s.do(t, "POST", "/api/v1/tools/retrieval/search", `{"q":"hash","strategy":"category"}`), toolkeep.MalformedRequest)
 }

@@ -26,7 +26,7 @@ type listToolsInput struct {
 	Category          string   `query:"category" maxLength:"64"`
 	Tag               []string `query:"tag,explode" maxItems:"64" doc:"only tools with all of these tags; repeatable"`
 	Capability        string   `query:"capability" maxLength:"64" doc:"a capability that the tool declares"`
-	CapabilityQuery   string   `query:"capability_query" maxLength:"2000" doc:"only tools that a search for these words finds, best first, at most 200"`
+	CapabilityQuery   string   `query:"capability_query" maxLength:"16000" doc:"only tools that a search for these words finds, best first, at most 200"`
 	Namespace         string   `query:"namespace" maxLength:"64"`
 	Folder            string   `query:"folder" maxLength:"64" doc:"only tools whose latest version was published from the folder of configuration of this name"`
 	IncludeDeprecated bool     `query:"include_deprecated" doc:"list deprecated versions too"`

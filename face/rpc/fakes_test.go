@@ -105,7 +105,7 @@ func (s fakeSearch) Find(_ context.Context, q discover.Query, visible func(*tool
 			out = append(out, discover.Match{Tool: t, Score: 1, Why: []string{"name"}, Parts: discover.Parts{Semantic: 0.5, Keyword: 0.25, History: 0.75, Success: 0.9, Complexity: 1, Action: -1, Learned: 0.125, Named: true}})
 		}
 	}
-	r := discover.Report{Strategy: cmp.Or(q.Strategy, discover.Hybrid), Weights: discover.DefaultWeights}
+	r := discover.Report{Strategy: cmp.Or(q.Strategy, discover.Hybrid), Weights: discover.DefaultWeights, Cut: len([]rune(q.Text)) > discover.MaxQuestion}
 	if q.Session.ID != "" {
 		r.Degraded = q.Session.Tenant + "/" + q.Session.Subject + "/" + q.Session.ID
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/toolkeep/toolkeep/audit"
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/discover"
-	"github.com/toolkeep/toolkeep/discover/assembly"
 	"github.com/toolkeep/toolkeep/proto/l03v1"
 )
 
@@ -147,7 +146,10 @@ func (g *registry) search(ctx context.Context, p *toolkeep.Principal, q discover
 	if g.s.c.Audience != nil {
 		q.Audience = g.s.c.Audience(p, "list")
 	}
-	found, _, _, err := g.find(ctx, p, q, g.s.visible(p))
+	found, report, _, err := g.find(ctx, p, q, g.s.visible(p))
+	if err == nil && report.Cut {
+		err = toolkeep.NewError(toolkeep.InvalidParameters, "%s; a list is narrowed by all of it or not at all: say in fewer words what its tools should do", discover.CutNotice)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -183,21 +185,13 @@ func (g *registry) find(ctx context.Context, p *toolkeep.Principal, q discover.Q
 	if strings.TrimSpace(q.Text) == "" {
 		return nil, report, "", toolkeep.NewError(toolkeep.InvalidParameters, "the query is empty: say in words what the tool should do")
 	}
-	if err := checkQuery(q.Text); err != nil {
+	if err := discover.CheckQuery(q.Text); err != nil {
 		return nil, report, "", err
 	}
 	q.Session.Tenant, q.Session.Subject = p.Tenant, p.Person()
 	start := time.Now()
 	found, report = g.s.c.Search.Find(ctx, q, among)
 	return found, report, g.s.retrieved(ctx, p, q, found, report, start), nil
-}
-
-// checkQuery refuses what no face takes for a question. E3301, E3311.
-func checkQuery(text string) error {
-	if len(text) > assembly.MaxQuestion {
-		return toolkeep.NewError(toolkeep.InvalidParameters, "the query has more than %d bytes: say in words what the tool should do", assembly.MaxQuestion)
-	}
-	return discover.CheckQuery(text)
 }
 
 // strategies maps the contract's strategy names to those of search.
@@ -290,6 +284,9 @@ func explanation(m discover.Match, r discover.Report) *structpb.Struct {
 			"success":    structpb.NewNumberValue(r.Weights.Success),
 			"complexity": structpb.NewNumberValue(r.Weights.Complexity),
 		}}),
+	}
+	if r.Cut {
+		f["query_cut"] = structpb.NewBoolValue(true)
 	}
 	if r.Degraded != "" {
 		f["degraded"] = structpb.NewStringValue(valid(r.Degraded))

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/proto/l03v1"
 	"github.com/toolkeep/toolkeep/secret"
 )
@@ -75,8 +76,8 @@ func TestRegistry(t *testing.T) {
 	for q, code := range map[*l03v1.ListToolsRequest]toolkeep.Code{
 		{PageSize: 201}: toolkeep.InvalidParameters,
 		{Page: 1 << 31}: toolkeep.InvalidParameters,
-		{Filters: map[string]string{"colour": "x"}}:  toolkeep.MalformedRequest,
-		{CapabilityQuery: strings.Repeat("x", 3000)}: toolkeep.InvalidParameters,
+		{Filters: map[string]string{"colour": "x"}}:                    toolkeep.MalformedRequest,
+		{CapabilityQuery: strings.Repeat("é", discover.MaxQuestion+1)}: toolkeep.InvalidParameters,
 	} {
 		_, err := r.ListTools(admin, q)
 		wantCode(t, err, code)
@@ -91,13 +92,17 @@ func TestRegistry(t *testing.T) {
 			t.Fatal(strategy, err, found)
 		}
 		e := found.Matches[0].Explanation.AsMap()
-		if e["strategy"] != want || e["semantic"] != 0.5 || e["keyword"] != 0.25 || e["degraded"] != "t/agent/s-1" {
+		if e["strategy"] != want || e["semantic"] != 0.5 || e["keyword"] != 0.25 || e["degraded"] != "t/agent/s-1" || e["query_cut"] != nil {
 			t.Errorf("%s: %v", strategy, e)
 		}
 		if w, _ := e["weights"].(map[string]any); e["history"] != 0.75 || e["success"] != 0.9 || e["complexity"] != 1.0 || e["action"] != -1.0 || e["learned"] != 0.125 || e["named"] != true ||
 			w["semantic"] != 0.4 || w["keyword"] != 0.3 || w["history"] != 0.2 || w["success"] != 0.1 || w["complexity"] != 0.1 {
 			t.Errorf("%s: %v", strategy, e)
 		}
+	}
+	found, err = r.QueryByCapability(agent, &l03v1.QueryByCapabilityRequest{Query: strings.Repeat("é", discover.MaxQuestion+1), Category: "text"})
+	if err != nil || found.Matches[0].Explanation.AsMap()["query_cut"] != true {
+		t.Errorf("a question that is cut: %v, %v", found, err)
 	}
 	for q, code := range map[*l03v1.QueryByCapabilityRequest]toolkeep.Code{
 		{}:                                 toolkeep.InvalidParameters,

@@ -40,7 +40,7 @@ func (g *retrieval) ToolContext(ctx context.Context, msg *l03v1.ToolContextReque
 		return nil, err
 	}
 	r := requestOf(msg)
-	if err := checkQuery(r.Query); err != nil {
+	if err := discover.CheckQuery(r.Query); err != nil {
 		return nil, err
 	}
 	if err := r.Check(); err != nil {
