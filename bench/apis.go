@@ -65,7 +65,7 @@ func questionsOf(half string) (out []dataQuery, err error) {
 // apis measures how often an acceptable tool is found among the imported operations of real APIs, alone and beside
 // the tools of the public sets.
 func apis(model discover.Embedder) (rows [][]string, err error) {
-	tools, err := apiTools()
+	tools, abouts, err := apiTools()
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +82,10 @@ func apis(model discover.Embedder) (rows [][]string, err error) {
 		ids[v.Tool.ID] = v.Tool.ID
 	}
 	for _, beside := range [][]toolkeep.Version{nil, others} {
-		x, err := embeddedIndex(model, slices.Concat(tools, beside))
+		x, err := usedIndex(discover.Config{Embedder: model, About: func(t *toolkeep.Tool) string {
+			namespace, _, _ := strings.Cut(t.ID, ".")
+			return abouts[namespace]
+		}}, slices.Concat(tools, beside))
 		if err != nil {
 			return nil, err
 		}
@@ -110,24 +113,25 @@ func apis(model discover.Embedder) (rows [][]string, err error) {
 	return rows, nil
 }
 
-// apiTools reads the documents as an import does. All that the questions ask for is among
-// them.
-func apiTools() ([]toolkeep.Version, error) {
+// apiTools reads the documents as an import does, with what each says of itself, by namespace. All that the questions
+// ask for is among them.
+func apiTools() ([]toolkeep.Version, map[string]string, error) {
 	if _, err := os.Stat(apiData); err != nil {
-		return nil, notMeasured("the documents are missing at " + apiData)
+		return nil, nil, notMeasured("the documents are missing at " + apiData)
 	}
 	var all []toolkeep.Version
-	have := map[string]bool{}
+	have, abouts := map[string]bool{}, map[string]string{}
 	for _, name := range apiDocuments {
 		// Some documents name no server that can be called.
 		plan, err := openapi.Read(context.Background(), openapi.Options{Location: filepath.Join(apiData, name), Server: "https://example.invalid"})
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
+		abouts[plan.Namespace] = plan.About
 		for _, planned := range plan.Tools {
 			tool, err := catalog.ParseManifest(planned.Manifest)
 			if err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 			have[tool.ID] = true
 			all = append(all, toolkeep.Version{Tool: tool, Life: toolkeep.Lifecycle{State: toolkeep.Active}})
@@ -137,7 +141,7 @@ func apiTools() ([]toolkeep.Version, error) {
 	for _, half := range apiHalves {
 		queries, err := questionsOf(half)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		for _, q := range queries {
 			for _, id := range q.Gold {
@@ -148,7 +152,7 @@ func apiTools() ([]toolkeep.Version, error) {
 		}
 	}
 	if missing != nil {
-		return nil, fmt.Errorf("apis.jsonl asks for tools that no document has: %s", strings.Join(missing, ", "))
+		return nil, nil, fmt.Errorf("apis.jsonl asks for tools that no document has: %s", strings.Join(missing, ", "))
 	}
-	return all, nil
+	return all, abouts, nil
 }

@@ -158,6 +158,13 @@ func (c *Catalog) first(ctx context.Context) (*Snapshot, error) {
 	}
 	s.load(versions, c.unreadable)
 	s.seq = seq
+	if store, ok := c.store.(documents); ok {
+		list, _, err := store.Documents(ctx, KindAbout)
+		if err != nil {
+			return nil, unreadable(err)
+		}
+		s.hear(list)
+	}
 	return s, nil
 }
 

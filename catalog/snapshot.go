@@ -21,9 +21,10 @@ type Snapshot struct {
 	after  int64 // the seq of the previous snapshot
 	hash   maphash.Seed
 	shards [shardCount]shard
-	order  []*toolKey // sorted by id, then tenant
-	count  int        // versions
-	edited []*entry   // tools changed since
+	order  []*toolKey          // sorted by id, then tenant
+	count  int                 // versions
+	edited []*entry            // tools changed since
+	abouts map[aboutKey]string // never written again
 
 	read *reader
 }
@@ -160,7 +161,7 @@ func (s *Snapshot) load(all []toolkeep.Version, report func(id, version string, 
 
 // next builds the snapshot after changes. It skips and reports unreadable versions.
 func (s *Snapshot) next(changes []toolkeep.Committed, report func(id, version string, err error)) *Snapshot {
-	n := &Snapshot{seq: s.seq, after: s.seq, hash: s.hash, read: s.read, shards: s.shards, order: s.order, count: s.count}
+	n := &Snapshot{seq: s.seq, after: s.seq, hash: s.hash, read: s.read, shards: s.shards, order: s.order, count: s.count, abouts: s.abouts}
 	edits := map[toolKey][]*version{}
 	for _, c := range changes {
 		if c.Seq <= s.seq {
@@ -171,6 +172,10 @@ func (s *Snapshot) next(changes []toolkeep.Committed, report func(id, version st
 			n.publish(edits, ch.Version, report)
 		case toolkeep.SetLifecycle:
 			n.setLifecycle(edits, ch, report)
+		default:
+			if d := aboutOf(ch); d != nil {
+				n.touch(edits, n.say(d))
+			}
 		}
 		n.seq = max(n.seq, c.Seq)
 	}

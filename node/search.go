@@ -42,7 +42,7 @@ func (n *Node) buildIndex(ctx context.Context) (err error) {
 	n.model = &minilm.Lazy{Dir: minilm.In(cmp.Or(c.ModelsDir, filepath.Join(n.config.Data, datadir.Models)))}
 	models := &search.Models{Setting: c.Model, BuiltIn: n.model, Service: c.Service(), AskService: !secret.NeedsStore(c.EmbeddingsKey)}
 	models.Service.Key = n.credential(c.EmbeddingsKey)
-	ic := discover.Config{Weights: c.Weights(), Threshold: c.Threshold, Usage: n.usage, Log: n.logger("search"),
+	ic := discover.Config{Weights: c.Weights(), Threshold: c.Threshold, Usage: n.usage, Log: n.logger("search"), About: func(t *toolkeep.Tool) string { return n.catalog.Snapshot().About(t) },
 		Last: func(t *toolkeep.Tool) bool { return builtin.Published(t) || bookshop.Published(t) }}
 	if ic.Embedder, err = models.Embedder(ctx); err != nil {
 		return err

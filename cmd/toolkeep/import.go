@@ -155,7 +155,7 @@ func (a *app) importOpenAPI(ctx context.Context, o openapi.Options, choice impor
 		for i, t := range plan.Tools {
 			all[i] = t.Manifest
 		}
-		return &planned{plan.Changed(), len(plan.Tools), len(plan.Refused), func() error { return a.showPlan(imports.PlanOf(plan), choice.all) }, all}, nil
+		return &planned{plan.Changed(), len(plan.Tools), len(plan.Refused), func() error { return a.showPlan(imports.PlanOf(plan), choice.all) }, all, about{plan.Namespace, plan.About}}, nil
 	})
 }
 

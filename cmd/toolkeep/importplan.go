@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
 
 	"github.com/spf13/cobra"
 
@@ -35,7 +36,11 @@ type planned struct {
 	tools, refused int
 	show           func() error
 	all            [][]byte // the manifests of all tools, unchanged ones too
+	about          about
 }
+
+// about is what a source says of itself; searches find its tools by it too.
+type about struct{ namespace, text string }
 
 // importSource is importPlan for the plans of catalog/source.
 func (a *app) importSource(ctx context.Context, what string, choice importChoice, read func(source.Previous) (*source.Plan, error)) error {
@@ -48,7 +53,7 @@ func (a *app) importSource(ctx context.Context, what string, choice importChoice
 		for i, t := range plan.Tools {
 			all[i] = t.Manifest
 		}
-		return &planned{plan.Changed(), len(plan.Tools), len(plan.Refused), func() error { return a.showSourcePlan(plan, choice.all) }, all}, nil
+		return &planned{plan.Changed(), len(plan.Tools), len(plan.Refused), func() error { return a.showSourcePlan(plan, choice.all) }, all, about{}}, nil
 	})
 }
 
@@ -93,6 +98,11 @@ func (a *app) plan(ctx context.Context, what string, choice importChoice, read f
 
 // publishPlanned publishes what is new or changed, shows the plan, and counts.
 func (a *app) publishPlanned(ctx context.Context, cl *client, plan *planned, choice importChoice) error {
+	if plan.about.namespace != "" && plan.tools > 0 { // first, so that the tools are embedded once
+		if _, err := cl.do(ctx, http.MethodPut, "/api/v1/namespaces/"+plan.about.namespace+"/about", map[string]any{"about": plan.about.text, "shared": choice.shared}); err != nil {
+			fmt.Fprintln(a.stderr, "toolkeep: warning: searches do not know what the document says of itself:", err)
+		}
+	}
 	say, done := a.patience(fmt.Sprintf("publishing %d tools", len(plan.changed)))
 	published, err := cl.publish(ctx, plan.changed, choice, say)
 	done()

@@ -26,6 +26,7 @@ type fakeCatalog struct {
 	options catalog.PublishOptions
 	highest map[string]*toolkeep.Tool
 	there   []string // ids that Describe knows
+	said    []string // by SetAbout
 }
 
 type manifest struct {
@@ -69,6 +70,11 @@ func (f *fakeCatalog) Publish(_ context.Context, _ *toolkeep.Principal, manifest
 		f.sent = append(f.sent, p.ToolID+"@"+p.Version)
 	}
 	return out, nil
+}
+
+func (f *fakeCatalog) SetAbout(_ context.Context, p *toolkeep.Principal, namespace, text string, shared bool) error {
+	f.said = append(f.said, fmt.Sprintf("%s %s %q %t", p.Tenant, namespace, text, shared))
+	return nil
 }
 
 func (f *fakeCatalog) PublishChecked(ctx context.Context, p *toolkeep.Principal, checked []*catalog.Checked, o catalog.PublishOptions) ([]catalog.Published, error) {
@@ -134,6 +140,9 @@ func TestOpenAPIFromBytes(t *testing.T) {
 	if len(done) != 1 || !slices.Equal(f.sent, []string{"pets.listPets@1.0.0"}) {
 		t.Errorf("published %+v, %v", done, f.sent)
 	}
+	if want := publisher.Tenant + ` pets "Pets" false`; !slices.Equal(f.said, []string{want}) || plan.About != "Pets" || plan.Namespace != "pets" {
+		t.Errorf("it says of itself %q, want %q; %+v", f.said, want, plan)
+	}
 	if f.checked != 1 {
 		t.Errorf("%d manifests came as the plan checked them, want 1: publishing checks the others once more", f.checked)
 	}
@@ -147,7 +156,7 @@ func TestOpenAPIFromBytes(t *testing.T) {
 		t.Errorf("the same once more: %+v, %v", plan, err)
 	}
 	_, done, err = m.OpenAPI(t.Context(), publisher, imports.Request{Document: []byte(petsDocument), Namespace: "zoo", PublishOptions: catalog.PublishOptions{DryRun: true}})
-	if err != nil || done != nil || !f.options.DryRun {
+	if err != nil || done != nil || !f.options.DryRun || len(f.said) != 2 {
 		t.Errorf("a dry run: %+v, %v", done, err)
 	}
 }

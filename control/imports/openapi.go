@@ -19,6 +19,7 @@ type Catalog interface {
 	Highest(p *toolkeep.Principal, toolID string) *toolkeep.Tool
 	List(p *toolkeep.Principal, f catalog.Filter, visible func(*toolkeep.Tool) bool) ([]catalog.Summary, int)
 	Find(p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error)
+	SetAbout(ctx context.Context, p *toolkeep.Principal, namespace, text string, shared bool) error
 }
 
 // Config is what Imports asks.
@@ -52,7 +53,9 @@ type Request struct {
 
 // Plan is what a document would become, or became.
 type Plan struct {
+	Namespace  string        `json:"namespace" doc:"of the tools"`
 	Title      string        `json:"title"`
+	About      string        `json:"about,omitempty" doc:"what the document says of itself: searches find its tools by it too"`
 	Version    string        `json:"version"`
 	Digest     string        `json:"digest"`
 	Operations int           `json:"operations" doc:"operations in the document; tools + refused + excluded"`
@@ -118,6 +121,11 @@ func (m *Imports) OpenAPI(ctx context.Context, p *toolkeep.Principal, r Request)
 		return nil, nil, err
 	}
 	plan := PlanOf(read)
+	if !r.DryRun && len(read.Tools) > 0 { // first, so that the tools are embedded once
+		if err := m.c.Catalog.SetAbout(ctx, p, read.Namespace, read.About, r.Shared); err != nil {
+			return nil, nil, err
+		}
+	}
 	manifests := read.Checked()
 	if len(manifests) == 0 {
 		return plan, nil, nil
@@ -130,6 +138,11 @@ func (m *Imports) OpenAPI(ctx context.Context, p *toolkeep.Principal, r Request)
 		published = nil
 	}
 	return plan, published, nil
+}
+
+// SetAbout keeps what the source of a namespace's tools says of itself, as catalog.SetAbout.
+func (m *Imports) SetAbout(ctx context.Context, p *toolkeep.Principal, namespace, text string, shared bool) error {
+	return m.c.Catalog.SetAbout(ctx, p, namespace, text, shared)
 }
 
 // published lists the ids of the active tools of a namespace.
@@ -148,7 +161,7 @@ func (m *Imports) published(p *toolkeep.Principal, namespace string) (ids []stri
 
 // PlanOf is a plan as people see it, without manifests.
 func PlanOf(plan *openapi.Plan) *Plan {
-	out := &Plan{Title: plan.Title, Version: plan.Version, Digest: plan.Digest, Operations: plan.Operations,
+	out := &Plan{Namespace: plan.Namespace, Title: plan.Title, About: plan.About, Version: plan.Version, Digest: plan.Digest, Operations: plan.Operations,
 		Tools: []PlannedTool{}, Refused: []RefusedTool{}, Excluded: plan.Excluded, Gone: plan.Gone, Left: plan.Left, Warnings: append([]string{}, plan.Warnings...)}
 	for _, t := range plan.Tools {
 		out.Tools = append(out.Tools, PlannedTool{t.Name, t.Method, t.Path, t.OperationID, t.Version, t.Change})

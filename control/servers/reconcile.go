@@ -1,6 +1,7 @@
 package servers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -124,6 +125,7 @@ func (s *Servers) reconcile(ctx context.Context, c comparison) (*Plan, error) {
 				"the MCP server %s offers a definition now that cannot become a tool: %s", c.id.name, r.Reason[:min(len(r.Reason), 1000)])})
 		}
 	}
+	s.setAbout(ctx, c)
 	published, refused, err := s.act(ctx, c, a)
 	if err != nil {
 		return nil, err
@@ -140,6 +142,22 @@ func (s *Servers) reconcile(ctx context.Context, c comparison) (*Plan, error) {
 	out.Published = published
 	s.notePending(c.id, out)
 	return out, nil
+}
+
+// setAbout keeps what the server says of itself, for searches: where its tools are accepted, or nothing is kept. A later
+// change counts with the next accept.
+func (s *Servers) setAbout(ctx context.Context, c comparison) {
+	if c.accepts == nil && s.c.Catalog.Snapshot().About(&toolkeep.Tool{ID: c.id.name + ".", Tenant: c.id.owner}) != "" {
+		return
+	}
+	title := cmp.Or(mcp.Text(c.defs.Server, "title"), mcp.Text(c.defs.Server, "name"))
+	text, found := catalog.AboutText(title, mcp.Text(c.defs.Server, "description"), c.defs.Instructions)
+	if found != nil {
+		s.c.Log.Warn("what an MCP server says of itself is not looked for in searches", "server", c.id.name, "owner", c.id.owner, "finding", found.Message, "text", found.Text)
+	}
+	if err := s.c.Catalog.SetAbout(ctx, c.by, c.id.name, text, c.id.owner == ""); err != nil {
+		s.c.Log.Warn("what an MCP server says of itself was not kept", "server", c.id.name, "owner", c.id.owner, "error", err)
+	}
 }
 
 func (s *Servers) notePending(id serverID, plan *Plan) {

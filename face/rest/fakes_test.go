@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"iter"
 	"log/slog"
@@ -80,6 +81,7 @@ type fakeCatalog struct {
 	list     func(catalog.Filter) ([]catalog.Summary, int)
 	versions func(id string) ([]toolkeep.Version, error)
 	sees     func(visible func(*toolkeep.Tool) bool) // is told what Describe may show
+	said     []string                                // by SetAbout
 }
 
 func (f *fakeCatalog) Describe(_ context.Context, p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error) {
@@ -102,6 +104,11 @@ func (f *fakeCatalog) Find(p *toolkeep.Principal, tool, rng string, visible func
 func (f *fakeCatalog) Publish(_ context.Context, p *toolkeep.Principal, m [][]byte, o catalog.PublishOptions) ([]catalog.Published, error) {
 	return f.publish(p, m, o)
 }
+func (f *fakeCatalog) SetAbout(_ context.Context, p *toolkeep.Principal, namespace, text string, shared bool) error {
+	f.said = append(f.said, fmt.Sprintf("%s %s %q %t", p.Tenant, namespace, text, shared))
+	return nil
+}
+
 func (f *fakeCatalog) PublishChecked(ctx context.Context, p *toolkeep.Principal, checked []*catalog.Checked, o catalog.PublishOptions) ([]catalog.Published, error) {
 	var m [][]byte
 	for _, c := range checked {
@@ -200,6 +207,10 @@ type fakeImports func(r imports.Request) (*imports.Plan, []catalog.Published, er
 
 func (f fakeImports) OpenAPI(_ context.Context, _ *toolkeep.Principal, r imports.Request) (*imports.Plan, []catalog.Published, error) {
 	return f(r)
+}
+
+func (fakeImports) SetAbout(context.Context, *toolkeep.Principal, string, string, bool) error {
+	return nil
 }
 
 func (fakeImports) Publish(context.Context, *toolkeep.Principal, *imports.Batch) error { return nil }

@@ -287,3 +287,15 @@ func (a *API) importTools(ctx context.Context, p *toolkeep.Principal, in *import
 	out.Body.Published = a.publishedList(ctx, p, list, b.PublishOptions)
 	return out, nil
 }
+
+type aboutInput struct {
+	Namespace string `path:"namespace" maxLength:"32"`
+	Body      struct {
+		About  string `json:"about" maxLength:"65536" doc:"its title and what it is for; 400 bytes are kept. Empty: nothing is kept any more"`
+		Shared bool   `json:"shared,omitempty" doc:"of tools that belong to all tenants"`
+	} `nameHint:"AboutRequestBody"`
+}
+
+func (a *API) setAbout(ctx context.Context, p *toolkeep.Principal, in *aboutInput) (*struct{}, error) {
+	return &struct{}{}, a.c.Imports.SetAbout(ctx, p, in.Namespace, in.Body.About, in.Body.Shared)
+}

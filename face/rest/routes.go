@@ -134,6 +134,8 @@ func (a *API) operations() {
 	imp.limits = bulk
 	register(a, imp, toolkeep.PermPublish, a.importTools)
 
+	register(a, op("PUT", "/api/v1/namespaces/{namespace}/about", "setAbout", tagRegistry, "Say what the API or server behind a namespace's tools is for; searches find the tools by it too"), toolkeep.PermPublish, a.setAbout)
+
 	if a.c.Search != nil {
 		register(a, reading(audit.ReadSearch, op("GET", tools+"/retrieval/search", "searchTools", tagRetrieval, "Find tools for a task")), "", a.search)
 		register(a, reading(audit.ReadSearch, op("POST", tools+"/retrieval/search", "searchToolsLong", tagRetrieval, "Find tools for a task whose words are too long for a URL")), "", a.searchLong)

@@ -142,3 +142,13 @@ func TestLongSearch(t *testing.T) {
 	problem(t, s.do(t, "POST", "/api/v1/tools/retrieval/search", `{"q":"a\u0000b"}`), toolkeep.InvalidEncoding)
 	problem(t, s.do(t, "POST", "/api/v1/tools/retrieval/search", `{"q":"hash","strategy":"category"}`), toolkeep.MalformedRequest)
 }
+
+func TestSetAbout(t *testing.T) {
+	s := newSystem()
+	wantStatus(t, s.do(t, "PUT", "/api/v1/namespaces/pets/about", `{"about":"Sells pets"}`), 204)
+	problem(t, s.do(t, "PUT", "/api/v1/namespaces/pets/about", `{"about":"Sells pets"}`, "Authorization: Bearer agent"), toolkeep.PermissionDenied)
+	problem(t, s.do(t, "PUT", "/api/v1/namespaces/pets/about", `{}`), toolkeep.MissingParameter)
+	if len(s.catalog.said) != 1 || !strings.HasSuffix(s.catalog.said[0], ` pets "Sells pets" false`) {
+		t.Errorf("%q", s.catalog.said)
+	}
+}

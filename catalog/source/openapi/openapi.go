@@ -86,7 +86,9 @@ type Plan struct {
 	Tools      []PlannedTool
 	Refused    []Refused
 	Excluded   int      // operations that were not chosen
+	Namespace  string   // of the tools
 	Title      string   // info.title
+	About      string   // what the document says of itself, for catalog.SetAbout
 	Version    string   // info.version
 	Digest     string   // "sha256:…" over the document and every file it reached
 	Gone       []string // published tools whose operation left the document, or has another name now
@@ -170,7 +172,7 @@ func readTree(ctx context.Context, o Options, files *files, main *file) (*Plan, 
 	if err != nil {
 		return nil, err
 	}
-	plan := &Plan{Operations: len(all), Excluded: len(excluded), Title: d.title, Version: d.infoVersion}
+	plan := &Plan{Operations: len(all), Excluded: len(excluded), Namespace: d.namespace, Title: d.title, About: d.about, Version: d.infoVersion}
 	lost := map[string]int{} // tools by the scheme of a secret that they no longer have
 	overlaid := 0            // tools that had an overlay and have none now
 	for _, op := range ops {

@@ -8,7 +8,9 @@ import (
 	"strings"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/egress"
+	"github.com/toolkeep/toolkeep/promptscan"
 )
 
 // Dialects: the version of the document as one number.
@@ -28,6 +30,7 @@ type document struct {
 	root        *object
 	dialect     int
 	title       string
+	about       string
 	infoVersion string
 	namespace   string
 	choice      numbered
@@ -108,6 +111,10 @@ func (d *document) identify() error {
 		d.warn("%s: the document has no info: %s", d.main.name, reason)
 	}
 	d.title = toolkeep.Clip(clean(strings.TrimSpace(info.text("title"))), 200)
+	var found *promptscan.Finding
+	if d.about, found = catalog.AboutText(d.title, clean(info.text("summary")), clean(info.text("description"))); found != nil {
+		d.warn("%s: what the document says of itself is not looked for in searches: %s (%s)", d.main.name, found.Message, found.Text)
+	}
 	d.infoVersion = toolkeep.Clip(clean(info.text("version")), 100)
 	d.namespace = d.opt.Namespace
 	if d.namespace == "" {
