@@ -66,8 +66,8 @@ func embedNow(ctx context.Context, e Embedder, texts []string) ([][]float32, err
 }
 
 // compare returns, for each text and each tool of r, the cosine similarity, 0 for a missing vector
-// or a negative cosine. If that is impossible it returns nil and the reason.
-func (x *Index) compare(ctx context.Context, r *ranker, texts []string) ([][]float32, string) {
+// or a negative cosine. moved moves the texts, unless it is nil or of other vectors. If that is impossible it returns nil and the reason.
+func (x *Index) compare(ctx context.Context, r *ranker, texts []string, moved *questionMap) ([][]float32, string) {
 	m := x.meaning
 	if m == nil {
 		return nil, "no embedding model is installed, so only words are compared; `toolkeep models install` brings one"
@@ -82,6 +82,11 @@ func (x *Index) compare(ctx context.Context, r *ranker, texts []string) ([][]flo
 	asked, err := m.vectors(ctx, a.by, texts)
 	if err != nil {
 		return nil, "the embedding model does not answer, so only words are compared" + publicReason(err)
+	}
+	if moved != nil && moved.by == a.by {
+		for i, q := range asked {
+			asked[i] = moved.at(q)
+		}
 	}
 	n := len(p.docs)
 	numbers := make([]float32, n*len(asked))

@@ -63,7 +63,11 @@ type tenantExamples struct {
 	busy  atomic.Bool  // a goroutine is reading new examples
 	after atomic.Int64 // not before this time, since the embedder failed
 
-	known map[string]*exampleText // by query; owned by the busy goroutine
+	mapped atomic.Pointer[questionMap] // nil: none, or no better one than the identity
+
+	known    map[string]*exampleText // by query; owned by the busy goroutine
+	mapAfter time.Time               // no map is learned before, unless mapOf changed; owned by the busy goroutine
+	mapOf    int64                   // forgotten of the map that was learned last; owned by the busy goroutine
 }
 
 // exampleText is an analysed query. It is immutable except for its vector, which the busy goroutine
@@ -106,6 +110,10 @@ func (l *exampleSets) close() {
 // of returns what a tenant's queries have taught so far, nil if nothing. New queries are processed
 // in the background.
 func (l *exampleSets) of(tenant string, by *space) *learned {
+	var forgotten int64
+	if m, ok := l.usage.(Mapping); ok {
+		_, forgotten = m.MapsQuestions(tenant) // before what was learned from is read
+	}
 	examples := l.usage.Examples(tenant)
 	l.mu.Lock()
 	t := l.tenants[tenant]
@@ -130,7 +138,9 @@ func (l *exampleSets) of(tenant string, by *space) *learned {
 	}
 	l.wg.Go(func() {
 		defer t.busy.Store(false)
-		l.take(t, examples, by)
+		if n := l.take(t, examples, by); n != nil {
+			l.learnMap(tenant, t, n, forgotten)
+		}
 	})
 	return have
 }
@@ -159,8 +169,8 @@ func (n *learned) fits(examples []Example, by *space) bool {
 	return by == nil || n.by == by && n.have == len(n.texts)
 }
 
-// take processes and embeds examples.
-func (l *exampleSets) take(t *tenantExamples, examples []Example, by *space) {
+// take processes and embeds examples, and returns them if all have vectors.
+func (l *exampleSets) take(t *tenantExamples, examples []Example, by *space) *learned {
 	begin := time.Now()
 	n := t.read(examples)
 	n.by = by
@@ -169,7 +179,7 @@ func (l *exampleSets) take(t *tenantExamples, examples []Example, by *space) {
 	n.count()
 	t.now.Store(n)
 	if by == nil {
-		return
+		return nil
 	}
 	var missing []int
 	var questions []string
@@ -214,7 +224,12 @@ func (l *exampleSets) take(t *tenantExamples, examples []Example, by *space) {
 			last = time.Now()
 		}
 	}
-	t.now.Store(n.with(texts))
+	n = n.with(texts)
+	t.now.Store(n)
+	if n.have < len(n.texts) {
+		return nil
+	}
+	return n
 }
 
 // with returns a copy with other vectors.
@@ -447,8 +462,8 @@ func (s *space) remembered(text string) []float32 {
 	return s.queries[text]
 }
 
-// Learned reports whether a tenant's searches use all its current queries. A search starts the
-// processing.
+// Learned reports whether a tenant's searches use all its current queries, and no map is being learned from them. A search
+// starts the processing.
 func (x *Index) Learned(tenant string) bool {
 	if x.exampleSets == nil {
 		return true
@@ -459,9 +474,10 @@ func (x *Index) Learned(tenant string) bool {
 	}
 	var n *learned
 	x.exampleSets.mu.Lock()
+	busy := false
 	if t := x.exampleSets.tenants[tenant]; t != nil {
-		n = t.now.Load()
+		n, busy = t.now.Load(), t.busy.Load()
 	}
 	x.exampleSets.mu.Unlock()
-	return n.fits(x.usage.Examples(tenant), by)
+	return n.fits(x.usage.Examples(tenant), by) && !busy
 }

@@ -129,6 +129,15 @@ func (x *Index) Search(query string, limit int, visible func(*toolkeep.Tool) boo
 // If meanings cannot be compared, for lack of an embedder or because it fails, only words count,
 // and the report says so.
 func (x *Index) Find(ctx context.Context, ask Query, visible func(*toolkeep.Tool) bool) ([]Match, Report) {
+	var m *questionMap
+	if ask.Strategy != Semantic && ask.Strategy != Keyword {
+		m = x.mapFor(ask.Session.Tenant)
+	}
+	return x.find(ctx, ask, visible, m)
+}
+
+// find is Find with questions moved by m, unless that is nil.
+func (x *Index) find(ctx context.Context, ask Query, visible func(*toolkeep.Tool) bool, m *questionMap) ([]Match, Report) {
 	limit := ask.Limit
 	if limit <= 0 {
 		limit = 10
@@ -145,7 +154,7 @@ func (x *Index) Find(ctx context.Context, ask Query, visible func(*toolkeep.Tool
 	defer r.done()
 	r.threshold = float32(x.threshold)
 	if report.Strategy != Keyword && strings.TrimSpace(text) != "" && len(p.sorted) > 0 {
-		r.alike, report.Degraded = x.compare(ctx, r, q.texts(text))
+		r.alike, report.Degraded = x.compare(ctx, r, q.texts(text), m)
 		if r.alike != nil {
 			report.Degraded = r.partialReason()
 			report.Partial = report.Degraded != "" && p.alike.own

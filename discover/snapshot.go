@@ -57,6 +57,11 @@ func (x *Index) Snapshot(tenant string) Snapshot {
 		by = p.alike.by
 	}
 	v.examples, v.complete = x.exampleSets.state(tenant, by)
+	if m := x.mapFor(tenant); m != nil {
+		for i := range v.sum {
+			v.sum[i] ^= m.id[i]
+		}
+	}
 	return v
 }
 

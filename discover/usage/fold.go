@@ -249,6 +249,7 @@ func (t *tenant) rated(r *retrieval, d *feedbackData) {
 // forget removes what is known of a user, and what other writers' entries of before will bring.
 func (t *tenant) forget(mark string, e *toolkeep.Entry) {
 	t.ofUser(func(user string) bool { return userMark(t.Name, user) == mark }, true)
+	t.showExamples() // at once: what is learned from them says that the user was forgotten
 	if f, ok := t.Forgotten.get(mark); !ok || f.At < e.At.UnixMicro() {
 		t.Forgotten.put(&forgotten{Mark: mark, Writer: e.Writer, At: e.At.UnixMicro()})
 	}

@@ -283,7 +283,21 @@ func (u *Usage) Weights(tenant string) (w discover.Weights, ok bool) {
 	return w, false
 }
 
+// MapsQuestions reports whether Learning is on, and when a user of the tenant was forgotten last, of those that are still
+// remembered as forgotten.
+func (u *Usage) MapsQuestions(tenant string) (on bool, forgotten int64) {
+	u.mu.RLock()
+	defer u.mu.RUnlock()
+	if t, ok := u.state.tenants.get(tenant); ok {
+		for f := range t.Forgotten.all() {
+			forgotten = max(forgotten, f.At)
+		}
+	}
+	return u.c.Learning == LearnOn, forgotten
+}
+
 var (
 	_ discover.Usage   = (*Usage)(nil)
 	_ discover.Learned = (*Usage)(nil)
+	_ discover.Mapping = (*Usage)(nil)
 )

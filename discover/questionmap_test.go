@@ -1,0 +1,162 @@
+package discover
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// turned is an embedder for which questions lie elsewhere than the tools that answer them: those of tool 7 are where tool 7 is,
+// but for a turn, and a little noise.
+type turned struct{}
+
+func (turned) Model() string   { return "turned" }
+func (turned) Dimensions() int { return 32 }
+
+func (turned) Embed(_ context.Context, texts []string) ([][]float32, error) {
+	out := make([][]float32, len(texts))
+	for i, text := range texts {
+		var n, k int
+		_, question := strings.CutPrefix(text, "ask")
+		if question {
+			_, _ = fmt.Sscanf(text, "ask%dn%d", &n, &k)
+		} else {
+			_, _ = fmt.Sscanf(text, "t%d", &n)
+		}
+		v := spreadVector(uint64(n), 32)
+		if question {
+			v = append(v[1:], v[0])
+			for j, noise := range spreadVector(uint64(1000+k), 32) {
+				v[j] += noise / 4
+			}
+		}
+		out[i] = unit(v)
+	}
+	return out, nil
+}
+
+func spreadVector(seed uint64, size int) []float32 {
+	r := rand.New(rand.NewPCG(seed, 7))
+	v := make([]float32, size)
+	for i := range v {
+		v[i] = float32(r.NormFloat64())
+	}
+	return unit(v)
+}
+
+// mapping is a Usage with questions of the tenant acme.
+type mapping struct {
+	asked     atomic.Pointer[[]Example]
+	off       atomic.Bool
+	forgotten atomic.Int64
+}
+
+func (*mapping) History(Session) History                 { return History{} }
+func (*mapping) SuccessRates(string, []string) []float64 { return nil }
+func (u *mapping) MapsQuestions(string) (bool, int64)    { return !u.off.Load(), u.forgotten.Load() }
+func (u *mapping) Examples(tenant string) (list []Example) {
+	if p := u.asked.Load(); p != nil && tenant == "acme" {
+		list = *p
+	}
+	return list
+}
+
+func TestQuestionMap(t *testing.T) {
+	const tools = 40
+	var all []toolkeep.Version
+	for i := range tools {
+		all = append(all, tool(fmt.Sprintf("a.t%d", i), "1.0.0", "do"))
+	}
+	questions := func(from, to int, chosen func(i, k int) int) (list []Example) {
+		for k := from; k < to; k++ {
+			for i := range tools {
+				list = append(list, Example{Query: fmt.Sprintf("ask%dn%d", i, k), Tool: fmt.Sprintf("a.t%d", chosen(i, k)), Count: 1})
+			}
+		}
+		return list
+	}
+	right := func(i, _ int) int { return i }
+	usage := &mapping{}
+	x := New(Config{Embedder: turned{}, Usage: usage})
+	x.Update(slices.Values(all))
+	if err := x.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := x.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	embedded(t, x, tools)
+	ask := func(tenant, text string) ([]Match, Report) {
+		return x.Find(t.Context(), Query{Text: text, Limit: 5, Session: Session{Tenant: tenant}}, nil)
+	}
+	learn := func(list []Example) {
+		t.Helper()
+		usage.asked.Store(&list)
+		usage.forgotten.Add(1) // learns again at once
+		eventually(t, "the questions are not taken in", func() bool {
+			ask("acme", "begin")
+			return x.Learned("acme")
+		})
+	}
+	held := questions(100, 103, right) // never shown
+	found := func(tenant string) (n int) {
+		for _, e := range held {
+			list, _ := ask(tenant, e.Query)
+			if slices.ContainsFunc(list, func(m Match) bool { return m.Tool.ID == e.Tool }) {
+				n++
+			}
+		}
+		return n
+	}
+	before := found("acme")
+	sum := x.Snapshot("acme").Sum()
+
+	learn(questions(0, 4, right)) // too few
+	if x.mapFor("acme") != nil {
+		t.Error("a map of 160 questions")
+	}
+	learn(questions(0, 10, right))
+	after := found("acme")
+	if x.mapFor("acme") == nil || after < 2*before || after < len(held)*3/4 {
+		t.Fatalf("of %d questions %d find their tool, before %d", len(held), after, before)
+	}
+	if x.mapFor("globex") != nil || found("globex") != before {
+		t.Error("another tenant's searches use it")
+	}
+	if _, r := x.Find(t.Context(), Query{Text: held[0].Query, Strategy: Semantic, Session: Session{Tenant: "acme"}}, nil); r.Strategy != Semantic || found("") != before {
+		t.Errorf("searches that ignore usage: %+v", r)
+	}
+	if x.Snapshot("acme").Sum() == sum || x.Snapshot("globex").Sum() == x.Snapshot("acme").Sum() {
+		t.Error("answers of before would be taken for current ones")
+	}
+
+	usage.off.Store(true)
+	if alone := found("acme"); x.mapFor("acme") != nil || alone >= after {
+		t.Errorf("learning is off: %d by the learned questions alone, %d with the map", alone, after)
+	}
+	usage.off.Store(false)
+	usage.forgotten.Add(1)
+	if x.mapFor("acme") != nil {
+		t.Error("it is used though a user was forgotten since")
+	}
+	learn(questions(0, 10, right)[:tools*9])
+	if x.mapFor("acme") == nil {
+		t.Error("no map is learned from what is left")
+	}
+	learn(questions(0, 10, func(i, k int) int { return (i*7 + k*11) % tools })) // by chance
+	if x.mapFor("acme") != nil {
+		t.Error("a map that finds no more was adopted")
+	}
+	learn(nil)
+	if x.mapFor("acme") != nil || found("acme") != before {
+		t.Error("a map of nothing")
+	}
+}
