@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/toolkeep/toolkeep"
 )
@@ -153,5 +154,46 @@ func TestAboutAddsNoListEntries(t *testing.T) {
 	}
 	if got := x.Search("gamma", 200, nil); len(got) != 100 {
 		t.Errorf("%d tools", len(got))
+	}
+}
+
+// TestNewRecipeIsEmbeddedOnce has tools whose stored vectors are made of other texts be found by their words until they are embedded
+// again, and then be embedded no more.
+func TestNewRecipeIsEmbeddedOnce(t *testing.T) {
+	dir := t.TempDir()
+	said := func(*toolkeep.Tool) string { return "Mail for pilots" }
+	run := func(e Embedder, about func(*toolkeep.Tool) string) *Index {
+		x := New(Config{Embedder: e, Vectors: NewMemory(dir, nil), About: about, EmbedTime: 5 * time.Second})
+		x.Update(slices.Values(threeTools))
+		if err := x.Start(); err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+	closed := func(x *Index) {
+		if err := x.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	before := run(&named{name: "one"}, nil)
+	embedded(t, before, 3)
+	closed(before)
+
+	e := &named{name: "one", pass: make(chan struct{})}
+	x := run(e, said)
+	got, r := x.Find(t.Context(), Query{Text: "the weather"}, nil)
+	if !slices.Equal(found(got), []string{"sky.now@1.0.0"}) || r.Strategy != Keyword || !strings.Contains(r.Degraded, "0 of 3 tools are embedded") {
+		t.Errorf("meanwhile: %v, %+v", found(got), r)
+	}
+	close(e.pass)
+	embedded(t, x, 3)
+	closed(x)
+
+	again := &named{name: "one"}
+	x = run(again, said)
+	defer closed(x)
+	embedded(t, x, 3)
+	if n := again.count(); n != 0 {
+		t.Errorf("%d texts were embedded once more", n)
 	}
 }

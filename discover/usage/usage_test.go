@@ -531,14 +531,23 @@ func TestForgetOnAllNodes(t *testing.T) {
 	if err := b.Checkpoint(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	if _, mark := b.MapsQuestions("t"); mark != 0 {
+		t.Errorf("a mark of %d before a user was forgotten", mark)
+	}
 	if err := a.Forget(t.Context(), &toolkeep.Principal{Subject: "root", Tenant: "t"}, "ann"); err != nil {
 		t.Fatal(err)
+	}
+	if _, mark := a.MapsQuestions("t"); mark == 0 || len(a.Examples("t")) != 0 {
+		t.Errorf("a map that was learned from the user's questions is still used, mark %d, %v", mark, a.Examples("t"))
 	}
 	c := start(t, store, "c", time.Now)
 	settle(t, store, a, b, c)
 	for i, u := range []*Usage{a, b, c} {
 		if s := u.dump(t); strings.Contains(s, "ann") || strings.Contains(s, "private") {
 			t.Errorf("node %d: %s", i, s)
+		}
+		if _, mark := u.MapsQuestions("t"); mark == 0 {
+			t.Errorf("node %d does not know that a map of before is over", i)
 		}
 	}
 	if n := store.count(isHead); n != 2 {
