@@ -80,7 +80,7 @@ func TestTokensNarrowLists(t *testing.T) {
 		}
 		seen[q.name] = showsHidden(before.body) || q.named && before.status < 300
 	}
-	for _, name := range []string{"listTools", "exportTools", "getTool", "getToolHealth", "listVersions", "diffVersions", "searchTools", "toolContext", "relatedTools", "getManifest",
+	for _, name := range []string{"listTools", "exportTools", "getTool", "getToolHealth", "listVersions", "diffVersions", "searchTools", "searchToolsLong", "toolContext", "relatedTools", "getManifest",
 		"all tools/list", "search find_tools", "search describe_tool", "all prompts/list", "all resources/list", "all resources/templates/list", "all resources/read",
 		"all prompts/get", "servers/mixed tools/list", "servers/mixed prompts/list", "servers/mixed resources/list", "servers/mixed resources/templates/list",
 		"servers/mixed resources/read", "servers/mixed prompts/get", "servers/hush tools/list", "ListTools", "GetTool", "GetToolHealth", "QueryByCapability", "ToolContext"} {
@@ -138,7 +138,7 @@ func restQuestions(t *testing.T, boss *client) (all []question) {
 		t.Fatal(err)
 	}
 	values := map[string]string{"q": "zyzzyva", "relationshipType": "alternatives", "from": "1.0.0", "to": "1.0.0", "as": "mcp", "subject": "bot", "tool_id": "hush.one"}
-	bodies := map[string]string{"toolContext": `{"q":"zyzzyva","phase":"tool_selection"}`, "retrievalFeedback": `{"eventId":"x"}`}
+	bodies := map[string]string{"searchToolsLong": `{"q":"zyzzyva"}`, "toolContext": `{"q":"zyzzyva","phase":"tool_selection"}`, "retrievalFeedback": `{"eventId":"x"}`}
 	for path, methods := range doc.Paths {
 		for method, op := range methods {
 			read := strings.Contains(path, "/retrieval/")

@@ -41,7 +41,7 @@ func TestPermissionComesBeforeTheBody(t *testing.T) {
 	// open needs no permission for these: everybody may do it for themselves. With the
 	// members here it needs one.
 	open := map[string][]string{
-		"invokeTool": nil, "toolContext": nil, "retrievalFeedback": nil,
+		"invokeTool": nil, "toolContext": nil, "searchToolsLong": nil, "retrievalFeedback": nil,
 		"approveCall": nil, "denyCall": nil, "makeDecisionLink": nil, // who may depends on the request, and others do not learn that there is one
 		"decideByLink":     nil, // the link's token is the permission
 		"cancelInvocation": {`"agent_context":{"agent_did":"other"}`, `"agent_context":{"tenant_id":"other"}`},
@@ -50,7 +50,7 @@ func TestPermissionComesBeforeTheBody(t *testing.T) {
 		"testSecret":       {`"user":"other"`, `"workspace":"other"`, `"reference":"env://X"`, `"reference":"vault://x/y"`},
 	}
 	shared := []string{`"force":true`, `"shared":true`}
-	further := map[string][]string{"registerTool": shared, "publishVersion": shared, "batchRegister": shared, "importTools": shared}
+	further := map[string][]string{"registerTool": shared, "publishVersion": shared, "batchRegister": shared, "importTools": shared, "setAbout": shared[1:]}
 	var bad []string
 	for i := range 120 {
 		bad = append(bad, `"unknown`+strings.Repeat("x", i)+`":1`)

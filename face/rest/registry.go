@@ -296,6 +296,10 @@ type aboutInput struct {
 	} `nameHint:"AboutRequestBody"`
 }
 
+func (*aboutInput) needs(_ *API, p *toolkeep.Principal, body tree) error {
+	return publishNeeds(p, body)
+}
+
 func (a *API) setAbout(ctx context.Context, p *toolkeep.Principal, in *aboutInput) (*struct{}, error) {
 	return &struct{}{}, a.c.Imports.SetAbout(ctx, p, in.Namespace, in.Body.About, in.Body.Shared)
 }
