@@ -19,8 +19,8 @@ import (
 // Limits of the conversation that find_tools reads.
 const (
 	maxMessages = 500
-	maxText     = 64 << 10 // bytes read of one message
-	maxSent     = 1 << 20  // bytes of a question, of which discover.MaxQuestion characters are read
+	maxText     = 64 << 10  // bytes read of one message
+	maxSent     = 512 << 10 // bytes of a question, of which discover.MaxQuestion characters are read
 )
 
 // contextArgs are the arguments of find_tools that ask for a context instead of a list.
