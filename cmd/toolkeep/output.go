@@ -9,7 +9,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/itchyny/gojq"
 	"github.com/spf13/cobra"
@@ -98,27 +97,6 @@ func (o *formFlag) Set(text string) error {
 	return err
 }
 
-// maxDescendants is how many .. an expression may have: each multiplies the work by the depth of the JSON.
-const maxDescendants = 2
-
-// parsePath reads an expression of RFC 9535, or one in braces that begins with a dot, as kubectl has them.
-func parsePath(expr string) (*jsonpath.Path, error) {
-	if inner, ok := strings.CutPrefix(expr, "{"); ok && strings.HasSuffix(inner, "}") {
-		expr = strings.TrimSuffix(inner, "}")
-	}
-	if strings.HasPrefix(expr, ".") || strings.HasPrefix(expr, "[") {
-		expr = "$" + expr
-	}
-	if strings.Count(expr, "..") > maxDescendants {
-		return nil, fmt.Errorf("a jsonpath has at most %d times ..; name members in place of others", maxDescendants)
-	}
-	path, err := jsonpath.Parse(expr)
-	if err != nil {
-		return nil, fmt.Errorf("%s is no jsonpath of RFC 9535, such as $.tools[*].tool_id: %w", expr, err)
-	}
-	return path, nil
-}
-
 // jqFlag is the value of --jq.
 type jqFlag output
 
@@ -184,58 +162,38 @@ func (o *output) render(raw []byte) (string, error) {
 	if err := d.Decode(&v); err != nil {
 		return "", notJSON(err)
 	}
-	run, name := o.query, "--jq"
+	take := func(out any) error { return writeOutput(&b, out, maxAnswer) }
+	run, name := func() error { return o.jq.Run(v, take) }, "--jq"
 	if o.path != nil {
-		run, name = o.find, "the jsonpath"
+		run, name = func() error { return findPath(o.path, v, pathTime, take) }, "the jsonpath"
 	}
-	err := run(v, func(out any) error {
-		if text, ok := out.(string); ok {
-			b.WriteString(text + "\n")
-			return nil
-		}
-		raw, err := gojq.Marshal(out)
-		if err != nil {
-			return err
-		}
-		text, err := indent(raw)
-		b.WriteString(text + "\n")
-		return err
-	})
-	if err != nil { // what was asked for may have had an effect
+	if err := run(); err != nil { // what was asked for may have had an effect
 		return "", &failure{code: exitToolFailed, err: fmt.Errorf("the server has answered, and %s failed on the answer: %w", name, err)}
 	}
 	return b.String(), nil
 }
 
-func notJSON(err error) error {
-	return &failure{code: exitUnavailable, err: fmt.Errorf("the server's answer is not JSON: %w", err)}
+// writeOutput writes one output of an expression: text as it is, the rest as JSON. It fails beyond most bytes of all.
+func writeOutput(b *strings.Builder, out any, most int) error {
+	text, ok := out.(string)
+	if !ok {
+		raw, err := gojq.Marshal(out)
+		if err != nil {
+			return err
+		}
+		if text, err = indent(raw); err != nil {
+			return err
+		}
+	}
+	if b.Len()+len(text) > most {
+		return fmt.Errorf("what it makes is over %d MiB", most>>20)
+	}
+	b.WriteString(text + "\n")
+	return nil
 }
 
-// query passes on what the jq expression makes of v.
-func (o *output) query(v any, take func(any) error) error { return o.jq.Run(v, take) }
-
-// pathTime bounds how long a jsonpath is looked for.
-const pathTime = 10 * time.Second
-
-// find passes on what the jsonpath finds. Members of an object have no order in the tree, so what a wildcard or a filter
-// finds comes in the order of its paths.
-func (o *output) find(v any, take func(any) error) error {
-	found := make(chan jsonpath.LocatedNodeList, 1)
-	go func() { found <- o.path.SelectLocated(v) }()
-	select {
-	case nodes := <-found:
-		if expr := o.path.String(); strings.ContainsAny(expr, "*?") || strings.Contains(expr, "..") {
-			nodes.Sort()
-		}
-		for _, n := range nodes {
-			if err := take(n.Node); err != nil {
-				return err
-			}
-		}
-		return nil
-	case <-time.After(pathTime):
-		return fmt.Errorf("it took longer than %s", pathTime)
-	}
+func notJSON(err error) error {
+	return &failure{code: exitUnavailable, err: fmt.Errorf("the server's answer is not JSON: %w", err)}
 }
 
 // ambiguous are texts that a reader of YAML could take for something else.

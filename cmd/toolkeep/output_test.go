@@ -95,7 +95,7 @@ func toolkeepRun(args ...string) (code int, stdout, stderr string) {
 }
 
 func TestForms(t *testing.T) {
-	answering(t, `{"nodes":[{"node":"b","n":9007199254740993,"x":1.10,"yes":"no","v":"1.0","text":"two\nlines <&> é","list":[1,{}],"none":null,"on":true},{"node":"a"}],"total":1e400}`)
+	answering(t, `{"nodes":[{"node":"b","n":9007199254740993,"x":1.10,"yes":"no","v":"1.0","text":"two\nlines <&> é","list":[1,{}],"none":null,"on":true,"..":"dots","like":"b|x"},{"node":"a"}],"total":1e400}`)
 	for _, c := range []struct {
 		args []string
 		want string
@@ -107,6 +107,18 @@ func TestForms(t *testing.T) {
 		{[]string{"-o", "jsonpath=$.nodes[?@.node=='a']"}, "{\n  \"node\": \"a\"\n}\n"},
 		{[]string{"-o", "jsonpath=$.nowhere"}, ""},
 		{[]string{"-o", "jsonpath=$.nodes[?match(@.v,'1.*')].node"}, "b\n"},
+		{[]string{"-o", "jsonpath=$.nodes[?match(@.text,'two|é')].node"}, ""}, // neither is the whole of it
+		{[]string{"-o", "jsonpath=$.nodes[?match(@.v,'2|1\\\\.0')].node"}, "b\n"},
+		{[]string{"-o", "jsonpath=$.nodes[?match(@.v,'1.0)(')].node"}, ""},
+		{[]string{"-o", "jsonpath=$.nodes[?match(@.node,@.like)].node"}, "b\n"}, // the other has no pattern
+		{[]string{"-o", "jsonpath=$.nodes[?search(@.node,@.like)].node"}, "b\n"},
+		{[]string{"-o", "jsonpath=$.nodes[*]['v','node']"}, "1.0\nb\na\n"},
+		{[]string{"-o", "jsonpath=$.nodes[::-1]['node',?@=='no']"}, "a\nb\nno\n"},
+		{[]string{"-o", "jsonpath=$.nodes[0][?@=='b'||@=='1.0'||@=='no']"}, "b\n1.0\nno\n"}, // members by name
+		{[]string{"-o", "jsonpath=$..node"}, "b\na\n"},
+		{[]string{"-o", "jsonpath=$.nodes[*]['..','node'][?@..nothing..nothing]"}, ""},
+		{[]string{"-o", "jsonpath=$.nodes[0]['..']"}, "dots\n"},
+		{[]string{"-o", "jsonpath=$..nodes[?@['..']=='.. ..']..node"}, ""},
 		{[]string{"-o", "jsonpath=$.nodes[?@.n==9007199254740993].node"}, "b\n"},
 		{[]string{"-o", `jsonpath=$.nodes[0]["\u006eode","yes",'v']`}, "b\nno\n1.0\n"},
 		{[]string{"-o", "jsonpath=$.total"}, "1e400\n"},
@@ -130,6 +142,8 @@ func TestForms(t *testing.T) {
       - {}
     none: null
     "on": true
+    ..: dots
+    like: b|x
   - node: a
 total: !!float 1e400
 `},
@@ -159,6 +173,7 @@ func TestFormsAreReadFirst(t *testing.T) {
 		{"nodes -o jsonpath=$[", "--output: $[ is no jsonpath of RFC 9535"},
 		{"nodes -o jsonpath={range.items[*]}{.id}{end}", "is no jsonpath of RFC 9535"},
 		{"nodes -o jsonpath=$..a..b..c", "at most 2 times .."},
+		{"nodes -o jsonpath=$..a[?count(@..b..c)>0]", "at most 2 times .."},
 		{"nodes -o jsonpath", "has its expression after a ="},
 		{"nodes -o yml", "did you mean yaml?"},
 		{"nodes -o nodes.json", "> writes to a file"},
@@ -184,6 +199,28 @@ func TestFormsEnd(t *testing.T) {
 		if code, out, err := toolkeepRun("nodes", "--jq", expr); code != exitToolFailed || out != "" || !strings.Contains(err, "the server has answered, and --jq failed on the answer") {
 			t.Errorf("%s: exit %d, %d bytes, %s", expr, code, len(out), err)
 		}
+	}
+}
+
+// TestPathEnds: a jsonpath ends at its time, at its size, and where an evaluation of it breaks off.
+func TestPathEnds(t *testing.T) {
+	t.Parallel()
+	path, err := parsePath("$.*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := map[string]any{"a": strings.Repeat("x", 100), "b": "y"}
+	stop := make(chan struct{})
+	defer close(stop)
+	if err := findPath(path, v, 1, func(any) error { <-stop; return nil }); err == nil || !strings.Contains(err.Error(), "it took longer than 1ns") {
+		t.Error(err)
+	}
+	if err := findPath(path, v, pathTime, func(any) error { panic("no") }); err == nil || !strings.Contains(err.Error(), "broke off: no") {
+		t.Error(err)
+	}
+	var b strings.Builder
+	if err := findPath(path, v, pathTime, func(out any) error { return writeOutput(&b, out, 101) }); err == nil || !strings.Contains(err.Error(), "what it makes is over") || b.Len() != 101 {
+		t.Errorf("%d bytes, %v", b.Len(), err)
 	}
 }
 
