@@ -342,12 +342,19 @@ func notFollowed(err error, id string) error {
 	return &failure{code: f.code, err: fmt.Errorf("%w\n  the call goes on: `toolkeep invocations watch %s` waits for it, `toolkeep invocations cancel %s` stops it", f.err, id, id)}
 }
 
-// showCall prints the result on stdout and the rest on stderr.
+// showCall prints the result on stdout and the rest on stderr. The rest comes also where an expression fails on the result.
 func (a *app) showCall(raw []byte, answer *callAnswer) error {
-	if a.json {
-		if err := a.printJSON(raw); err != nil {
-			return err
+	show := func(raw []byte) error {
+		err := a.printJSON(raw)
+		var f *failure
+		if errors.As(err, &f) {
+			err = &failure{code: f.code, err: fmt.Errorf("%w\n  recorded as %s", f.err, answer.InvocationID)}
 		}
+		return err
+	}
+	var unshown error
+	if a.json {
+		unshown = show(raw)
 	}
 	if f := answer.Metadata.Fallback; f != nil {
 		fmt.Fprintf(a.stderr, "toolkeep: the tool failed (%s), so its fallback %s@%s was asked (invocation %s)\n", f.Reason, f.Tool, f.Version, f.InvocationID)
@@ -369,13 +376,21 @@ func (a *app) showCall(raw []byte, answer *callAnswer) error {
 			}
 		}
 		fmt.Fprintf(a.stderr, "  recorded as %s\n", answer.InvocationID)
+		if unshown != nil {
+			a.report(unshown)
+		}
 		return &failure{code: exit, err: errors.New(answer.Error.ErrorCode), quiet: true}
 	case a.json:
-		return nil
-	case answer.Status != "success":
-		fmt.Fprintf(a.stdout, "%s\n", answer.InvocationID)
+		return unshown
+	case answer.Status != "success": // there is no result for an expression yet
+		switch {
+		case !a.out.machine():
+			unshown = a.write(answer.InvocationID + "\n")
+		case !a.out.reshaped():
+			unshown = show(raw)
+		}
 		fmt.Fprintf(a.stderr, "toolkeep: the call is %s; `toolkeep invocations get %s` shows its end\n", answer.Status, answer.InvocationID)
-		return nil
+		return unshown
 	}
 	if answer.Metadata.Truncated {
 		for _, at := range answer.Metadata.Attachments {
@@ -385,7 +400,7 @@ func (a *app) showCall(raw []byte, answer *callAnswer) error {
 	if len(answer.Result) == 0 {
 		answer.Result = json.RawMessage("null")
 	}
-	return a.printJSON(answer.Result)
+	return show(answer.Result)
 }
 
 // follow reads a call's event stream to its result.

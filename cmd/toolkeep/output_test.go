@@ -240,6 +240,51 @@ func TestCallForms(t *testing.T) {
 	}
 }
 
+// TestCallFormsOfTheUnfinished: a call that waits is shown in the form that is asked for, and without one by its id.
+func TestCallFormsOfTheUnfinished(t *testing.T) {
+	answering(t, `{"invocation_id":"i","status":"pending","execution_metadata":{}}`)
+	const whole = "{\n  \"invocation_id\": \"i\",\n  \"status\": \"pending\",\n  \"execution_metadata\": {}\n}\n"
+	for args, want := range map[string]string{
+		"":                               "i\n",
+		"-o table":                       "i\n",
+		"-o json":                        whole,
+		"-o yaml":                        "invocation_id: i\nstatus: pending\nexecution_metadata: {}\n",
+		"--jq .hash":                     "",
+		"-o jsonpath=$.hash":             "",
+		"--answer -o json":               whole,
+		"--answer --jq .status":          "pending\n",
+		"--answer -o jsonpath=$..status": "pending\n",
+	} {
+		code, out, err := toolkeepRun(append(strings.Fields("call std.wait --async"), strings.Fields(args)...)...)
+		if code != 0 || out != want || !strings.Contains(args, "--answer") && !strings.Contains(err, "toolkeep invocations get i") {
+			t.Errorf("%s: exit %d, %q, want %q, %s", args, code, out, want, err)
+		}
+	}
+}
+
+// TestCallSaysAllBesideAFailedForm: what an expression fails on was a call, and what there is to say of it is said.
+func TestCallSaysAllBesideAFailedForm(t *testing.T) {
+	for answer, wants := range map[string][]string{
+		`{"invocation_id":"i","status":"success","result":"x","execution_metadata":{"warnings":[{"code":"E3720","message":"old"}]}}`:                {"warning E3720: old", "failed on the answer", "recorded as i"},
+		`{"invocation_id":"i","status":"failed","error":{"error_code":"E3502","name":"T","message":"late"},"execution_metadata":{"warnings":null}}`: {"the tool failed: E3502 T: late", "failed on the answer", "recorded as i"},
+	} {
+		answering(t, answer)
+		code, out, err := toolkeepRun("call", "std.hash", "--answer", "--jq", "error(\"no\")")
+		if code != exitToolFailed || out != "" {
+			t.Errorf("exit %d, %q", code, out)
+		}
+		for _, want := range wants {
+			if !strings.Contains(err, want) {
+				t.Errorf("%q is missing: %s", want, err)
+			}
+		}
+	}
+	answering(t, `{"invocation_id":"i","status":"success","result":"x","execution_metadata":{}}`)
+	if code, _, err := toolkeepRun("call", "std.hash", "--jq", ".x"); code != exitToolFailed || !strings.Contains(err, "recorded as i") {
+		t.Errorf("exit %d, %s", code, err)
+	}
+}
+
 func TestMeant(t *testing.T) {
 	withoutSettings(t)
 	for command, want := range map[string]string{
