@@ -23,8 +23,8 @@ func (a *app) invocationsCmd() *cobra.Command {
 		Long: `Read what happened: the calls that you may see, newest first.
 
 --watch prints the latest, oldest first, and then each call as it comes, and again when its state changes; with
--o json a JSON document for each. It asks once a second, which counts against no limit, and ends with Ctrl-C. Of
-calls that stand behind the newest 100 no change is seen.`,
+-o json a JSON document for each. It asks once a second, which counts against no limit, waits for a server that does
+not answer, and ends with Ctrl-C. Of calls that stand behind the newest 100 no change is seen.`,
 		Example: "  toolkeep invocations --state failed --page-size 5\n  toolkeep invocations --tool std.hash --json\n  toolkeep invocations --watch --state failed\n  toolkeep invocations get 01a21f9f-3123-7730-a182-cdb1880d30f8",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -1,20 +1,27 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/toolkeep/toolkeep"
 )
 
 const (
 	watchEvery = time.Second
-	watchPage  = 100 // calls that are looked at each time
-	watchPages = 10  // at most, where more than a page is new
+	watchRetry = 30 * time.Second // at most, between looks while the server does not answer
+	watchPage  = 100              // calls that are looked at each time, at least
+	watchPages = 10               // at most, where more than a page is new
+	watchKnown = 2000             // calls whose state is remembered, at most
 )
 
 // watched is a call in a list, with all that the server says of it.
@@ -28,20 +35,40 @@ func (v *watched) UnmarshalJSON(raw []byte) error {
 	return json.Unmarshal(raw, &v.invocationLine)
 }
 
-// watchCalls prints the latest calls, first at most, and then each that comes or changes its state, until ctx ends.
+// watchCalls prints the latest calls, first at most, and then each that comes or changes its state, until ctx ends. Its
+// errors are on stderr alone: a document among those of calls would be taken for a call.
 func (a *app) watchCalls(ctx context.Context, q url.Values, first int) error {
 	cl, err := a.connect()
-	if err != nil {
-		return err
+	if err == nil {
+		w := &callWatch{a: a, cl: cl, q: q, size: max(watchPage, first), every: watchEvery, known: map[string]invocationLine{}}
+		err = w.run(ctx, first)
 	}
-	w := &callWatch{a: a, cl: cl, q: q, known: map[string]string{}}
-	tick := time.NewTicker(watchEvery)
-	defer tick.Stop()
+	if err != nil {
+		a.json, a.out = false, output{}
+	}
+	return err
+}
+
+type callWatch struct {
+	a      *app
+	cl     *client
+	q      url.Values
+	size   int           // of a page
+	every  time.Duration // between two looks
+	wait   time.Duration // until the next look while the server does not answer; 0 while it does
+	known  map[string]invocationLine
+	floor  invocationLine // calls up to it were never looked at, or are forgotten
+	begun  bool
+	headed bool
+}
+
+func (w *callWatch) run(ctx context.Context, first int) error {
 	for {
 		calls, err := w.look(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
+		pause, err := w.pause(err)
 		if err != nil {
 			return err
 		}
@@ -55,24 +82,46 @@ func (a *app) watchCalls(ctx context.Context, q url.Values, first int) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick.C:
+		case <-time.After(pause):
 		}
 	}
 }
 
-type callWatch struct {
-	a      *app
-	cl     *client
-	q      url.Values
-	known  map[string]string // state by id, of the newest calls
-	begun  bool
-	headed bool
+// pause is the time until the next look. After the first, a server that does not answer, or cannot now, is waited for.
+func (w *callWatch) pause(err error) (time.Duration, error) {
+	var f *failure
+	var refused *refusedError
+	switch {
+	case err == nil:
+		if w.wait > 0 {
+			fmt.Fprintln(w.a.stderr, "toolkeep: the server answers again")
+		}
+		w.wait = 0
+		return w.every, nil
+	case !w.begun || !errors.As(err, &f):
+		return 0, err
+	case f.code != exitUnavailable && (!errors.As(err, &refused) || !toolkeep.Code(refused.Code).Info().Retryable):
+		return 0, err
+	}
+	if w.wait == 0 {
+		fmt.Fprintf(w.a.stderr, "toolkeep: %v; the watch goes on when it answers\n", err)
+		w.wait = w.every
+	}
+	w.wait = min(2*w.wait, watchRetry)
+	return w.wait, nil
 }
 
-// look returns the calls that are new or have another state, oldest first.
+// after reports whether v stands before other in the list, which has the newest call first.
+func (v *invocationLine) after(other *invocationLine) bool {
+	return cmp.Or(v.CreatedAt.Compare(other.CreatedAt), cmp.Compare(v.InvocationID, other.InvocationID)) > 0
+}
+
+// look returns the calls that are new or have another state, oldest first. A call up to the floor is not new: it came
+// onto the page because others left the state that is asked for.
 func (w *callWatch) look(ctx context.Context) (changed []watched, err error) {
-	now := map[string]string{}
-	w.q.Set("page_size", strconv.Itoa(watchPage))
+	now := map[string]invocationLine{}
+	var last *invocationLine // the oldest that was looked at; nil if there is none before it
+	w.q.Set("page_size", strconv.Itoa(w.size))
 	for page := 1; ; page++ {
 		w.q.Set("page", strconv.Itoa(page))
 		var list struct {
@@ -83,26 +132,60 @@ func (w *callWatch) look(ctx context.Context) (changed []watched, err error) {
 		}
 		all := true // of the page are new
 		for _, v := range list.Invocations {
-			state, known := w.known[v.InvocationID]
-			all = all && !known
+			was, known := w.known[v.InvocationID]
+			fresh := !known && (!w.begun || v.after(&w.floor))
+			all = all && fresh
 			if _, twice := now[v.InvocationID]; twice { // it moved to this page meanwhile
 				continue
 			}
-			if now[v.InvocationID] = v.State; state != v.State {
+			if now[v.InvocationID] = v.invocationLine; fresh || known && was.State != v.State {
 				changed = append(changed, v)
 			}
 		}
-		if !w.begun || !all || len(list.Invocations) < watchPage {
+		if last = nil; len(list.Invocations) >= w.size {
+			last = &list.Invocations[len(list.Invocations)-1].invocationLine
+		}
+		if !w.begun || !all || last == nil {
 			break
 		}
 		if page == watchPages {
 			fmt.Fprintf(w.a.stderr, "toolkeep: more than %d calls came within a moment; older ones of them are not printed\n", len(now))
+			w.floor = *last
 			break
 		}
 	}
-	w.known, w.begun = now, true
+	if !w.begun && last != nil {
+		w.floor = *last
+	}
+	w.remember(now, last)
+	w.begun = true
 	slices.Reverse(changed)
 	return changed, nil
+}
+
+// remember keeps what was looked at now, and of what was before only what stands behind it: the rest left the state that
+// is asked for. Beyond watchKnown, the oldest half is forgotten.
+func (w *callWatch) remember(now map[string]invocationLine, last *invocationLine) {
+	for id, v := range w.known {
+		if _, there := now[id]; !there && last != nil && last.after(&v) {
+			now[id] = v
+		}
+	}
+	if len(now) > watchKnown {
+		byAge := slices.SortedFunc(maps.Values(now), func(x, y invocationLine) int {
+			if x.after(&y) {
+				return 1
+			}
+			return -1
+		})
+		for _, v := range byAge[:len(now)/2] {
+			delete(now, v.InvocationID)
+			if v.after(&w.floor) {
+				w.floor = v
+			}
+		}
+	}
+	w.known = now
 }
 
 // watchWidths are the columns of callHeads; a longer value moves the rest of its line.
@@ -128,7 +211,7 @@ func (w *callWatch) print(calls []watched) error {
 		case w.a.json && (w.a.out.reshaped() || w.a.out.form == "yaml"):
 			text, err := w.a.out.render(v.raw)
 			if err != nil {
-				return err
+				return errors.Join(err, w.a.write(b.String()))
 			}
 			if w.a.out.form == "yaml" {
 				text = "---\n" + text
