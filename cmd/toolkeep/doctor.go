@@ -34,7 +34,8 @@ func (a *app) doctorCmd() *cobra.Command {
 settings of serve, changes nothing, and does not disturb a server that runs. The whole database
 file is read once (quick_check), which takes a while if it is large. Of a server that runs it looks at the
 ports that this one has, and, with a key (TOOLKEEP_KEY, or the admin.key of the data directory), at secrets that its
-tools and MCP servers refer to and do not have, and at MCP servers that do not work.
+tools and MCP servers refer to and do not have, and at MCP servers that do not work. It sends the key to this machine
+alone, and only where no other user may write into the data directory, unless TOOLKEEP_URL names the server.
 
 A warn deserves attention; a fail keeps a server from working or starting. Exit code 0 means that no check
 failed, 4 that one did.`,
@@ -49,6 +50,7 @@ failed, 4 that one did.`,
 			if err != nil {
 				return err
 			}
+			a.data = c.Data // of a file of settings too
 			of := doctorConfig(c)
 			of.Certificate, of.HasCertificate = shown.GetClientCertificate, a.tls.shown
 			return a.showFindings(a.checkBehind(cmd.Context(), doctor.Check(cmd.Context(), of)))
