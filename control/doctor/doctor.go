@@ -500,8 +500,10 @@ func (d *doctor) listeners(ctx context.Context) {
 	}
 }
 
-// own connects to each port of the running server. Its settings may be others than those here, by flags of its start.
+// own connects to each port of the running server. Its settings may be others than those here, by flags of its start: what
+// those here have otherwise is opened, as its next start may. A server does not write down where its examples listen.
 func (d *doctor) own(ctx context.Context) {
+	has := map[string]string{} // port
 	for _, l := range []Listener{{"http.addr", d.server.URL}, {"grpc.addr", d.server.GRPC}, {"metrics.addr", d.server.Metrics}} {
 		at := strings.TrimPrefix(strings.TrimPrefix(l.Addr, "http://"), "https://")
 		at, _, _ = strings.Cut(at, "/")
@@ -509,6 +511,7 @@ func (d *doctor) own(ctx context.Context) {
 		if err != nil { // it is off
 			continue
 		}
+		has[l.Name] = port
 		differ := ""
 		for _, s := range d.c.Listeners {
 			if _, here, err := net.SplitHostPort(s.Addr); err == nil && s.Name == l.Name && here != port && here != "0" {
@@ -522,6 +525,21 @@ func (d *doctor) own(ctx context.Context) {
 		}
 		conn.Close()
 		d.add(l.Name, "ok", "", "%s is this server's%s", at, differ)
+	}
+	for _, l := range d.c.Listeners {
+		_, port, err := net.SplitHostPort(l.Addr)
+		if err != nil || port == "0" || port == has[l.Name] || l.Name == "examples.addr" {
+			continue
+		}
+		free, err := net.Listen("tcp", l.Addr)
+		if err != nil {
+			d.add(l.Name, "warn", "name another, or stop what uses it", "a start with the settings here would fail: %v", err)
+			continue
+		}
+		free.Close()
+		if has[l.Name] == "" {
+			d.add(l.Name, "ok", "", "%s is free; the server that runs has none", l.Addr)
+		}
 	}
 }
 

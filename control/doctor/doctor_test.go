@@ -116,12 +116,34 @@ func TestDoctorListeners(t *testing.T) {
 		t.Fatal(err)
 	}
 	gone.Close()
-	c.Listeners[0].Addr = "127.0.0.1:1"
+	c.Listeners[0].Addr = gone.Addr().String()
 	d = &doctor{c: c, answers: true, server: datadir.ServerFile{URL: "http://" + l.Addr().String(), GRPC: gone.Addr().String()}}
 	d.listeners(t.Context())
-	if len(d.found) != 2 || d.found[0].State != "ok" || d.found[0].Found != l.Addr().String()+" is this server's; the settings here say 127.0.0.1:1" ||
+	if len(d.found) != 2 || d.found[0].State != "ok" || d.found[0].Found != l.Addr().String()+" is this server's; the settings here say "+c.Listeners[0].Addr ||
 		d.found[1].Check != "grpc.addr" || d.found[1].State != "fail" {
 		t.Errorf("the server's own: %+v", d.found)
+	}
+	// What the settings here have otherwise is looked at as well.
+	other, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	c.Listeners = []Listener{{"http.addr", other.Addr().String()}, {"grpc.addr", other.Addr().String()}, {"metrics.addr", l.Addr().String()}, {"examples.addr", other.Addr().String()}}
+	d = &doctor{c: c, answers: true, server: datadir.ServerFile{URL: "http://" + l.Addr().String(), Metrics: "http://" + l.Addr().String() + "/metrics"}}
+	d.listeners(t.Context())
+	states := ""
+	for _, f := range d.found {
+		states += f.Check + " " + f.State + ", "
+	}
+	if states != "http.addr ok, metrics.addr ok, http.addr warn, grpc.addr warn, " {
+		t.Errorf("settings that differ: %+v", d.found)
+	}
+	c.Listeners = []Listener{{"http.addr", l.Addr().String()}, {"grpc.addr", gone.Addr().String()}}
+	d = &doctor{c: c, answers: true, server: datadir.ServerFile{URL: "http://" + l.Addr().String()}}
+	d.listeners(t.Context())
+	if len(d.found) != 2 || d.found[1].State != "ok" || d.found[1].Found != gone.Addr().String()+" is free; the server that runs has none" {
+		t.Errorf("gRPC is off: %+v", d.found)
 	}
 }
 
