@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -608,6 +610,19 @@ func TestReflectionTells(t *testing.T) {
 	wantText(t, err, "does not speak TLS; connect without it by --plaintext")
 	_, err = Read(t.Context(), Options{Target: secure.Addr, Plaintext: true})
 	wantText(t, err, "speaks TLS; leave --plaintext out")
+	var asked atomic.Value // the name that a client asks for
+	strict := grpctest.Start(t, grpctest.Options{TLS: &tls.Config{GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		asked.Store(hello.ServerName)
+		return nil, errors.New("no") // an alert
+	}}})
+	dial := func(ctx context.Context, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "tcp", strict.Addr)
+	}
+	_, err = Read(t.Context(), Options{Target: "kinds.internal:443", Plaintext: true, Dial: dial})
+	wantText(t, err, "speaks TLS; leave --plaintext out")
+	if asked.Load() != "kinds.internal" {
+		t.Errorf("asked for %v", asked.Load())
+	}
 	_, err = Read(t.Context(), Options{Target: secure.Addr})
 	wantText(t, err, "cannot be reached")
 	for _, target := range []string{"grpc://host:1", "https://host:1/"} {

@@ -1,6 +1,7 @@
 package grpc
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -107,11 +108,15 @@ func (o *Options) speaksTLS(ctx context.Context) (speaks, known bool) {
 		return false, false
 	}
 	defer conn.Close()
-	err = tls.Client(conn, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}).HandshakeContext(ctx)
+	name := o.ServerName
+	if host, _, err := net.SplitHostPort(o.Target); err == nil {
+		name = cmp.Or(name, host)
+	}
+	err = tls.Client(conn, &tls.Config{InsecureSkipVerify: true, ServerName: name, NextProtos: []string{"h2"}}).HandshakeContext(ctx)
 	var record tls.RecordHeaderError
-	var alert tls.AlertError
+	var alert *net.OpError // as crypto/tls tells what the other side refuses
 	switch {
-	case err == nil, errors.As(err, &alert):
+	case err == nil, errors.As(err, &alert) && alert.Op == "remote error":
 		return true, true
 	case errors.As(err, &record):
 		return false, true
