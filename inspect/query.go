@@ -14,8 +14,9 @@ const (
 	queryText   = 256 << 20  // bytes of their strings and names
 )
 
-// Query is a jq program whose runs end: after 10 s, 10 million values or 256 MiB of text in its outputs, or where it
-// takes more memory than a transform may. It has no environment, no further input and no modules. One goroutine uses
+// Query is a jq program whose runs end: after 10 s, 10 million values or 256 MiB of text in its outputs, or where the heap
+// grows by more than a transform's may (64 MiB, or four times the input, up to 512 MiB), to which outputs that take keeps
+// count: that is reached before. It has no environment, no further input and no modules. One goroutine uses
 // it at a time.
 type Query struct {
 	p      *program
