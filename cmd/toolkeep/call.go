@@ -149,7 +149,7 @@ func (a *app) callFrom(cmd *cobra.Command, f *callFlags, from string, args []str
 	}
 	for _, c := range answer.Calls {
 		if c.Status != "success" {
-			fmt.Fprintf(a.stderr, "toolkeep: %s: %s %s, recorded as %s\n", c.Name, c.Status, c.ErrorCode, c.InvocationID)
+			fmt.Fprintf(a.errText(), "toolkeep: %s: %s %s, recorded as %s\n", c.Name, c.Status, c.ErrorCode, c.InvocationID)
 		}
 	}
 	if f.whole || f.jsonText == noValue {
@@ -357,10 +357,10 @@ func (a *app) showCall(raw []byte, answer *callAnswer) error {
 		unshown = show(raw)
 	}
 	if f := answer.Metadata.Fallback; f != nil {
-		fmt.Fprintf(a.stderr, "toolkeep: the tool failed (%s), so its fallback %s@%s was asked (invocation %s)\n", f.Reason, f.Tool, f.Version, f.InvocationID)
+		fmt.Fprintf(a.errText(), "toolkeep: the tool failed (%s), so its fallback %s@%s was asked (invocation %s)\n", f.Reason, f.Tool, f.Version, f.InvocationID)
 	}
 	for _, w := range answer.Metadata.Warnings {
-		fmt.Fprintf(a.stderr, "toolkeep: warning %s: %s\n", w.Code, w.Message)
+		fmt.Fprintf(a.errText(), "toolkeep: warning %s: %s\n", w.Code, w.Message)
 	}
 	switch {
 	case answer.Error != nil:
@@ -369,13 +369,13 @@ func (a *app) showCall(raw []byte, answer *callAnswer) error {
 		if code.Info().Kind == toolkeep.KindRefusal { // such as a waiting call that was cancelled
 			exit, what = exitCodeOf(code), "the call was not executed to its end"
 		}
-		fmt.Fprintf(a.stderr, "toolkeep: %s: %s %s: %s\n", what, code, answer.Error.Name, answer.Error.Message)
+		fmt.Fprintf(a.errText(), "toolkeep: %s: %s %s: %s\n", what, code, answer.Error.Name, answer.Error.Message)
 		if len(answer.Error.Details) > 0 {
 			if d, err := json.Marshal(answer.Error.Details); err == nil {
-				fmt.Fprintf(a.stderr, "  %s\n", toolkeep.Clip(string(d), 2000))
+				fmt.Fprintf(a.errText(), "  %s\n", toolkeep.Clip(string(d), 2000))
 			}
 		}
-		fmt.Fprintf(a.stderr, "  recorded as %s\n", answer.InvocationID)
+		fmt.Fprintf(a.errText(), "  recorded as %s\n", answer.InvocationID)
 		if unshown != nil {
 			a.report(unshown)
 		}
@@ -389,12 +389,12 @@ func (a *app) showCall(raw []byte, answer *callAnswer) error {
 		case !a.out.reshaped():
 			unshown = show(raw)
 		}
-		fmt.Fprintf(a.stderr, "toolkeep: the call is %s; `toolkeep invocations get %s` shows its end\n", answer.Status, answer.InvocationID)
+		fmt.Fprintf(a.errText(), "toolkeep: the call is %s; `toolkeep invocations get %s` shows its end\n", answer.Status, answer.InvocationID)
 		return unshown
 	}
 	if answer.Metadata.Truncated {
 		for _, at := range answer.Metadata.Attachments {
-			fmt.Fprintf(a.stderr, "toolkeep: the result was cut; `toolkeep blobs get %s -o FILE` fetches the whole (%d bytes)\n", blobID(at.URL), at.Bytes)
+			fmt.Fprintf(a.errText(), "toolkeep: the result was cut; `toolkeep blobs get %s -o FILE` fetches the whole (%d bytes)\n", blobID(at.URL), at.Bytes)
 		}
 	}
 	if len(answer.Result) == 0 {

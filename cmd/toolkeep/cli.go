@@ -240,16 +240,16 @@ func (a *app) report(err error) int {
 	var refusal *refusedError
 	switch {
 	case errors.As(err, &refusal):
-		refusal.print(a.stderr)
+		refusal.print(a.errText())
 		a.printProblem(refusal.problem)
 		return code
 	}
 	var e *toolkeep.Error
 	if errors.As(err, &e) {
-		printError(a.stderr, e)
+		printError(a.errText(), e)
 		code = max(code, exitCodeOf(e.Code))
 	} else {
-		fmt.Fprintln(a.stderr, "toolkeep:", err)
+		fmt.Fprintln(a.errText(), "toolkeep:", err)
 	}
 	if raw, jErr := json.Marshal(ownProblem(err, code)); jErr == nil {
 		a.printProblem(raw)

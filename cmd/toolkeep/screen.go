@@ -214,6 +214,18 @@ func (s screen) clean(text string) string {
 	return printable(text, "\n\t")
 }
 
+// errText is standard error for what has text from outside in it, such as a tool's message or an error that quotes a result.
+func (a *app) errText() io.Writer { return cleaned{a.stderr} }
+
+type cleaned struct{ w io.Writer }
+
+func (c cleaned) Write(p []byte) (int, error) {
+	if _, err := io.WriteString(c.w, screenOf(c.w).clean(string(p))); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
 // printable returns text from outside as a terminal may get it: white space other than in keep is a blank, and what does not
 // print, such as the begin of an escape sequence or a change of the direction of writing, is U+FFFD. Joiners within words stay.
 func printable(s, keep string) string {

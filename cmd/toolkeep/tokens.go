@@ -142,7 +142,7 @@ func (a *app) tokenInspectCmd() *cobra.Command {
 					if err != nil {
 						return err
 					}
-					if _, err := fmt.Fprintln(w, text); err != nil {
+					if _, err := fmt.Fprintln(w, screenOf(w).clean(text)); err != nil {
 						return err
 					}
 				}

@@ -94,7 +94,7 @@ func (w *callWatch) pause(err error) (time.Duration, error) {
 	switch {
 	case err == nil:
 		if w.wait > 0 {
-			fmt.Fprintln(w.a.stderr, "toolkeep: the server answers again")
+			fmt.Fprintln(w.a.errText(), "toolkeep: the server answers again")
 		}
 		w.wait = 0
 		return w.every, nil
@@ -104,7 +104,7 @@ func (w *callWatch) pause(err error) (time.Duration, error) {
 		return 0, err
 	}
 	if w.wait == 0 {
-		fmt.Fprintf(w.a.stderr, "toolkeep: %v; the watch goes on when it answers\n", err)
+		fmt.Fprintf(w.a.errText(), "toolkeep: %v; the watch goes on when it answers\n", err)
 		w.wait = w.every
 	}
 	w.wait = min(2*w.wait, watchRetry)
@@ -149,7 +149,7 @@ func (w *callWatch) look(ctx context.Context) (changed []watched, err error) {
 			break
 		}
 		if page == watchPages {
-			fmt.Fprintf(w.a.stderr, "toolkeep: more than %d calls came within a moment; older ones of them are not printed\n", len(now))
+			fmt.Fprintf(w.a.errText(), "toolkeep: more than %d calls came within a moment; older ones of them are not printed\n", len(now))
 			w.floor = *last
 			break
 		}
