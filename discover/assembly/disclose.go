@@ -250,7 +250,7 @@ type Metadata struct {
 	TotalToolsAvailable int       `json:"totalToolsAvailable" doc:"tools that you may see"`
 	ToolsRetrieved      int       `json:"toolsRetrieved" doc:"tools shown whole"`
 	Degraded            string    `json:"degraded,omitempty" doc:"why meanings were not compared although they should be, or of how many of the tools that you may see they were not"`
-	QueryCut            bool      `json:"queryCut,omitempty" doc:"what is to be done has more than 16,000 characters; the rest was not read"`
+	QueryCut            bool      `json:"queryCut,omitzero" doc:"what is to be done has more than 16,000 characters; the rest was not read"`
 	LeftOut             []LeftOut `json:"leftOut,omitempty" doc:"what did not fit or does not exist"`
 }
 

@@ -112,7 +112,7 @@ type SearchMetadata struct {
 	RetrievalStrategy   string `json:"retrievalStrategy"`
 	RetrievalTimeMs     int64  `json:"retrievalTimeMs"`
 	Degraded            string `json:"degraded,omitempty" doc:"why meanings were not compared although they should be, or of how many of the tools that you may call they were not"`
-	QueryCut            bool   `json:"queryCut,omitempty" doc:"q has more than 16,000 characters; the rest was not read"`
+	QueryCut            bool   `json:"queryCut,omitzero" doc:"q has more than 16,000 characters; the rest was not read"`
 	TotalToolsAvailable int    `json:"totalToolsAvailable" doc:"tools that you may call"`
 	ToolsRetrieved      int    `json:"toolsRetrieved"`
 	RetrievalID         string `json:"retrievalId,omitempty" doc:"by which feedback names this search"`

@@ -33,7 +33,6 @@ func TestToolContext(t *testing.T) {
 	}{
 		"two sessions":        {&l03v1.ToolContextRequest{Query: "text", SessionId: "s-2"}, toolkeep.MalformedRequest},
 		"a format of later":   {&l03v1.ToolContextRequest{Query: "text", Format: 7}, toolkeep.InvalidParameters},
-		"a long question":     {&l03v1.ToolContextRequest{Query: strings.Repeat("x", 2001)}, toolkeep.InvalidParameters},
 		"too many tools":      {&l03v1.ToolContextRequest{Query: "text", ToolIds: make([]string, 21)}, toolkeep.InvalidParameters},
 		"a large budget":      {&l03v1.ToolContextRequest{Query: "text", Budget: 1 << 31}, toolkeep.InvalidParameters},
 		"a long conversation": {&l03v1.ToolContextRequest{Messages: many(501)}, toolkeep.InvalidParameters},
