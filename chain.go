@@ -19,6 +19,9 @@ type Link struct {
 	Writer int64  // who wrote it; a writer is one run of one process
 	Seq    int64  // its number among the writer's entries
 	Hash   []byte // nil: an older program wrote it, or the row was added by other means
+	// Stamp orders entries of several writers: an entry that was made by who could read another one has a higher
+	// stamp, or, where it is of the same writer, a higher number. 0: no entry of another writer speaks of the same call.
+	Stamp int64
 	// What the hash covers beside the hash before it, Seq, Tenant and Ref, as it is stored.
 	Kind   int64
 	At     int64 // microseconds since 1970; 0 where the store has the time in Data alone

@@ -20,10 +20,10 @@ var _ toolkeep.Chains = (*Store)(nil)
 const (
 	linkWhere = ` WHERE writer = $1 AND entry > $2 AND entry <= $3 AND ($4::boolean OR tenant = $5)`
 	// One statement, so that calls and events are those of one moment.
-	sqlLinks = `(SELECT entry, 8 AS kind, 0 AS at, tenant, '' AS id, hash, NULL::bytea AS data FROM invocations` + linkWhere + ` AND entry IS NOT NULL AND NOT $7::boolean ORDER BY entry LIMIT $6)
-		UNION ALL (SELECT entry, 10, 0, tenant, '', hash, NULL FROM events` + linkWhere + ` ORDER BY entry LIMIT $6) ORDER BY entry LIMIT $6`
-	sqlWholeLinks = `(SELECT entry, 8 AS kind, 0::bigint AS at, tenant, id, hash, coalesce(ended, data) AS data FROM invocations` + linkWhere + ` AND entry IS NOT NULL AND NOT $7::boolean ORDER BY entry LIMIT $6)
-		UNION ALL (SELECT entry, 10, at, tenant, id, hash, data FROM events` + linkWhere + ` ORDER BY entry LIMIT $6) ORDER BY entry LIMIT $6`
+	sqlLinks = `(SELECT entry, 8 AS kind, 0 AS at, tenant, '' AS id, hash, stamp, NULL::bytea AS data FROM invocations` + linkWhere + ` AND entry IS NOT NULL AND NOT $7::boolean ORDER BY entry LIMIT $6)
+		UNION ALL (SELECT entry, 10, 0, tenant, '', hash, stamp, NULL FROM events` + linkWhere + ` ORDER BY entry LIMIT $6) ORDER BY entry LIMIT $6`
+	sqlWholeLinks = `(SELECT entry, 8 AS kind, 0::bigint AS at, tenant, id, hash, stamp, coalesce(ended, data) AS data FROM invocations` + linkWhere + ` AND entry IS NOT NULL AND NOT $7::boolean ORDER BY entry LIMIT $6)
+		UNION ALL (SELECT entry, 10, at, tenant, id, hash, stamp, data FROM events` + linkWhere + ` ORDER BY entry LIMIT $6) ORDER BY entry LIMIT $6`
 )
 
 // KeepsFrom returns the time since which the journal is whole; see toolkeep.Chains.
@@ -85,11 +85,16 @@ func (s *Store) Links(ctx context.Context, q toolkeep.LinkQuery) (list []toolkee
 func scanLink(row pgx.CollectableRow) (toolkeep.Link, error) {
 	var r record.Row
 	var hash []byte
-	if err := row.Scan(&r.Seq, &r.Kind, &r.At, &r.Tenant, &r.Ref, &hash, &r.Data); err != nil {
+	var stamp *int64
+	if err := row.Scan(&r.Seq, &r.Kind, &r.At, &r.Tenant, &r.Ref, &hash, &stamp, &r.Data); err != nil {
 		return toolkeep.Link{}, err
 	}
 	r.Tenant, r.Ref = plainText(r.Tenant), plainText(r.Ref)
-	return record.Chained(r, 0, hash), nil
+	l := record.Chained(r, 0, hash)
+	if stamp != nil {
+		l.Stamp = *stamp
+	}
+	return l, nil
 }
 
 // Entry reads the entry of a link.

@@ -30,6 +30,10 @@
 // call touches a row that another writer's needs, unless it is the same call or the same
 // idempotency key.
 //
+// An event, and the end of a call that was claimed, draws a stamp from the sequence journal_stamp: see
+// toolkeep.Link. It was drawn after all that the maker of the entry had read was committed, and waits for no
+// other transaction.
+//
 // Each entry has a hash, which covers the tenant's entry before it: see toolkeep.ChainHash. It is
 // computed when the statement is made, in the order of the numbers. A request that fails takes its
 // hash back; if later ones of the group were already sent, the group is tried again with one request

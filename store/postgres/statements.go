@@ -60,7 +60,8 @@ const (
 				THEN lease_until ELSE $18::bigint END,
 			ended = CASE WHEN ended IS NULL AND` + ended + ` THEN data ELSE ended END,
 			data = $19, sealed = $20, output = $21,
-			writer = coalesce($22::bigint, writer), entry = coalesce($23::bigint, entry), hash = coalesce($24::bytea, hash)` + moveWhere +
+			writer = coalesce($22::bigint, writer), entry = coalesce($23::bigint, entry), hash = coalesce($24::bytea, hash),
+			stamp = CASE WHEN $23::bigint IS NULL THEN stamp ELSE nextval('journal_stamp') END` + moveWhere +
 		` AND subject = $6 AND tool = $7 AND session = $8 AND parent = $9 AND created = $10`
 	sqlRename  = `UPDATE invocations SET subject = $6, tool = $7, session = $8, parent = $9, created = $10` + moveWhere
 	sqlSubject = `SELECT subject FROM invocations WHERE tenant = $1 AND id = $2 FOR UPDATE`

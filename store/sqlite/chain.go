@@ -95,7 +95,7 @@ func (s *Store) Links(ctx context.Context, q toolkeep.LinkQuery) ([]toolkeep.Lin
 		return nil, 0, s.orClosed(err)
 	}
 	for i := range list {
-		list[i].Writer = q.Writer
+		list[i].Writer, list[i].Stamp = q.Writer, list[i].Seq // runs follow each other
 	}
 	if len(list) == q.Limit {
 		return list, list[len(list)-1].Seq, nil

@@ -128,6 +128,10 @@ func testChain(t *testing.T, f *fixture) {
 		t.Errorf("the entry of the event is %+v, %v", e, err)
 	}
 
+	if first, later := got["b"][0].Stamp, got["a"][1].Stamp; first == 0 || later <= first {
+		t.Errorf("an event has the stamp %d, and the end of a call that was moved after it %d", first, later)
+	}
+
 	// Of one tenant, without content.
 	w, err := chains.ChainWriters(t.Context(), nil)
 	if err != nil || len(w) != 1 {
