@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,6 +17,7 @@ import (
 	"github.com/toolkeep/toolkeep/approval"
 	"github.com/toolkeep/toolkeep/control/approvals"
 	"github.com/toolkeep/toolkeep/invoke"
+	"github.com/toolkeep/toolkeep/store/storetest"
 )
 
 // desk is a harness with approvals, as a node wires them.
@@ -337,6 +339,18 @@ func TestDeniedAndExpired(t *testing.T) {
 	d.work()
 	if n := d.executor.calls.Load(); n != 0 {
 		t.Errorf("it ran %d times", n)
+	}
+	var order []string
+	for _, e := range storetest.Entries(t.Context(), t, d.store) {
+		if e.Event != nil {
+			order = append(order, strings.TrimPrefix(e.Event.Type, "ai.agent.tool."))
+		} else if e.Call.ToolID == "std.risky" {
+			order = append(order, string(e.Call.State))
+		}
+	}
+	each := []string{"approval.requested", "approval.decided", "refused"}
+	if want := append(slices.Clone(each), each...); !slices.Equal(order, want) {
+		t.Errorf("the journal has %v, want %v", order, want)
 	}
 }
 

@@ -182,6 +182,19 @@ func (p *Pipeline) finish(ctx context.Context, row *toolkeep.Invocation, to tool
 	return nil
 }
 
+// eventsFirst puts the events among changes first: of a call they come before its end, also in the journal.
+func eventsFirst(changes []toolkeep.Change) []toolkeep.Change {
+	var events, others []toolkeep.Change
+	for _, c := range changes {
+		if _, ok := c.(toolkeep.AppendEvent); ok {
+			events = append(events, c)
+		} else {
+			others = append(others, c)
+		}
+	}
+	return append(events, others...)
+}
+
 // finishWith ends a row that no worker runs, together with other changes. If nothing was sent and
 // it may be repeated, its key is freed, as at the end of a run. ErrStale if it is in another state
 // meanwhile.
@@ -198,7 +211,7 @@ func (p *Pipeline) finishWith(ctx context.Context, row *toolkeep.Invocation, to 
 		end.Key = ""
 	}
 	move := toolkeep.MoveCall{Invocation: &end, From: []toolkeep.CallState{from}, Owner: owner, FreeKey: free}
-	err := p.apply(ctx, append([]toolkeep.Change{move}, with...)...)
+	err := p.apply(ctx, eventsFirst(append([]toolkeep.Change{move}, with...))...)
 	if err == nil && p.Observer != nil {
 		p.Observer.Called(&end, nil, e, nil)
 	}

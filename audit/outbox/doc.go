@@ -8,9 +8,18 @@
 // sink, and moves the cursor in the store after the sink has confirmed. So
 //
 //   - each entry is delivered at least once: a crash between the two repeats a batch,
-//   - entries of one writer, and so those that one process recorded of a call, are delivered in order; an
-//     entry that is repeated is repeated after its first delivery, so a consumer drops what it has seen by id,
-//   - a sink that is down waits and catches up. Nothing waits for it, and memory holds one batch of it.
+//   - entries of one writer are delivered in order, and so are those of one call, whichever writers recorded
+//     them; an entry that is repeated is repeated after its first delivery, so a consumer drops what it has seen
+//     by id,
+//   - a sink that is down waits and catches up. Nothing waits for it, and memory holds about one batch of it
+//     (leastPage entries of each writer, where there are more of them).
+//
+// # Order of a call
+//
+// A round reads at one moment how far all writers are, and of each the next entries up to there. It merges them
+// by Link.Stamp, which is higher for an entry that was made by who had read the other one, and stops where the
+// next entry in that order may not be read yet. It then moves the cursors of all writers at once: what they leave
+// behind has all that came before it, so a leader that reads them, on any node, goes on in that order.
 //
 // Entries from before the chain of hashes (see package audit) are not sent.
 //

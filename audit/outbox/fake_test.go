@@ -26,6 +26,7 @@ type fakeStore struct {
 	away    bool
 	applied int
 	widest  int64 // span of a query for a part of the entries
+	stamp   int64 // the newest that was drawn
 }
 
 type entry struct {
@@ -49,6 +50,18 @@ func (s *fakeStore) lock() (func(), error) {
 }
 
 func (s *fakeStore) add(writer int64, e *toolkeep.Entry, tenant, ref string) {
+	s.commit(writer, s.draw(), e, tenant, ref)
+}
+
+// draw draws the stamp of an entry, which commit makes visible.
+func (s *fakeStore) draw() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stamp++
+	return s.stamp
+}
+
+func (s *fakeStore) commit(writer, stamp int64, e *toolkeep.Entry, tenant, ref string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	list := s.entries[writer]
@@ -57,7 +70,7 @@ func (s *fakeStore) add(writer int64, e *toolkeep.Entry, tenant, ref string) {
 		seq = list[len(list)-1].Seq + 1
 	}
 	e.Writer, e.Seq, e.At = writer, seq, time.Now()
-	s.entries[writer] = append(list, entry{toolkeep.Link{Writer: writer, Seq: seq, Hash: []byte{1}, Tenant: tenant, Ref: ref}, e})
+	s.entries[writer] = append(list, entry{toolkeep.Link{Writer: writer, Seq: seq, Hash: []byte{1}, Stamp: stamp, Tenant: tenant, Ref: ref}, e})
 }
 
 // event records an event of tenant t.
@@ -268,7 +281,12 @@ func startIn(t *testing.T, dir string, store outbox.Store, sink outbox.Sink, s o
 	if s.Name == "" {
 		s.Name = "sink"
 	}
-	o, err := outbox.New(outbox.Config{Sinks: []outbox.Settings{s}, Store: store, Dir: dir, Open: func(outbox.Settings) (outbox.Sink, error) { return sink, nil }})
+	return startWith(t, outbox.Config{Sinks: []outbox.Settings{s}, Store: store, Dir: dir, Open: func(outbox.Settings) (outbox.Sink, error) { return sink, nil }})
+}
+
+func startWith(t *testing.T, c outbox.Config) (o *outbox.Outbox, stop func()) {
+	t.Helper()
+	o, err := outbox.New(c)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/audit/outbox"
+	"github.com/toolkeep/toolkeep/store/postgres/pgtest"
 )
 
 func TestMain(m *testing.M) {
@@ -23,7 +24,7 @@ func TestMain(m *testing.M) {
 		child(dir)
 		return
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(pgtest.Main{M: m})
 }
 
 // TestDelivers: what is recorded after a sink began reaches it, in order and in batches; another run goes on

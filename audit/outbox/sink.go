@@ -187,101 +187,12 @@ func (s *sink) lost(r *record) {
 	s.state.Lost, s.state.LostAt = r.Lost, r.LostAt
 }
 
-// round delivers one batch of each writer with news. more: there may be others at once. An error is the store's,
-// or that ctx ended.
-func (s *sink) round(ctx context.Context, p *position) (more bool, err error) {
-	writers, err := s.c.Store.ChainWriters(ctx, p.at)
-	if err != nil {
-		return false, err
-	}
-	if len(writers) == 0 {
-		p.caughtUp = s.c.Clock().UTC()
-		p.newest = p.caughtUp
-	}
-	for _, w := range writers {
-		full, err := s.batch(ctx, p, w)
-		if err != nil {
-			return false, err
-		}
-		more = more || full
-	}
-	return more, nil
-}
-
 func (s *sink) query(writer, after, upTo int64, limit int) toolkeep.LinkQuery {
 	q := toolkeep.LinkQuery{Writer: writer, After: after, UpTo: upTo, All: true, Events: s.events, Content: true, Limit: limit}
 	if len(s.Tenants) == 1 {
 		q.All, q.Tenant = false, s.Tenants[0]
 	}
 	return q
-}
-
-// batch delivers a writer's next entries. full: there may be more.
-func (s *sink) batch(ctx context.Context, p *position, w toolkeep.ChainWriter) (full bool, err error) {
-	from := p.at[w.ID]
-	after, upTo, err := s.span(ctx, p, w)
-	if err != nil {
-		return false, err
-	}
-	links, read, err := s.c.Store.Links(ctx, s.query(w.ID, after, upTo, s.Batch))
-	if err != nil {
-		return false, err
-	}
-	to := toolkeep.Cursor{Writer: w.ID, Seq: read, At: s.c.Clock().UTC()}
-	if was, own := p.times[w.ID]; own && read < w.Newest {
-		to.At = was // unless an entry says it better
-	}
-	lost, damaged, events := int64(0), int64(0), make([]Event, 0, len(links))
-	at, before := s.stood(p, w.ID), from
-	for i := range links {
-		l := &links[i]
-		lost += s.missing(p, at, before, l.Seq-1)
-		if before = l.Seq; l.Gone {
-			if s.trimmed(p, at) {
-				lost++
-			}
-			continue
-		}
-		if len(l.Hash) == 0 { // from before the chain
-			continue
-		}
-		e, event, err := s.read(l)
-		if e != nil {
-			at = e.At.UTC()
-			if to.Seq == l.Seq {
-				to.At = at
-			}
-		}
-		if errors.Is(err, toolkeep.ErrKeyAway) {
-			return false, err
-		}
-		if err != nil { // verify tells of it too
-			damaged++
-			s.c.Log.Warn("a damaged entry is not sent to a sink", "sink", s.Name, "writer", l.Writer, "number", l.Seq, "error", err)
-			continue
-		}
-		if s.takes(&event) {
-			events = append(events, event)
-		}
-	}
-	// A sink that reads a part sees that nothing is left, and only of a writer of which it had something: numbers need
-	// not begin at 1.
-	if _, own := p.times[w.ID]; !s.part() {
-		lost += s.missing(p, at, before, read)
-	} else if own && len(links) == 0 && s.trimmed(p, at) {
-		lost += read - from
-	}
-	if err := s.send(ctx, events); err != nil {
-		return false, err
-	}
-	s.c.Hook(s.Name)
-	if err := s.move(ctx, p, from, to, lost); err != nil {
-		return false, err
-	}
-	s.mu.Lock()
-	s.state.Damaged += damaged
-	s.mu.Unlock()
-	return read < w.Newest, nil
 }
 
 // span returns the numbers of a writer that are looked at next: after and up to. Those of a sink that reads a part of
@@ -350,33 +261,9 @@ func (s *sink) missing(p *position, at time.Time, after, upTo int64) int64 {
 	return upTo - after
 }
 
-// move moves the cursor, and notes what was lost.
-func (s *sink) move(ctx context.Context, p *position, from int64, to toolkeep.Cursor, lost int64) error {
-	changes := []toolkeep.Change{toolkeep.MoveCursor{Reader: s.Name, From: from, To: to}}
-	if lost > 0 {
-		p.record.Lost += lost
-		p.record.LostAt = s.c.Clock().UTC()
-		put, err := s.put(p, p.revision)
-		if err != nil {
-			return err
-		}
-		changes = append(changes, put)
-	}
-	if err := s.c.Store.Apply(ctx, changes...); err != nil {
-		return err
-	}
-	p.moved(to)
-	if lost > 0 {
-		p.revision++
-		s.lost(&p.record)
-		s.c.Log.Warn("retention removed entries before a sink had them", "sink", s.Name, "at_most", lost, "in_all", p.record.Lost)
-	}
-	return nil
-}
-
 // send delivers events or makes them dead letters. It returns with an error only when ctx ends.
 func (s *sink) send(ctx context.Context, events []Event) error {
-	size, failures, refusals := len(events), 0, 0
+	size, failures, refusals := min(len(events), s.Batch), 0, 0
 	for len(events) > 0 {
 		n, err := s.deliver(ctx, events[:min(size, len(events))])
 		if n > 0 {
