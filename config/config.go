@@ -170,7 +170,7 @@ type Proxy struct {
 type Policy struct {
 	Path          string        `key:"policy.path" help:"directory or gzipped tar archive with a policy in Rego, whose own tests must pass; changed files are taken while the server runs"`
 	BundleURL     string        `key:"policy.bundle_url" help:"address of such an archive instead, https://… or in an OCI registry, such as oci://registry.example/policies:stable; a changed one is taken while the server runs"`
-	BundlePoll    time.Duration `key:"policy.bundle_poll" default:"30s" min:"1s" max:"1d" help:"pause between two looks at policy.bundle_url; with Redis, one node that takes a change tells the others"`
+	BundlePoll    time.Duration `key:"policy.bundle_poll" default:"30s" min:"1s" max:"1d" help:"pause between two looks at policy.bundle_url; a node that takes a change tells the others"`
 	BundleKeyFile string        `key:"policy.bundle_key_file" help:"file with public keys in PEM; with it, a policy of policy.path or policy.bundle_url is taken only where one of them has signed it (opa build --signing-key, opa sign)"`
 	OPAURL        string        `key:"policy.opa_url" help:"decision of an OPA server that is asked instead, such as http://127.0.0.1:8181/v1/data/toolkeep"`
 	ABACURL       string        `key:"policy.abac_url" help:"service that is asked instead with POST {url}/api/v1/abac/check-permission, such as https://l01.example"`

@@ -32,6 +32,7 @@ import (
 	"github.com/toolkeep/toolkeep/control/approvals"
 	"github.com/toolkeep/toolkeep/control/health"
 	"github.com/toolkeep/toolkeep/control/nodes"
+	"github.com/toolkeep/toolkeep/control/policies"
 	"github.com/toolkeep/toolkeep/control/search"
 	"github.com/toolkeep/toolkeep/control/secrets"
 	"github.com/toolkeep/toolkeep/control/servers"
@@ -107,6 +108,7 @@ type Node struct {
 	persons *personal.Sealed          // with which records are sealed
 	pooled  bool                      // a pooler stands before the store
 	policy  *policy.Engine            // nil where roles decide alone
+	bundles *policies.Recorder        // starts policy
 	access  *access.Access
 	catalog *catalog.Catalog
 	fresh   *catalog.Fresh

@@ -17,17 +17,17 @@ func (n *Node) buildPolicy(ctx context.Context) (err error) {
 	}
 	s := n.config.Policy
 	c := s.Engine()
-	record := policies.Recorder{Store: n.store, Node: n.name, Clock: n.options.Clock, Log: n.logger("permission_manager"),
-		Tell: func(ctx context.Context, digest string) error { return n.redis.Publish(ctx, policyUpdates, digest) }}
+	record := &policies.Recorder{Store: n.store, Node: n.name, Clock: n.options.Clock, Log: n.logger("permission_manager")}
 	c.OnChange, c.Clock, c.Log = record.Changed, n.options.Clock, record.Log
 	// The operator names the service, so it may stand on an inner address; nothing else is
 	// reached with this client.
 	c.Connect(func(address string) *http.Client { return n.client("", egress.Destination(address)) }, n.credential(s.Token), n.config.Data)
 	n.policy, err = policy.New(ctx, c)
+	record.Engine, n.bundles = n.policy, record
 	return err
 }
 
-// policyUpdates is the channel of Redis on which a node says that it has taken another policy.
+// policyUpdates is the channel of Redis on which an operator says that there is another bundle.
 const policyUpdates = "policy:updates"
 
 func (n *Node) followPolicy(ctx context.Context) error {
@@ -35,5 +35,5 @@ func (n *Node) followPolicy(ctx context.Context) error {
 		return nil
 	}
 	n.redis.Subscribe(policyUpdates, n.policy.Look)
-	return n.policy.Start(ctx)
+	return n.following.Start(ctx, "permission_manager", "policies", n.bundles)
 }

@@ -112,8 +112,8 @@ func TestPolicyRefusesTheStart(t *testing.T) {
 	}
 }
 
-// TestPolicyBundle: two nodes have their policy from an address. The one that looks takes a change, and
-// the other hears of it over Redis.
+// TestPolicyBundle: nodes have their policy from an address, at which they look once a day. One that is told over Redis takes a
+// change, and the others hear of it over the feed; so they do of what a node begins with.
 func TestPolicyBundle(t *testing.T) {
 	t.Parallel()
 	var archive atomic.Pointer[[]byte]
@@ -144,12 +144,13 @@ func TestPolicyBundle(t *testing.T) {
 		t.Fatal(err)
 	}
 	redis := redistest.Start(t)
-	polls := []string{"1s", "1d"}
+	hears := []string{redis.URL(), ""}
+	var last toolkeeptest.Option
 	nodes := cluster(t, 2, func(o *toolkeeptest.Option) {
 		o.Settings["access.mode"], o.Settings["policy.bundle_url"], o.Settings["policy.timeout"] = "rbac+abac", server.URL+"/b.tar.gz", "10s"
-		o.Settings["redis.url"], o.Settings["policy.token"] = redis.URL(), "file://"+token
-		o.Settings["secrets.dirs"] = secrets
-		o.Settings["policy.bundle_poll"], polls = polls[0], polls[1:]
+		o.Settings["policy.token"], o.Settings["secrets.dirs"], o.Settings["policy.bundle_poll"] = "file://"+token, secrets, "1d"
+		o.Settings["redis.url"], hears = hears[0], hears[1:]
+		last = *o
 	})
 	key := nodes[0].Key("default", "ann", "agent")
 	nodes[1].AwaitKey("default", key)
@@ -158,7 +159,15 @@ func TestPolicyBundle(t *testing.T) {
 		c.call("std.echo", `{}`).success(t)
 	}
 	put("package toolkeep\ndeny contains \"closed\"")
+	if err := redis.Client(t).Publish(t.Context(), "toolkeep:policy:updates", "look").Err(); err != nil {
+		t.Fatal(err)
+	}
 	for i, c := range ann {
 		within(t, time.Second, fmt.Sprintf("the changed policy on node %d", i), func() bool { return c.call("std.echo", `{}`).status == 404 })
+	}
+	put("package toolkeep\nallow := true\n")
+	toolkeeptest.New(t, last)
+	for i, c := range ann {
+		within(t, time.Second, fmt.Sprintf("the policy that another node began with on node %d", i), func() bool { return c.call("std.echo", `{}`).status == 200 })
 	}
 }
