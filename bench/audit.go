@@ -11,19 +11,26 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/audit"
+	"github.com/toolkeep/toolkeep/audit/archive"
 	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/secret"
 	"github.com/toolkeep/toolkeep/store/postgres"
 	"github.com/toolkeep/toolkeep/store/sqlite"
 )
 
 // audited is the store that a measurement appends to.
 type audited interface {
-	toolkeep.Applier
+	archive.Store
 	Close() error
 }
 
+// sealEvery is the pause between two passes of signing checkpoints and archiving; a server makes a checkpoint a minute.
+const sealEvery = time.Second
+
 // audits measures how many entries of the audit a store takes for a while: ends of calls that did not write, and
-// events, each in the hash chain of its tenant.
+// events, each in the hash chain of its tenant. Meanwhile all of them are covered by signed checkpoints and archived in
+// sealed files; the time until the last one is counts.
 func audits(b *bench) (part, error) {
 	db, err := startDatabase()
 	if err != nil {
@@ -31,7 +38,7 @@ func audits(b *bench) (part, error) {
 	}
 	defer db.stop()
 	p := part{set: fmt.Sprintf("Set: the store alone in this process, %d callers in a closed loop, each waits for the commit of its entry; 10 tenants; "+
-		"entries of about 600 bytes; SQLite on this disk, %s, over TCP.", clients, db.set)}
+		"entries of about 600 bytes; checkpoints of all tenants and sealed archive files on this disk every %s, until all entries are in both; SQLite on this disk, %s, over TCP.", clients, sealEvery, db.set)}
 	for _, kind := range []string{"ends of calls", "events"} {
 		dsn, err := db.create("audit" + kind[:4])
 		if err != nil {
@@ -54,7 +61,7 @@ func audits(b *bench) (part, error) {
 			if err != nil {
 				return part{}, fmt.Errorf("%s: %w", store.name, err)
 			}
-			row, err := appending(s, kind, b.d, store.cpu)
+			row, err := appending(s, kind, b.d, filepath.Join(b.dir, kind+store.name), store.cpu)
 			if err != nil {
 				return part{}, fmt.Errorf("%s: %w", store.name, err)
 			}
@@ -67,14 +74,37 @@ func audits(b *bench) (part, error) {
 	return p, nil
 }
 
-// appending appends entries for d.
-func appending(s audited, kind string, d time.Duration, store func() time.Duration) ([]string, error) {
+// seal returns what signs and archives all that the store has.
+func seal(s audited, dir string) (func() error, error) {
+	sealer, err := secret.NewSealer()
+	if err != nil {
+		return nil, err
+	}
+	files, err := archive.New(archive.Config{Dir: dir, Store: s, Sealer: sealer})
+	if err != nil {
+		return nil, err
+	}
+	checkpoints := audit.New(audit.Config{Store: s, Sealer: sealer, Archive: files})
+	return func() error {
+		if err := checkpoints.Checkpoint(context.Background()); err != nil {
+			return err
+		}
+		return files.Archive(context.Background(), true)
+	}, nil
+}
+
+// appending appends entries for d, and seals them in dir.
+func appending(s audited, kind string, d time.Duration, dir string, store func() time.Duration) ([]string, error) {
 	var (
 		all    sync.WaitGroup
 		n      atomic.Int64
 		failed atomic.Pointer[error]
 		beside time.Duration
 	)
+	seal, err := seal(s, dir)
+	if err != nil {
+		return nil, err
+	}
 	if store != nil {
 		beside = -store()
 	}
@@ -88,12 +118,28 @@ func appending(s audited, kind string, d time.Duration, store func() time.Durati
 			}
 		})
 	}
+	ended, sealing := make(chan struct{}), sync.WaitGroup{}
+	sealing.Go(func() {
+		for more := true; more && failed.Load() == nil; {
+			select {
+			case <-ended:
+				more = false // the last pass has all
+			case <-time.After(sealEvery):
+			}
+			if err := seal(); err != nil {
+				failed.Store(&err)
+			}
+		}
+	})
 	all.Wait()
+	appended := time.Since(began)
+	close(ended)
+	sealing.Wait()
 	took, count := time.Since(began), float64(n.Load())
 	if err := failed.Load(); err != nil {
 		return nil, *err
 	}
-	row := []string{fmt.Sprintf("%.0f", count/took.Seconds()), us(float64((ownCPU() - used).Microseconds()) / count), "-"}
+	row := []string{fmt.Sprintf("%.0f", count/took.Seconds()), us(float64((ownCPU() - used).Microseconds()) / count), "-", (took - appended).Round(10 * time.Millisecond).String()}
 	if store != nil {
 		row[2] = us(float64((beside + store()).Microseconds()) / count)
 	}

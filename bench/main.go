@@ -65,7 +65,7 @@ var sections = []section{
 	{"mcp", []string{"mcp"}, []string{"tools/call", "goal", "Toolkeep CPU per call", "calls a second", "p50 / p99 at that", "p50 / p99, one client", "p50 / p99, open loop"}},
 	{"postgres", []string{"postgres"}, []string{"call", "node CPU per call", "PostgreSQL CPU per call", "calls a second", "p50 / p99"}},
 	{"decisions", []string{"decisions"}, []string{"decision", "goal", "CPU", "time", "allocations"}},
-	{"audit", []string{"audit"}, []string{"entries", "a second", "CPU per entry", "PostgreSQL CPU per entry"}},
+	{"audit", []string{"audit"}, []string{"entries", "a second", "CPU per entry", "PostgreSQL CPU per entry", "all sealed after"}},
 	{"executors", []string{"executors"}, []string{"executor and request", "CPU, direct", "CPU, executor", "difference", "time, direct", "time, executor"}},
 	{"retrieval", []string{"retrieval"}, []string{"set", "strategy", "aim", "recall@1", "recall@5", "NDCG@10", "queries"}},
 	{"search", []string{"search"}, []string{"search", "goal", "p50", "p95", "a second"}},
