@@ -17,7 +17,8 @@ func (n *Node) buildPolicy(ctx context.Context) (err error) {
 	}
 	s := n.config.Policy
 	c := s.Engine()
-	record := &policies.Recorder{Store: n.store, Node: n.name, Clock: n.options.Clock, Log: n.logger("permission_manager")}
+	record := &policies.Recorder{Store: n.store, Node: n.name, Clock: n.options.Clock, Log: n.logger("permission_manager"),
+		Tell: func(ctx context.Context, digest string) error { return n.redis.Publish(ctx, policyUpdates, digest) }}
 	c.OnChange, c.Clock, c.Log = record.Changed, n.options.Clock, record.Log
 	// The operator names the service, so it may stand on an inner address; nothing else is
 	// reached with this client.
@@ -27,7 +28,7 @@ func (n *Node) buildPolicy(ctx context.Context) (err error) {
 	return err
 }
 
-// policyUpdates is the channel of Redis on which an operator says that there is another bundle.
+// policyUpdates is the channel of Redis on which a node says that it has taken another policy, and an operator that there is one.
 const policyUpdates = "policy:updates"
 
 func (n *Node) followPolicy(ctx context.Context) error {

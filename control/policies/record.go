@@ -38,6 +38,8 @@ type Recorder struct {
 	Node   string
 	Clock  func() time.Time
 	Log    *slog.Logger
+	// Tell also tells others who listen of the digest that was taken; nil tells none.
+	Tell func(ctx context.Context, digest string) error
 }
 
 // taken is the body of a TakenKind document.
@@ -106,6 +108,11 @@ func (r *Recorder) Changed(s policy.State) {
 		Time: r.Clock(), Data: canon.Append(nil, data)}}}
 	if s.Refused == "" {
 		changes = append(changes, r.told(ctx, s.Digest)...)
+		if r.Tell != nil {
+			if err := r.Tell(ctx, s.Digest); err != nil {
+				r.Log.Warn("a changed policy is not told of on Redis; the nodes hear of it through the store", "digest", s.Digest, "error", err)
+			}
+		}
 	}
 	r.apply(ctx, s.Digest, changes)
 }
