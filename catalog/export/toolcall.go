@@ -28,7 +28,7 @@ type ModelCall struct {
 // Messages or generateContent, the message in it, or its calls, as a list or one alone. Text, reasoning and what the
 // provider carried out itself are passed over, so that a message without calls has none.
 //
-// Errors: E3312 for what is none of these, or a call without a name; E3301 for more than one choice or candidate, or more
+// Errors: E3312 for what is none of these, a call of another form in it, or one without a name; E3301 for more than one choice or candidate, or more
 // than MaxModelCalls.
 func ReadCalls(message any) (Form, []ModelCall, error) {
 	var r callReader
@@ -76,11 +76,17 @@ func (r *callReader) message(v any) bool {
 	case kind == "custom" || kind == "custom_tool_call":
 		r.fail(toolkeep.InvalidParameters, "the message calls a custom tool; what Toolkeep exports are functions")
 		return true
-	case kind == "" && m["functionCall"] != nil:
-		f, _ := m["functionCall"].(map[string]any)
+	case kind == "" && (m["functionCall"] != nil || m["function_call"] != nil): // the latter as Python's SDK writes a part
+		f, ok := m["functionCall"].(map[string]any)
+		if !ok {
+			f, _ = m["function_call"].(map[string]any)
+		}
 		return r.is(Gemini) && r.call(f["id"], f["name"], f["args"])
 	case kind == "" && m["name"] != nil && m["args"] != nil:
 		return r.is(Gemini) && r.call(m["id"], m["name"], m["args"])
+	case r.unread(m, kind) != "":
+		r.fail(toolkeep.MalformedRequest, "the message has %.80q, which is a call in a form that is not known here; nothing was carried out. Send the call as Chat Completions, Responses, Messages (Anthropic) or generateContent (Gemini) writes it", r.unread(m, kind))
+		return true
 	case r.form == Responses || r.form == Anthropic || r.form == Gemini: // text, reasoning, and what the provider called itself
 		return true
 	case kind == "reasoning" || strings.HasSuffix(kind, "_call") || inBlocks && len(blocks) > 0 && slices.Contains([]string{"output_text", "refusal"}, partType(blocks[0])):
@@ -93,6 +99,28 @@ func (r *callReader) message(v any) bool {
 		return r.is(Gemini)
 	}
 	return m["role"] == "assistant" && r.is(OpenAI)
+}
+
+// unread returns what looks like a call in an object of no known form, such as Bedrock's toolUse; "" if nothing does.
+func (r *callReader) unread(m map[string]any, kind string) string {
+	calls := func(name string) bool {
+		switch strings.ToLower(strings.NewReplacer("_", "", "-", "").Replace(name)) {
+		case "tooluse", "tooluses", "functioncall", "functioncalls":
+			return true
+		case "toolcall", "toolcalls":
+			return r.form != Gemini // whose toolCall the provider carries out
+		}
+		return false
+	}
+	if calls(kind) {
+		return kind
+	}
+	for name, v := range m {
+		if list, ok := v.([]any); v != nil && (!ok || len(list) > 0) && calls(name) {
+			return name
+		}
+	}
+	return ""
 }
 
 // each reads the members of a list.

@@ -36,6 +36,9 @@ var messages = map[string]struct {
 	"gemini content":      {export.Gemini, " a__b ", `{"role":"model","parts":[{"functionCall":{"name":"a__b"}}]}`},
 	"gemini part":         {export.Gemini, " a__b {}", `{"functionCall":{"name":"a__b","args":{}}}`},
 	"gemini call":         {export.Gemini, " a__b {}", `{"name":"a__b","args":{}}`},
+	"gemini of python":    {export.Gemini, "c1 a__b {\"n\":1}\n a__c {}", `{"candidates":[{"content":{"parts":[{"text":"hm","function_call":null},{"function_call":{"id":"c1","name":"a__b","args":{"n":1}},"text":null,"thought_signature":null},{"function_call":{"id":null,"name":"a__c","args":{}}},{"tool_call":{"tool_type":"GOOGLE_SEARCH_WEB"}}],"role":"model"},"finish_reason":"STOP"}]}`},
+	"gemini python part":  {export.Gemini, " a__b {}", `{"function_call":{"name":"a__b","args":{}}}`},
+	"chat without calls":  {export.OpenAI, "", `{"role":"assistant","content":"hello","tool_calls":[],"function_call":null,"toolCalls":[]}`},
 	"gemini text":         {export.Gemini, "", `{"candidates":[{"content":{"parts":[{"text":"hi"}],"role":"model"}}]}`},
 	"gemini without text": {export.Gemini, "", `{"candidates":[{"finishReason":"SAFETY"}]}`},
 }
@@ -62,9 +65,16 @@ func TestReadCalls(t *testing.T) {
 		`{"choices":[{"delta":{"tool_calls":[]}}]}`:                          toolkeep.InvalidParameters,
 		`{"role":"assistant","function_call":{"name":"a","arguments":"{}"}}`: toolkeep.InvalidParameters,
 		`{"choices":7}`: toolkeep.MalformedRequest,
-		`{"choices":[{"message":{"content":[{"type":"tool_use","id":"t","name":"a","input":{}}]}}]}`: toolkeep.MalformedRequest, // two forms
-		`[` + call(`"1"`, `"a__b"`) + `,{"type":"tool_use","id":"t","name":"a","input":{}}]`:         toolkeep.MalformedRequest,
-		`{"choices":[{"message":{"role":"assistant"}},{"message":{"role":"assistant"}}]}`:            toolkeep.InvalidParameters,
+		// Calls of other forms, beside known ones too.
+		`{"role":"assistant","content":[{"text":"I look."},{"toolUse":{"toolUseId":"t","name":"a__b","input":{}}}]}`:                     toolkeep.MalformedRequest,
+		`{"role":"assistant","content":[{"type":"text","text":"I look."},{"type":"tool-call","toolCallId":"t","toolName":"a__b"}]}`:      toolkeep.MalformedRequest,
+		`[{"type":"tool_call","id":"t","name":"a__b","args":{}}]`:                                                                        toolkeep.MalformedRequest,
+		`{"role":"assistant","content":"","toolCalls":[{"id":"t","function":{"name":"a__b","arguments":"{}"}}]}`:                         toolkeep.MalformedRequest,
+		`{"role":"model","parts":[{"functionCall":{"name":"a__b","args":{}}},{"functionCalls":[{"name":"a__c"}]}]}`:                      toolkeep.MalformedRequest,
+		`{"object":"response","output":[{"type":"function_call","call_id":"c","name":"a__b","arguments":"{}"},{"type":"functionCall"}]}`: toolkeep.MalformedRequest,
+		`{"choices":[{"message":{"content":[{"type":"tool_use","id":"t","name":"a","input":{}}]}}]}`:                                     toolkeep.MalformedRequest, // two forms
+		`[` + call(`"1"`, `"a__b"`) + `,{"type":"tool_use","id":"t","name":"a","input":{}}]`:                                             toolkeep.MalformedRequest,
+		`{"choices":[{"message":{"role":"assistant"}},{"message":{"role":"assistant"}}]}`:                                                toolkeep.InvalidParameters,
 		`[` + call(`"1"`, `""`) + `]`:                                toolkeep.MalformedRequest,
 		`[` + call(`7`, `"a__b"`) + `]`:                              toolkeep.MalformedRequest,
 		`[` + call(`"`+strings.Repeat("i", 513)+`"`, `"a__b"`) + `]`: toolkeep.InvalidParameters,
