@@ -111,7 +111,7 @@ func (c *Catalog) holdMoves(p *toolkeep.Principal, list []HoldChange) ([]move, e
 	var moves []move
 	at := map[*version]int{}
 	for _, ch := range list {
-		e := s.find(p.Tenant, ch.ToolID)
+		e := s.find(p.Tenant, ch.ToolID, nil)
 		if e == nil {
 			return nil, notFound(ch.ToolID)
 		}

@@ -253,7 +253,7 @@ func TestHoldReachesOtherNodes(t *testing.T) {
 	t.Cleanup(other.Stop)
 	seen := make(chan bool, 64)
 	other.OnChange(func(s *Snapshot) {
-		if v := s.find("acme", "a.b").find("1.0.0"); v != nil {
+		if v := s.find("acme", "a.b", nil).find("1.0.0"); v != nil {
 			seen <- v.Life.Held != nil
 		}
 	})

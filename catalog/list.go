@@ -83,7 +83,7 @@ func (s *Snapshot) tools(tenant string, among []string) iter.Seq[*entry] {
 	return func(yield func(*entry) bool) {
 		if among != nil {
 			for _, id := range among {
-				if e := s.find(tenant, id); e != nil && !yield(e) {
+				if e := s.find(tenant, id, nil); e != nil && !yield(e) {
 					return
 				}
 			}
@@ -177,7 +177,7 @@ func (c *Catalog) Highest(p *toolkeep.Principal, toolID string) *toolkeep.Tool {
 // Errors: E3001.
 func (c *Catalog) Versions(p *toolkeep.Principal, toolID string, visible func(*toolkeep.Tool) bool) ([]toolkeep.Version, error) {
 	by := &viewer{c.current.Load(), p, visible}
-	e := by.of.find(tenantOf(p), toolID)
+	e := by.of.find(tenantOf(p), toolID, visible)
 	if e == nil {
 		return nil, notFound(toolID)
 	}

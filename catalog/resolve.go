@@ -124,7 +124,7 @@ func (c *Catalog) newer(ctx context.Context, before *Snapshot, err error) (again
 // not name the nearest id, which is looked for among all tools.
 func (c *Catalog) Find(p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error) {
 	s := c.current.Load()
-	e := s.find(tenantOf(p), tool)
+	e := s.find(tenantOf(p), tool, visible)
 	if e == nil {
 		return toolkeep.Version{}, nil, notFound(tool)
 	}
@@ -277,7 +277,7 @@ func (s *Snapshot) near(tenant, id string, visible func(*toolkeep.Tool) bool) st
 		}
 	}
 	for _, meant := range suggest.Typos(id, ids, maxNear) {
-		if len(s.find(tenant, meant).visible(visible)) > 0 {
+		if len(s.find(tenant, meant, visible).visible(visible)) > 0 {
 			return meant
 		}
 	}

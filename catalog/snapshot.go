@@ -84,12 +84,13 @@ func (s *Snapshot) shardOf(id string) int {
 
 func (s *Snapshot) entry(k toolKey) *entry { return s.shards[s.shardOf(k.id)][k] }
 
-// find returns the tool that an id or an exported name selects for a tenant: the shared one, or its own.
-func (s *Snapshot) find(tenant, id string) *entry {
+// find returns the tool that an id or an exported name selects for a tenant: the shared one, or its own. visible decides between tools of
+// the same exported name; nil admits all.
+func (s *Snapshot) find(tenant, id string, visible func(*toolkeep.Tool) bool) *entry {
 	if e := s.owned(tenant, id); e != nil {
 		return e
 	}
-	return s.exported(tenant, id)
+	return s.exported(tenant, id, visible)
 }
 
 // owned is find of an id.

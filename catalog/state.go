@@ -65,7 +65,7 @@ func (c *Catalog) SetState(ctx context.Context, p *toolkeep.Principal, toolID, v
 	if !c.running() {
 		return toolkeep.Lifecycle{}, unreadable(errors.New("catalog: SetState without Start"))
 	}
-	seen := c.current.Load().find(p.Tenant, toolID)
+	seen := c.current.Load().find(p.Tenant, toolID, nil)
 	if seen != nil {
 		toolID = seen.key.id
 	}
@@ -117,7 +117,7 @@ func (c *Catalog) carryOut(ctx context.Context, p *toolkeep.Principal, work func
 // stateMoves computes a SetState on the current state, and refuses it if a version was moved since seen.
 func (c *Catalog) stateMoves(p *toolkeep.Principal, seen *entry, toolID, versionText string, ch StateChange) ([]move, error) {
 	s := c.current.Load()
-	e := s.find(p.Tenant, toolID)
+	e := s.find(p.Tenant, toolID, nil)
 	if e == nil {
 		return nil, notFound(toolID)
 	}
@@ -255,7 +255,7 @@ func checkSuccessor(s *Snapshot, e *entry, tenant string, targets []*version, su
 		return nil
 	}
 	id, _, _ := strings.Cut(successor, "@")
-	if id == e.key.id || s.find(tenant, id) == nil {
+	if id == e.key.id || s.find(tenant, id, nil) == nil {
 		return badState("the successor %q is neither a version of %s nor another tool that exists", toolkeep.ClipBytes(successor, 200), e.key.id)
 	}
 	return nil

@@ -41,7 +41,7 @@ func (by *viewer) sees(v *version) bool {
 	if err != nil {
 		id, _, _ = strings.Cut(to, "@")
 	}
-	e := by.of.find(tenant, id)
+	e := by.of.find(tenant, id, by.visible)
 	if e == nil {
 		return by.p != nil && by.p.May(toolkeep.PermLifecycle)
 	}
@@ -80,7 +80,7 @@ func (by *viewer) guide(e *entry, v *version, to string) string {
 	if _, err := semver.StrictNewVersion(to); err == nil {
 		next = e.find(to)
 	} else if by.of != nil && to != "" {
-		if other := by.of.find(tenantOf(by.p), id); other != nil {
+		if other := by.of.find(tenantOf(by.p), id, by.visible); other != nil {
 			if next = other.find(rng); next == nil {
 				next = other.latest
 			}
