@@ -2,6 +2,7 @@ package invoke
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
@@ -34,6 +35,11 @@ func (p *Pipeline) decide(ctx context.Context, a *activeCall) error {
 	a.decision = p.Access.Authorise(a.principal, a.tool, a.call)
 	p.narrow(a)
 	if policy := p.Access.Policy(); policy != nil {
+		if a.hidden && a.decision.Allowed && !policy.Sees(a.principal, a.tool) { // explained for another; as unseen does
+			a.decision.Allowed, a.decision.Code, a.decision.Reason = false, toolkeep.PolicyDenied, hiddenByRule
+			a.decision.Checks = append(slices.Clone(a.decision.Checks), access.Check{Name: access.CheckPolicy, Reason: hiddenByRule})
+			return p.decided(a)
+		}
 		p.consult(ctx, a, policy, a.arguments)
 		p.consultValidated(ctx, a) // of a call that is decided again
 	}

@@ -1,6 +1,7 @@
 package invoke_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -61,9 +62,19 @@ func TestExplainAs(t *testing.T) {
 	if h.limits.taken.Load() != 0 || h.access.denials.Load()+h.access.unknowns.Load() != 0 {
 		t.Errorf("%d requests are taken, %d denials counted", h.limits.taken.Load(), h.access.denials.Load())
 	}
+	h.access.deny.Store(false)
+	h.access.policy = &fakePolicy{decide: allow, hides: "std.hidden"}
+	if x = explain(eve, alice, "std.hidden"); x.Steps[invoke.StepAuthorise].Verdict != "refuse" || !strings.Contains(fmt.Sprint(x.Steps[invoke.StepAuthorise].Checks), "the policy's rule visible hides the tool") {
+		t.Errorf("of a tool that the policy hides: %+v", x.Steps[invoke.StepAuthorise])
+	}
+	h.access.policy = nil
+	h.access.deny.Store(true)
 	x = explain(alice, alice, "std.hidden")
 	if x.Version != "" || x.Steps[invoke.StepAuthorise].Verdict != "unknown" {
 		t.Errorf("of a tool that exists for neither: %+v", x)
+	}
+	if x = explain(alice, eve, "std.hidden"); x.Version != "" || x.Steps[invoke.StepResolve].Code != toolkeep.ToolNotFound {
+		t.Errorf("of a version that the caller sees and who asks does not: %+v", x)
 	}
 	h.access.deny.Store(false)
 	if x = explain(alice, eve, "std.open"); !x.Execute || x.Fallback == nil || x.Fallback.Tool != "" {

@@ -19,6 +19,7 @@ import (
 // fakePolicy answers as a test says, and keeps what it was asked.
 type fakePolicy struct {
 	reads  bool
+	hides  string // a tool, from all
 	decide func(q *access.Question) (access.Verdict, error)
 
 	mu    sync.Mutex
@@ -31,8 +32,10 @@ func (f *fakePolicy) Decide(_ context.Context, q *access.Question) (access.Verdi
 	f.mu.Unlock()
 	return f.decide(q)
 }
-func (f *fakePolicy) ReadsArguments() bool                             { return f.reads }
-func (f *fakePolicy) Sees(*toolkeep.Principal, *toolkeep.Tool) bool    { return true }
+func (f *fakePolicy) ReadsArguments() bool { return f.reads }
+func (f *fakePolicy) Sees(_ *toolkeep.Principal, t *toolkeep.Tool) bool {
+	return t.ID != f.hides
+}
 func (f *fakePolicy) Refuses(*toolkeep.Principal, *toolkeep.Tool) bool { return false }
 func (f *fakePolicy) Audience(*toolkeep.Principal) (string, bool)      { return "", true }
 func allow(*access.Question) (access.Verdict, error)                   { return access.Verdict{Allow: true}, nil }

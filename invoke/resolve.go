@@ -35,6 +35,9 @@ func (p *Pipeline) resolve(ctx context.Context, a *activeCall) (*toolkeep.Result
 			return nil, unseen
 		}
 	}
+	if a.asker != nil && !p.Access.Visible(a.asker, v.Tool) {
+		return nil, toolkeep.NewError(toolkeep.ToolNotFound, "the caller would get a version that you may not see")
+	}
 	a.tool, a.warnings = v.Tool, warnings
 	a.row.ToolID = a.tool.ID // a capability may have been asked for
 	m := a.tool.Manifest

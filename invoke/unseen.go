@@ -18,6 +18,9 @@ import (
 // one that exists for others, so that the time says nothing.
 const unseenTime = 2 * time.Millisecond
 
+// hiddenByRule is why a call is refused whose tool the policy alone hides.
+const hiddenByRule = "the policy's rule visible hides the tool"
+
 // unseen counts a call that err refuses because its tool does not exist for the caller. If the tool exists all the same,
 // the call is a denied one like any other: its record has the reason, and what the caller is told, which is err.
 func (p *Pipeline) unseen(ctx context.Context, a *activeCall, tool, rng string, err error) {
@@ -45,7 +48,7 @@ func (p *Pipeline) unseen(ctx context.Context, a *activeCall, tool, rng string, 
 	}
 	if policy := p.Access.Policy(); policy != nil && d.Allowed {
 		if !policy.Sees(a.principal, v.Tool) {
-			d.Allowed, d.Code, d.Reason = false, toolkeep.PolicyDenied, "the policy's rule visible hides the tool"
+			d.Allowed, d.Code, d.Reason = false, toolkeep.PolicyDenied, hiddenByRule
 			d.Checks = append(slices.Clone(d.Checks), access.Check{Name: access.CheckPolicy, Reason: d.Reason})
 		} else {
 			d = p.ask(ctx, a, d, policy, v.Tool, a.arguments)
