@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -42,6 +43,8 @@ type ModelCalled struct {
 	InvocationID string `json:"invocation_id,omitempty"`
 	Status       string `json:"status" enum:"pending,running,success,error,timeout,cancelled,permission_denied,pending_approval"`
 	ErrorCode    string `json:"error_code,omitempty"`
+
+	Warnings []toolkeep.Warning `json:"warnings,omitempty" doc:"for the program; the model is not told of them"`
 }
 
 // modelRoutes are the routes for what comes from a model as it is.
@@ -51,8 +54,8 @@ func (a *API) modelRoutes() {
 		"Names are those of an export, or tool ids. What goes wrong with a call, arguments that are no JSON too, is a message for the model; the answer is 200. " +
 		"Tools that read run at the same time, others in their order."
 	r.params = []tree{
-		headerParam("Idempotency-Key", "instead of the provider's ids of the calls, by which a message that is sent again is carried out once"),
-		headerParam("X-Session-ID", "the conversation; a provider's id means the same call in one session alone"),
+		headerParam("Idempotency-Key", "by which a message that is sent again is carried out once, in place of the provider's ids of the calls"),
+		headerParam("X-Session-ID", "the conversation; within it, and without it never, a provider's id of a call that is random is the call's idempotency key"),
 		headerParam("X-User-ID", "the person that the agent acts for"),
 		headerParam("traceparent", "W3C Trace Context"),
 	}
@@ -62,8 +65,11 @@ func (a *API) modelRoutes() {
 	a.raw(r, a.invokeForModel)
 }
 
-// maxModelAnswer bounds the results of one message together, in bytes of JSON.
-const maxModelAnswer = 8 << 20
+// maxModelAnswer bounds the results of one message together, in bytes of JSON. A result that is longer by itself is cut to cutModelResult.
+const (
+	maxModelAnswer = 8 << 20
+	cutModelResult = 1 << 20
+)
 
 // modelReads is how many calls of one message run at the same time.
 const modelReads = 4
@@ -79,9 +85,17 @@ func (a *API) invokeForModel(w http.ResponseWriter, r *http.Request) {
 		a.gate.Refuse(w, r, err)
 		return
 	}
-	m := modelRun{a: a, r: r, p: p, form: form, calls: calls, answered: make([]export.Answered, len(calls)), shown: make([]ModelCalled, len(calls)), writes: make([]bool, len(calls))}
+	m := modelRun{a: a, r: r, p: p, form: form, calls: calls, tools: make([]*toolkeep.Tool, len(calls)),
+		answered: make([]export.Answered, len(calls)), shown: make([]ModelCalled, len(calls))}
+	if len(calls) == 0 { // else each call counts
+		m.least, err = a.gate.Count(r.Context(), p)
+	}
 	m.run()
 	gate.RateHeaders(w.Header(), m.least)
+	if err != nil {
+		a.gate.Refuse(w, r, err)
+		return
+	}
 	body, err := gate.Marshal(ModelAnswer{Form: string(form), Messages: objects(export.Messages(form, m.answered)), Calls: m.shown})
 	if err != nil {
 		a.gate.Refuse(w, r, err)
@@ -109,58 +123,81 @@ type modelRun struct {
 	p        *toolkeep.Principal
 	form     export.Form
 	calls    []export.ModelCall
+	tools    []*toolkeep.Tool // nil where there is none for who acts
 	answered []export.Answered
 	shown    []ModelCalled
-	writes   []bool
 
 	mu    sync.Mutex
 	least toolkeep.RateLeft
+	bytes int // of the results so far
 }
 
-// run carries out reading calls beside each other; a call that writes waits for those before it, and those after it wait.
+// run carries out reading calls beside each other; a call that writes waits for those before it, and those after it wait. A tool that is
+// not found counts as one that writes. Reads for which there is no place beside the others run again, one after the other.
 func (m *modelRun) run() {
 	var reading sync.WaitGroup
-	places := make(chan struct{}, modelReads)
-	for i := range m.calls {
-		v, _, err := m.a.c.Catalog.Find(m.p, m.calls[i].Name, "", m.a.visible(m.p))
-		if m.writes[i] = err == nil && v.Tool.Writes(); m.writes[i] {
-			reading.Wait()
-			m.one(i, v.Tool)
-			continue
+	var crowded []int
+	beside, places := 0, make(chan struct{}, modelReads)
+	settle := func() {
+		reading.Wait()
+		if beside > 1 {
+			slices.Sort(crowded)
+			for _, i := range crowded {
+				m.one(i)
+			}
 		}
-		places <- struct{}{}
-		reading.Go(func() { m.one(i, v.Tool); <-places })
+		crowded, beside = nil, 0
 	}
-	reading.Wait()
-	size := 0
-	for i := range m.answered {
-		to := &m.answered[i]
-		if size += len(to.Output); size <= maxModelAnswer {
+	for i := range m.calls {
+		if m.find(i); m.writes(i) {
+			settle()
+			m.one(i)
 			continue
 		}
-		what := "Call the tool again, alone, to get it."
-		if m.writes[i] {
-			what = "The call was carried out: do not repeat it."
-		}
-		to.Output = canon.AppendString(nil, "The result has "+strconv.Itoa(len(to.Output))+" bytes, too many beside the others. "+what)
+		beside++
+		places <- struct{}{}
+		reading.Go(func() {
+			if m.one(i) == toolkeep.ConcurrencyLimitExceeded {
+				m.mu.Lock()
+				crowded = append(crowded, i)
+				m.mu.Unlock()
+			}
+			<-places
+		})
+	}
+	settle()
+}
+
+func (m *modelRun) writes(i int) bool { return m.tools[i] == nil || m.tools[i].Writes() }
+
+// call is a call of the message, with what the request says of all.
+func (m *modelRun) call(i int) *toolkeep.Call {
+	// Calls after it, and the model, do not wait for a person.
+	c := &toolkeep.Call{Face: "rest", Tool: m.calls[i].Name, Arguments: m.calls[i].Arguments, ApprovalWait: time.Millisecond}
+	m.a.gate.Call(gate.HTTP(m.r.Header), c)
+	c.Key = m.key(c, i)
+	return c
+}
+
+// find looks for the tool of a call as it exists for who acts in it.
+func (m *modelRun) find(i int) {
+	acting := m.a.gate.For(m.p, m.call(i))
+	if v, _, err := m.a.c.Catalog.Describe(m.r.Context(), acting, m.calls[i].Name, "", m.a.visible(acting)); err == nil {
+		m.tools[i] = v.Tool
 	}
 }
 
-// one carries out a call. t is its tool, nil if there is none.
-func (m *modelRun) one(i int, t *toolkeep.Tool) {
-	from := m.calls[i]
-	// Calls after it, and the model, do not wait for a person.
-	c := &toolkeep.Call{Face: "rest", Tool: from.Name, Arguments: from.Arguments, ApprovalWait: time.Millisecond}
+// one carries out a call and returns the code with which it was refused, or failed.
+func (m *modelRun) one(i int) toolkeep.Code {
+	from, c := m.calls[i], m.call(i)
 	c.Told = func(left toolkeep.RateLeft) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		m.least = m.least.Least(left)
 	}
-	m.a.gate.Call(gate.HTTP(m.r.Header), c)
-	c.Key = m.key(c, i)
 	res, err := m.a.c.Invoker.Invoke(m.r.Context(), m.p, c)
 	to, shown := export.Answered{Call: from}, ModelCalled{ID: from.ID, Name: from.Name}
-	fail := func(e *toolkeep.Error) {
+	failed := func(e *toolkeep.Error) {
 		to.Failed, to.Output = true, canon.AppendString(nil, gate.Text(e))
 		shown.ErrorCode = string(e.Code)
 	}
@@ -168,19 +205,47 @@ func (m *modelRun) one(i int, t *toolkeep.Tool) {
 		p := gate.NewProblem(err, "")
 		shown.InvocationID, shown.Status = p.InvocationID, p.InvocationStatus
 	} else {
-		shown.InvocationID, shown.Status = res.InvocationID, res.State.BC2(codeOf(res.Error))
+		shown.InvocationID, shown.Status, shown.Warnings = res.InvocationID, res.State.BC2(codeOf(res.Error)), res.Warnings
 	}
 	switch {
 	case err != nil:
-		fail(gate.Shown(err))
+		failed(gate.Shown(err))
 	case res.Error != nil:
-		fail(gate.Shown(res.Error))
+		failed(gate.Shown(res.Error))
 	case !res.State.Ended():
 		to.Output = canon.AppendString(nil, waitingText(res))
 	default:
-		to.Output, to.Notes = outputOf(res, t), notesOf(res)
+		to.Output = m.bounded(i, outputOf(res, m.tools[i]), res.InvocationID, c.Key != "")
+		to.Notes = notesOf(res)
 	}
 	m.answered[i], m.shown[i] = to, shown
+	return toolkeep.Code(shown.ErrorCode)
+}
+
+// bounded is a result, or what the model is told in its place; what is left out is not kept in memory. kept says that the record of
+// the call has the result.
+func (m *modelRun) bounded(i int, out []byte, invocation string, kept bool) []byte {
+	what := "Call the tool again, alone, to get it."
+	switch {
+	case kept:
+		what = "It is at " + statusURL(invocation) + "."
+	case m.writes(i):
+		what = "The call was carried out: do not repeat it."
+	}
+	n := strconv.Itoa(len(out))
+	if len(out) > maxModelAnswer {
+		if !kept && !m.writes(i) {
+			what = "Ask the tool for less."
+		}
+		out = canon.AppendString(nil, toolkeep.CutBytes(string(out[:cutModelResult]), cutModelResult-1)+"\nThe result has "+n+" bytes and is cut here. "+what)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.bytes+len(out) > maxModelAnswer {
+		return canon.AppendString(nil, "The result has "+n+" bytes, too many beside the others. "+what)
+	}
+	m.bytes += len(out)
+	return out
 }
 
 // waitingText tells a model of a call that has not ended.
@@ -216,7 +281,7 @@ func outputOf(res *toolkeep.Result, t *toolkeep.Tool) []byte {
 
 func notesOf(res *toolkeep.Result) (notes []string) {
 	if res.Truncated {
-		notes = append(notes, "The result was longer than the tool allows and is cut.")
+		notes = append(notes, "The result was too long and is cut.")
 	}
 	for _, at := range res.Attachments {
 		notes = append(notes, "The whole "+at.Kind+" is at "+at.URL+"; fetch it with the same credentials.")
@@ -224,18 +289,31 @@ func notesOf(res *toolkeep.Result) (notes []string) {
 	return notes
 }
 
-// uniqueID is what an id of a call looks like that no other call has: not call_0 or functions.name:0, which some
-// servers of models count.
-var uniqueID = regexp.MustCompile(`^[A-Za-z0-9_-]{9,512}$`)
+// randomID is what providers call a tool call of which there is one in the world: not call_0 or functions.name:0, which some servers
+// of models count.
+var randomID = regexp.MustCompile(`^(?:call_|fc_|toolu_(?:bdrk_|vrtx_)?|chatcmpl-tool-)([A-Za-z0-9]{16,})$`)
 
-// key is the idempotency key of a call: by the caller's, else by the provider's id in the session.
+// isRandom reports whether a call's id is random: at least 16 characters with letters and digits, and no number after zeros.
+func isRandom(id string) bool {
+	m := randomID.FindStringSubmatch(id)
+	if m == nil {
+		return false
+	}
+	distinct := map[rune]bool{}
+	for _, c := range m[1] {
+		distinct[c] = true
+	}
+	return len(distinct) >= 8 && strings.ContainsAny(m[1], "0123456789") && strings.Trim(m[1], "0123456789") != ""
+}
+
+// key is the idempotency key of a call: by the caller's, else by the provider's id in the session, at its place and of its tool.
 func (m *modelRun) key(c *toolkeep.Call, i int) string {
 	switch {
 	case c.Key != "" && len(m.calls) > 1:
 		return c.Key + "/" + strconv.Itoa(i+1)
-	case c.Key != "" || !uniqueID.MatchString(m.calls[i].ID):
+	case c.Key != "" || c.Session == "" || !isRandom(m.calls[i].ID):
 		return c.Key
 	}
-	sum := sha256.Sum256([]byte(string(m.form) + "\x00" + c.Session + "\x00" + m.calls[i].ID))
+	sum := sha256.Sum256([]byte(strings.Join([]string{string(m.form), c.Session, m.calls[i].ID, m.calls[i].Name, strconv.Itoa(i)}, "\x00")))
 	return "model-" + hex.EncodeToString(sum[:16])
 }

@@ -5,12 +5,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/face/gate"
 )
 
 const modelRoute = "/api/v1/tools/invoke/model"
@@ -37,7 +40,7 @@ func modelSystem(invoke fakeInvoker) *system {
 func chatCalls(names ...string) string {
 	var calls []string
 	for i, name := range names {
-		calls = append(calls, fmt.Sprintf(`{"id":"call_%012d","type":"function","function":{"name":%q,"arguments":"{\"n\":%d}"}}`, i, name, i))
+		calls = append(calls, fmt.Sprintf(`{"id":"call_Zp81xw2nQ0vB7t%04d","type":"function","function":{"name":%q,"arguments":"{\"n\":%d}"}}`, i, name, i))
 	}
 	return `{"role":"assistant","content":null,"tool_calls":[` + strings.Join(calls, ",") + `]}`
 }
@@ -77,7 +80,7 @@ func TestModelCalls(t *testing.T) {
 		{"r__refused", "error", "E3301 invalid_parameters: n must be text"},
 		{"r__failed", "error", "E3510 upstream_client_error: HTTP 404\nThe same call will probably fail again: change the arguments, or use another tool."},
 		{"r__waits", "pending_approval", "The call is pending_approval as invocation 01900000-0000-7000-8000-000000000001. A person has to approve it first; do not call the tool again for it. Its result will be at /api/v1/invocations/01900000-0000-7000-8000-000000000001."},
-		{"r__cut", "success", "half\nThe result was longer than the tool allows and is cut.\nThe whole result is at /api/v1/blobs/b1; fetch it with the same credentials."},
+		{"r__cut", "success", "half\nThe result was too long and is cut.\nThe whole result is at /api/v1/blobs/b1; fetch it with the same credentials."},
 		{"m__text", "success", "a\nb"},
 		{"m__picture", "success", `{"content":[{"type":"text","text":"a"},{"type":"image","data":"="}]}`},
 	} {
@@ -91,7 +94,7 @@ func TestModelCalls(t *testing.T) {
 		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
 			t.Fatal(err)
 		}
-		if got.Form != "openai" || len(got.Messages) != 1 || got.Messages[0]["tool_call_id"] != "call_000000000000" || got.Messages[0]["content"] != c.text {
+		if got.Form != "openai" || len(got.Messages) != 1 || got.Messages[0]["tool_call_id"] != "call_Zp81xw2nQ0vB7t0000" || got.Messages[0]["content"] != c.text {
 			t.Errorf("%s: %s", c.tool, w.Body)
 		}
 		if len(got.Calls) != 1 || got.Calls[0].Status != c.status || got.Calls[0].InvocationID == "" || got.Calls[0].Name != c.tool || (got.Calls[0].ErrorCode != "") != (c.status == "error") {
@@ -116,13 +119,14 @@ func TestModelCalls(t *testing.T) {
 	if keys["r__ok"] != "||no JSON" { // of call_1, which no other call has to have
 		t.Errorf("the last call is %q", keys["r__ok"])
 	}
-	for body, status := range map[string]int{`{"tool_id":"r.ok"}`: 400, `{`: 400, `{"role":"assistant","role":"assistant"}`: 400, strings.Replace(chatCalls("r__ok"), "call_000000000000", "", 1): 400} {
+	for body, status := range map[string]int{`{"tool_id":"r.ok"}`: 400, `{`: 400, `{"role":"assistant","role":"assistant"}`: 400, strings.Replace(chatCalls("r__ok"), "call_Zp81xw2nQ0vB7t0000", "", 1): 400} {
 		wantStatus(t, s.do(t, "POST", modelRoute, body), status)
 	}
 	wantStatus(t, s.do(t, "POST", modelRoute, chatCalls("r__ok"), "Authorization: Bearer wrong"), 401)
 }
 
-// TestModelCallKeys: a message that is sent again has the keys of the first one; ids that are counted are none.
+// TestModelCallKeys: a message that is sent again in its session has the keys of the first one. Ids that are counted are none, and so
+// is any without a session.
 func TestModelCallKeys(t *testing.T) {
 	var mu sync.Mutex
 	var got []string
@@ -137,26 +141,43 @@ func TestModelCallKeys(t *testing.T) {
 		got = nil
 		wantStatus(t, s.do(t, "POST", modelRoute, body, headers...), 200)
 		slices.Sort(got)
-		return strings.Join(got, " ")
+		return strings.TrimSpace(strings.Join(got, " "))
 	}
-	first := keys(chatCalls("w__a", "w__b"))
-	if again := keys(chatCalls("w__a", "w__b")); again != first || strings.Count(first, "model-") != 2 || strings.Fields(first)[0] == strings.Fields(first)[1] {
+	const talk = "X-Session-ID: talk"
+	first := keys(chatCalls("w__a", "w__b"), talk)
+	if again := keys(chatCalls("w__a", "w__b"), talk); again != first || strings.Count(first, "model-") != 2 || strings.Fields(first)[0] == strings.Fields(first)[1] {
 		t.Errorf("keys %q, again %q", first, again)
 	}
-	talk := keys(chatCalls("w__a", "w__b"), "X-Session-ID: talk")
-	if talk == first || talk != keys(chatCalls("w__a", "w__b"), "X-Session-ID: talk") {
-		t.Errorf("in a session %q", talk)
+	if other := keys(chatCalls("w__a", "w__b"), "X-Session-ID: other"); other == first {
+		t.Errorf("in another session %q", other)
+	}
+	if none := keys(chatCalls("w__a", "w__b")); none != "" {
+		t.Errorf("without a session %q", none)
+	}
+	seen := map[string]bool{}
+	for _, names := range [][]string{{"w__a"}, {"w__b"}, {"r__1", "w__a"}} { // the same id at another place, or of another tool
+		for key := range strings.FieldsSeq(keys(strings.ReplaceAll(chatCalls(names...), "t0001", "t0000"), talk)) {
+			if seen[key] {
+				t.Errorf("%v has the key of another call", names)
+			}
+			seen[key] = true
+		}
+	}
+	for _, id := range []string{"toolu_01A09q90qw90lq917835lq9", "toolu_vrtx_01A09q90qw90lq917835lq9", "chatcmpl-tool-2cf24dba5fb0a30e26e83b2ac5b9e29e"} {
+		if own := keys(strings.Replace(chatCalls("w__a"), "call_Zp81xw2nQ0vB7t0000", id, 1), talk); !strings.HasPrefix(own, "model-") {
+			t.Errorf("id %s has the key %q", id, own)
+		}
+	}
+	for _, id := range []string{"call_0", "tool_call_0", "functions.a:0", "0", "call_00001", "call_0000000000000000000001", "call_20261130230218123456", "call_aaaaaaaaaaaaaaaa0001", "7d92kfa0Q", "my_Zp81xw2nQ0vB7t0000"} {
+		if own := keys(strings.Replace(chatCalls("w__a"), "call_Zp81xw2nQ0vB7t0000", id, 1), talk); own != "" {
+			t.Errorf("id %s has the key %q", id, own)
+		}
 	}
 	if own := keys(chatCalls("w__a", "w__b"), "Idempotency-Key: mine"); own != "mine/1 mine/2" {
 		t.Errorf("with a key %q", own)
 	}
-	if own := keys(chatCalls("w__a"), "Idempotency-Key: mine"); own != "mine" {
+	if own := keys(chatCalls("w__a"), "Idempotency-Key: mine", talk); own != "mine" {
 		t.Errorf("of one call with a key %q", own)
-	}
-	for _, id := range []string{"call_0", "functions.a:0", "0"} {
-		if own := keys(strings.Replace(chatCalls("w__a"), "call_000000000000", id, 1)); own != "" {
-			t.Errorf("id %s has the key %q", id, own)
-		}
 	}
 }
 
@@ -195,18 +216,148 @@ func TestModelCallOrder(t *testing.T) {
 	}
 }
 
-// TestModelAnswerIsBounded: of results that are too many bytes together the later ones are told of, and whether to ask again.
+// TestModelAnswerIsBounded: of results that are too many bytes together those that came later are told of, and how to get them. What
+// went wrong, or waits, is told all the same, and a result that fits has its place beside one that did not.
 func TestModelAnswerIsBounded(t *testing.T) {
-	big := append(append([]byte{'"'}, strings.Repeat("x", maxModelAnswer/2)...), '"')
-	s := modelSystem(func(context.Context, *toolkeep.Principal, *toolkeep.Call) (*toolkeep.Result, error) {
+	big := func(n int) []byte { return append(append([]byte{'"'}, strings.Repeat("x", n-2)...), '"') }
+	s := modelSystem(func(_ context.Context, _ *toolkeep.Principal, c *toolkeep.Call) (*toolkeep.Result, error) {
 		res := succeeded()
-		res.Output = big
+		switch c.Tool {
+		case "w__refused":
+			return nil, toolkeep.NewError(toolkeep.PermissionDenied, "you may not")
+		case "w__waits":
+			res.State = toolkeep.CallPendingApproval
+		case "w__small":
+			res.Output = []byte(`"small"`)
+		case "w__huge":
+			res.Output = big(maxModelAnswer + 1)
+		default:
+			res.Output = big(maxModelAnswer - 100)
+		}
 		return res, nil
 	})
-	w := s.do(t, "POST", modelRoute, chatCalls("r__1", "r__2", "w__3"))
-	wantStatus(t, w, 200)
-	text := w.Body.String()
-	if n := strings.Count(text, "too many beside the others"); n != 2 || !strings.Contains(text, "alone, to get it") || !strings.Contains(text, "do not repeat it") || w.Body.Len() > maxModelAnswer {
-		t.Errorf("%d results are left out of %d bytes", n, w.Body.Len())
+	contents := func(body string, headers ...string) (all []string) {
+		w := s.do(t, "POST", modelRoute, body, headers...)
+		wantStatus(t, w, 200)
+		var got struct{ Messages []struct{ Content string } }
+		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Body.Len() > maxModelAnswer+10_000 {
+			t.Fatalf("%d bytes %v", w.Body.Len(), err)
+		}
+		for _, m := range got.Messages {
+			all = append(all, m.Content)
+		}
+		return all
 	}
+	all := contents(chatCalls("w__1", "w__2", "r__3", "w__refused", "w__waits", "w__small", "w__huge"))
+	for i, want := range []string{"xxx", "The result has 8388508 bytes, too many beside the others. The call was carried out: do not repeat it.",
+		"The result has 8388508 bytes, too many beside the others. Call the tool again, alone, to get it.", "E3201 permission_denied: you may not", "The call is pending_approval as invocation ", "small",
+		"The result has 8388609 bytes, too many beside the others. The call was carried out: do not repeat it."} {
+		if !strings.HasPrefix(all[i], want) {
+			t.Errorf("message %d: %.200s", i, all[i])
+		}
+	}
+	at := "It is at /api/v1/invocations/01900000-0000-7000-8000-000000000001."
+	if all = contents(chatCalls("w__1", "r__2"), "X-Session-ID: talk"); !strings.HasSuffix(all[1], at) {
+		t.Errorf("with a key: %.200s", all[1])
+	}
+	for header, want := range map[string]string{"X-User-ID: ": "The call was carried out: do not repeat it.", "Idempotency-Key: k": at} {
+		if all = contents(chatCalls("w__huge"), header); !strings.HasPrefix(all[0], `"xxx`) || !strings.HasSuffix(all[0], "x\nThe result has 8388609 bytes and is cut here. "+want) || len(all[0]) > cutModelResult+200 {
+			t.Errorf("alone with %s: %d bytes, %s", header, len(all[0]), all[0][len(all[0])-200:])
+		}
+	}
+}
+
+// TestModelCallsThatWrite: whether a call writes is decided by the tool as it exists for who acts in it; one that is not found counts as
+// one that writes, so it runs alone.
+func TestModelCallsThatWrite(t *testing.T) {
+	var running, most atomic.Int32
+	s := modelSystem(func(context.Context, *toolkeep.Principal, *toolkeep.Call) (*toolkeep.Result, error) {
+		n := running.Add(1)
+		defer running.Add(-1)
+		for was := most.Load(); n > was && !most.CompareAndSwap(was, n); was = most.Load() {
+		}
+		runtime.Gosched()
+		return succeeded(), nil
+	})
+	s.Auth = actingAuth{s.Auth}
+	find := s.catalog.resolve
+	s.catalog.resolve = func(p *toolkeep.Principal, name, rng string) (toolkeep.Version, []toolkeep.Warning, error) {
+		if p.OnBehalf != "did:ann" {
+			t.Errorf("%s is looked for by %+v", name, p)
+		}
+		if strings.HasPrefix(name, "capability:") {
+			return toolkeep.Version{}, nil, toolkeep.NewError(toolkeep.ToolNotFound, "none")
+		}
+		return find(p, name, rng)
+	}
+	wantStatus(t, s.do(t, "POST", modelRoute, chatCalls("capability:a", "capability:b", "w__c", "capability:d"), "X-User-ID: did:ann"), 200)
+	if most.Load() != 1 {
+		t.Errorf("%d calls ran beside each other", most.Load())
+	}
+}
+
+// TestModelReadsThatAreCrowded: reads for which there was no place beside the others run again alone, once.
+func TestModelReadsThatAreCrowded(t *testing.T) {
+	var mu sync.Mutex
+	var ran []string
+	var first sync.WaitGroup
+	first.Add(3)
+	s := modelSystem(func(_ context.Context, _ *toolkeep.Principal, c *toolkeep.Call) (*toolkeep.Result, error) {
+		mu.Lock()
+		ran = append(ran, c.Tool)
+		n := len(ran)
+		mu.Unlock()
+		if n <= 3 {
+			first.Done()
+			first.Wait()
+		}
+		if n <= 3 && c.Tool != "r__1" || c.Tool == "r__4" || c.Tool == "w__5" {
+			return nil, toolkeep.NewError(toolkeep.ConcurrencyLimitExceeded, "no place")
+		}
+		return succeeded(), nil
+	})
+	var got struct{ Calls []ModelCalled }
+	w := s.do(t, "POST", modelRoute, chatCalls("r__1", "r__2", "r__3", "w__5", "r__4"))
+	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	for i, code := range []string{"", "", "", "E3802", "E3802"} {
+		if got.Calls[i].ErrorCode != code {
+			t.Errorf("call %d: %+v", i, got.Calls[i])
+		}
+	}
+	if again := strings.Join(ran[3:], " "); again != "r__2 r__3 w__5 r__4" {
+		t.Errorf("after the first three ran %s", again)
+	}
+}
+
+type requestCount func() (toolkeep.RateLeft, error)
+
+func (f requestCount) TakeRequest(context.Context, *toolkeep.Principal) (toolkeep.RateLeft, error) {
+	return f()
+}
+
+// actingAuth lets callers act for the users that they name.
+type actingAuth struct{ gate.Auth }
+
+func (actingAuth) ActingAs(p *toolkeep.Principal, c *toolkeep.Call) (*toolkeep.Principal, error) {
+	return p.As("", c.User)
+}
+
+// TestModelMessageWithoutCalls counts as a request, as one with calls does in each.
+func TestModelMessageWithoutCalls(t *testing.T) {
+	counted := 0
+	s := modelSystem(nil)
+	s.Requests = requestCount(func() (toolkeep.RateLeft, error) {
+		counted++
+		if counted > 1 {
+			return toolkeep.RateLeft{}, toolkeep.NewError(toolkeep.RateLimitExceeded, "too many")
+		}
+		return toolkeep.RateLeft{Kind: "agent", PerMinute: 1}, nil
+	})
+	w := s.do(t, "POST", modelRoute, `{"role":"assistant","content":"hi"}`)
+	if wantStatus(t, w, 200); w.Header().Get("RateLimit") == "" {
+		t.Error("the answer does not say what the limit has left")
+	}
+	wantStatus(t, s.do(t, "POST", modelRoute, `{"role":"assistant","content":"hi"}`), 429)
 }
