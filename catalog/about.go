@@ -82,10 +82,7 @@ func (c *Catalog) SetAbout(ctx context.Context, p *toolkeep.Principal, namespace
 	if !c.running() {
 		return unreadable(errors.New("catalog: SetAbout without Start"))
 	}
-	key := aboutKey{namespace, p.Tenant}
-	if shared {
-		key.tenant = ""
-	}
+	key := ownedBy(p, namespace, shared)
 	if err := c.catchUp(ctx); err != nil {
 		return unreadable(err)
 	}
@@ -106,13 +103,6 @@ func (c *Catalog) SetAbout(ctx context.Context, p *toolkeep.Principal, namespace
 // documents is an optional ability of a Store that has an order of versions before the feed.
 type documents interface {
 	Documents(ctx context.Context, kind string) ([]toolkeep.Document, int64, error)
-}
-
-// hear takes the about texts of a store. The feed may bring them again.
-func (s *Snapshot) hear(list []toolkeep.Document) {
-	for i := range list {
-		s.say(&list[i])
-	}
 }
 
 // say takes one about text, and returns whose it is.
@@ -143,16 +133,17 @@ func (s *Snapshot) touch(edits map[toolKey][]*version, of aboutKey) {
 	}
 }
 
-// aboutOf is the about text that a change puts, without a body where it is deleted; nil for another change.
-func aboutOf(c toolkeep.Change) *toolkeep.Document {
+// sideDocument is the about text or choice that a change puts, or the about text that it deletes, without a body; nil for
+// another change.
+func sideDocument(c toolkeep.Change) *toolkeep.Document {
 	switch c := c.(type) {
 	case toolkeep.PutDocument:
-		if c.Document.Kind == KindAbout {
+		if c.Document.Kind == KindAbout || c.Document.Kind == KindChoice {
 			return &c.Document
 		}
 	case toolkeep.DeleteDocument:
 		if c.Kind == KindAbout {
-			return &toolkeep.Document{Tenant: c.Tenant, ID: c.ID}
+			return &toolkeep.Document{Kind: KindAbout, Tenant: c.Tenant, ID: c.ID}
 		}
 	}
 	return nil

@@ -115,6 +115,11 @@ type documented struct {
 	docs []toolkeep.Document
 }
 
-func (d *documented) Documents(context.Context, string) ([]toolkeep.Document, int64, error) {
-	return d.docs, 0, nil
+func (d *documented) Documents(_ context.Context, kind string) (list []toolkeep.Document, _ int64, _ error) {
+	for _, one := range d.docs {
+		if one.Kind == kind {
+			list = append(list, one)
+		}
+	}
+	return list, 0, nil
 }

@@ -159,11 +159,15 @@ func (c *Catalog) first(ctx context.Context) (*Snapshot, error) {
 	s.load(versions, c.unreadable)
 	s.seq = seq
 	if store, ok := c.store.(documents); ok {
-		list, _, err := store.Documents(ctx, KindAbout)
-		if err != nil {
-			return nil, unreadable(err)
+		for kind, take := range map[string]func(*toolkeep.Document){KindAbout: func(d *toolkeep.Document) { s.say(d) }, KindChoice: s.keepChoice} {
+			list, _, err := store.Documents(ctx, kind)
+			if err != nil {
+				return nil, unreadable(err)
+			}
+			for i := range list { // the feed may bring them again
+				take(&list[i])
+			}
 		}
-		s.hear(list)
 	}
 	return s, nil
 }

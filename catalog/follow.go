@@ -54,7 +54,7 @@ func (f *follower) poke() {
 
 // put accepts one change of the feed. Most are calls, which it ignores.
 func (f *follower) put(c toolkeep.Committed) {
-	ours := aboutOf(c.Change) != nil
+	ours := sideDocument(c.Change) != nil
 	switch c.Change.(type) {
 	case toolkeep.PublishVersion, toolkeep.SetLifecycle:
 		ours = true

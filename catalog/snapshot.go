@@ -25,6 +25,8 @@ type Snapshot struct {
 	count  int                 // versions
 	edited []*entry            // tools changed since
 	abouts map[aboutKey]string // never written again
+	// choices of source documents by their titles, never written again
+	choices map[aboutKey]map[string]Choice
 
 	read *reader
 }
@@ -162,7 +164,7 @@ func (s *Snapshot) load(all []toolkeep.Version, report func(id, version string, 
 
 // next builds the snapshot after changes. It skips and reports unreadable versions.
 func (s *Snapshot) next(changes []toolkeep.Committed, report func(id, version string, err error)) *Snapshot {
-	n := &Snapshot{seq: s.seq, after: s.seq, hash: s.hash, read: s.read, shards: s.shards, order: s.order, count: s.count, abouts: s.abouts}
+	n := &Snapshot{seq: s.seq, after: s.seq, hash: s.hash, read: s.read, shards: s.shards, order: s.order, count: s.count, abouts: s.abouts, choices: s.choices}
 	edits := map[toolKey][]*version{}
 	for _, c := range changes {
 		if c.Seq <= s.seq {
@@ -174,7 +176,11 @@ func (s *Snapshot) next(changes []toolkeep.Committed, report func(id, version st
 		case toolkeep.SetLifecycle:
 			n.setLifecycle(edits, ch, report)
 		default:
-			if d := aboutOf(ch); d != nil {
+			switch d := sideDocument(ch); {
+			case d == nil:
+			case d.Kind == KindChoice:
+				n.keepChoice(d)
+			default:
 				n.touch(edits, n.say(d))
 			}
 		}

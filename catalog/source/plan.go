@@ -3,7 +3,6 @@
 package source
 
 import (
-	"bytes"
 	"maps"
 	"regexp"
 
@@ -79,21 +78,8 @@ func Auth(a *toolkeep.AuthSpec) []any {
 	return []any{auth}
 }
 
-// Chosen is the member of a source's metadata in which tools remember what their import chose of the source.
-const Chosen = "choice"
-
-// sameChoice reports whether a published tool remembers the choice of a new one.
-func sameChoice(old *toolkeep.Tool, about toolkeep.SourceSpec) bool {
-	var was any
-	if old.Manifest != nil && old.Manifest.Source != nil {
-		was = old.Manifest.Source.Metadata[Chosen]
-	}
-	return bytes.Equal(canon.Append(nil, was), canon.Append(nil, about.Metadata[Chosen]))
-}
-
 // Settle completes a manifest without version and source: it keeps the published version if nothing
-// changed and the tool remembers the choice of this import, else it gets the next one according to the change (catalog.Compare). about becomes the
-// manifest's source.
+// changed, else it gets the next one according to the change (catalog.Compare). about becomes the manifest's source.
 //
 // Errors: E3008 with every fault if the catalogue would refuse the manifest.
 func Settle(manifest map[string]any, about toolkeep.SourceSpec, previous Previous) (Tool, error) {
@@ -104,7 +90,7 @@ func Settle(manifest map[string]any, about toolkeep.SourceSpec, previous Previou
 		old = previous(id)
 	}
 	if old != nil {
-		if catalog.SameContent(old, manifest) && sameChoice(old, about) {
+		if catalog.SameContent(old, manifest) {
 			t.Version, t.Change, t.Manifest = old.Version, ChangeUnchanged, old.Raw
 			return t, nil
 		}

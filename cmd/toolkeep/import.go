@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -84,9 +85,9 @@ operation counts as new).`,
 	f.StringArrayVar(&secrets, "secret", nil, "secret of a security scheme, `SCHEME=REFERENCE`: secret://NAME, env://NAME, file:///PATH or vault://PATH#FIELD; repeatable")
 	f.StringToStringVar(&o.Schemes, "auth", nil, "what a security scheme is that the document does not define, `SCHEME=header:NAME`, query:NAME, cookie:NAME, bearer or basic; repeatable")
 	f.StringVar(&o.DeepLists, "deep-lists", "", "how style deepObject writes the elements of a list: `indices` (a[0]=1, the default), brackets (a[]=1) or repeat (a=1)")
-	f.StringArrayVar(&o.Choice.Include, "include", nil, "only operations that fit the `PATTERN` id:list*, path:/v1/*, tag:pets or method:GET, where * is any characters; repeatable; remembered for the next import")
-	f.StringArrayVar(&o.Choice.Exclude, "exclude", nil, "no operations that fit the `PATTERN`, written as for --include; repeatable; remembered")
-	f.StringArrayVar(&o.Choice.Names, "name-rule", nil, "a rule `REGEXP=REPLACEMENT` for the names that operationIds become, such as '^api_v1_(.*)=$1'; repeatable; remembered")
+	f.StringArrayVar(&o.Choice.Include, "include", nil, "only operations that fit the `PATTERN` id:list*, path:/v1/*, tag:pets or method:GET, where * is any characters; repeatable; remembered for the next import of the document, until --include ''")
+	f.StringArrayVar(&o.Choice.Exclude, "exclude", nil, "no operations that fit the `PATTERN`, written as for --include; repeatable; remembered until --exclude ''")
+	f.StringArrayVar(&o.Choice.Names, "name-rule", nil, "a rule `REGEXP=REPLACEMENT` for the names that operationIds become, such as '^api_v1_(.*)=$1'; repeatable; remembered until --name-rule ''")
 	f.StringArrayVar(&overlays, "overlay", nil, "change the document with this OpenAPI Overlay `FILE` first; repeatable; not remembered")
 	f.BoolVar(&dryRun, "dry-run", false, "print the plan and change nothing")
 	f.BoolVar(&force, "force", false, "publish breaking changes under the bump as it is; recorded")
@@ -132,7 +133,16 @@ func (a *app) importOpenAPI(ctx context.Context, o openapi.Options, choice impor
 	return a.importPlan(ctx, o.Location, choice, func(previous source.Previous) (*planned, error) {
 		o.Previous = previous
 		var listing error
-		if cl, err := a.connect(); err == nil {
+		cl, err := a.connect()
+		if err == nil {
+			o.Choices = func(namespace string) (map[string]openapi.Choice, error) {
+				all, err := cl.choices(ctx, namespace, choice.shared)
+				if err != nil && choice.dryRun { // which needs no server
+					a.warnUnknownChoice(err)
+					return nil, nil
+				}
+				return all, err
+			}
 			o.Published = func(namespace string) (ids []string) {
 				listing = cl.eachTool(ctx, namespace, func(t toolSummary) bool {
 					ids = append(ids, t.ToolID)
@@ -145,9 +155,6 @@ func (a *app) importOpenAPI(ctx context.Context, o openapi.Options, choice impor
 		if err != nil {
 			return nil, err
 		}
-		if c := &o.Choice; listing != nil && !choice.dryRun && len(c.Include)+len(c.Exclude)+len(c.Names) == 0 {
-			return nil, fmt.Errorf("the published tools could not be listed, so that the choice of the last import is not known: %v; --include 'path:*' takes every operation", listing)
-		}
 		if listing != nil && !choice.dryRun { // which needs no server
 			plan.Warnings = append(plan.Warnings, "the published tools could not be listed, so that those whose operation left the document are not named: "+listing.Error())
 		}
@@ -155,8 +162,34 @@ func (a *app) importOpenAPI(ctx context.Context, o openapi.Options, choice impor
 		for i, t := range plan.Tools {
 			all[i] = t.Manifest
 		}
-		return &planned{plan.Changed(), len(plan.Tools), len(plan.Refused), func() error { return a.showPlan(imports.PlanOf(plan), choice.all) }, all, about{plan.Namespace, plan.About}}, nil
+		return &planned{plan.Changed(), len(plan.Tools), len(plan.Refused), func() error { return a.showPlan(imports.PlanOf(plan), choice.all) }, all, about{plan.Namespace, plan.About, plan.Title, plan.Choice}}, nil
 	})
+}
+
+func (a *app) warnUnknownChoice(err error) {
+	fmt.Fprintln(a.stderr, "toolkeep: warning: what the last import chose is not known, and every operation counts that no flag excludes:", err)
+}
+
+// choices asks for the choices that are kept for a namespace, by the titles of documents.
+func (c *client) choices(ctx context.Context, namespace string, shared bool) (map[string]openapi.Choice, error) {
+	var answer struct {
+		Choices []struct {
+			Title string `json:"title"`
+			openapi.Choice
+		} `json:"choices"`
+	}
+	if _, err := c.get(ctx, choicesOf(namespace)+"?shared="+strconv.FormatBool(shared), &answer); err != nil {
+		return nil, err
+	}
+	all := map[string]openapi.Choice{}
+	for _, one := range answer.Choices {
+		all[one.Title] = one.Choice
+	}
+	return all, nil
+}
+
+func choicesOf(namespace string) string {
+	return "/api/v1/namespaces/" + url.PathEscape(namespace) + "/choices"
 }
 
 func (a *app) showPlan(plan *imports.Plan, all bool) error {

@@ -10,7 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/catalog/source"
+	"github.com/toolkeep/toolkeep/catalog/source/openapi"
 )
 
 // importFlags adds the common flags of all imports.
@@ -39,8 +41,11 @@ type planned struct {
 	about          about
 }
 
-// about is what a source says of itself; searches find its tools by it too.
-type about struct{ namespace, text string }
+// about is what a source says of itself, by which searches find its tools too, and what is to be kept of what was chosen of it.
+type about struct {
+	namespace, text, title string
+	choice                 *openapi.Choice
+}
 
 // importSource is importPlan for the plans of catalog/source.
 func (a *app) importSource(ctx context.Context, what string, choice importChoice, read func(source.Previous) (*source.Plan, error)) error {
@@ -98,6 +103,12 @@ func (a *app) plan(ctx context.Context, what string, choice importChoice, read f
 
 // publishPlanned publishes what is new or changed, shows the plan, and counts.
 func (a *app) publishPlanned(ctx context.Context, cl *client, plan *planned, choice importChoice) error {
+	if c := plan.about.choice; c != nil { // first: what is excluded must not come back because of a fault below
+		if _, err := cl.do(ctx, http.MethodPut, choicesOf(plan.about.namespace), map[string]any{"title": plan.about.title, "shared": choice.shared,
+			"include": canon.Strings(c.Include), "exclude": canon.Strings(c.Exclude), "names": canon.Strings(c.Names)}); err != nil {
+			return err
+		}
+	}
 	if plan.about.namespace != "" && plan.tools > 0 { // first, so that the tools are embedded once
 		if _, err := cl.do(ctx, http.MethodPut, "/api/v1/namespaces/"+plan.about.namespace+"/about", map[string]any{"about": plan.about.text, "shared": choice.shared}); err != nil {
 			fmt.Fprintln(a.stderr, "toolkeep: warning: searches do not know what the document says of itself:", err)

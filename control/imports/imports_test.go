@@ -27,6 +27,7 @@ type fakeCatalog struct {
 	highest map[string]*toolkeep.Tool
 	there   []string // ids that Describe knows
 	said    []string // by SetAbout
+	chosen  map[string]catalog.Choice
 }
 
 type manifest struct {
@@ -74,6 +75,15 @@ func (f *fakeCatalog) Publish(_ context.Context, _ *toolkeep.Principal, manifest
 
 func (f *fakeCatalog) SetAbout(_ context.Context, p *toolkeep.Principal, namespace, text string, shared bool) error {
 	f.said = append(f.said, fmt.Sprintf("%s %s %q %t", p.Tenant, namespace, text, shared))
+	return nil
+}
+
+func (f *fakeCatalog) Choices(context.Context, *toolkeep.Principal, string, bool) (map[string]catalog.Choice, error) {
+	return f.chosen, nil
+}
+
+func (f *fakeCatalog) SetChoice(_ context.Context, _ *toolkeep.Principal, _, title string, c catalog.Choice, _ bool) error {
+	f.chosen = map[string]catalog.Choice{title: c}
 	return nil
 }
 
@@ -158,6 +168,31 @@ func TestOpenAPIFromBytes(t *testing.T) {
 	_, done, err = m.OpenAPI(t.Context(), publisher, imports.Request{Document: []byte(petsDocument), Namespace: "zoo", PublishOptions: catalog.PublishOptions{DryRun: true}})
 	if err != nil || done != nil || !f.options.DryRun || len(f.said) != 2 {
 		t.Errorf("a dry run: %+v, %v", done, err)
+	}
+}
+
+// TestChoiceIsKept keeps what an import chose, not in a dry run, and takes it the next time though no tool is active.
+func TestChoiceIsKept(t *testing.T) {
+	f := &fakeCatalog{}
+	run := func(r imports.Request) *imports.Plan {
+		t.Helper()
+		r.Document = []byte(strings.Replace(petsDocument, "paths:\n", "paths:\n  /admin: {get: {operationId: purge, responses: {'200': {description: ok}}}}\n", 1))
+		plan, _, err := newImports(f).OpenAPI(t.Context(), publisher, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return plan
+	}
+	r := imports.Request{Choice: catalog.Choice{Exclude: []string{"path:/admin"}}, PublishOptions: catalog.PublishOptions{DryRun: true}}
+	if run(r); f.chosen != nil {
+		t.Errorf("a dry run keeps %v", f.chosen)
+	}
+	r.DryRun = false
+	if plan := run(r); plan.Excluded != 1 || len(f.chosen["Pets"].Exclude) != 1 {
+		t.Errorf("%+v, %v", plan, f.chosen)
+	}
+	if plan := run(imports.Request{}); plan.Excluded != 1 || slices.Contains(f.sent, "pets.purge@1.0.0") {
+		t.Errorf("%+v, %q", plan, f.sent)
 	}
 }
 

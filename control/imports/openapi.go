@@ -20,6 +20,8 @@ type Catalog interface {
 	List(p *toolkeep.Principal, f catalog.Filter, visible func(*toolkeep.Tool) bool) ([]catalog.Summary, int)
 	Find(p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error)
 	SetAbout(ctx context.Context, p *toolkeep.Principal, namespace, text string, shared bool) error
+	Choices(ctx context.Context, p *toolkeep.Principal, namespace string, shared bool) (map[string]catalog.Choice, error)
+	SetChoice(ctx context.Context, p *toolkeep.Principal, namespace, title string, choice catalog.Choice, shared bool) error
 }
 
 // Config is what Imports asks.
@@ -107,7 +109,10 @@ func (m *Imports) OpenAPI(ctx context.Context, p *toolkeep.Principal, r Request)
 	defer cancel()
 	o := openapi.Options{Location: r.Location, Document: r.Document, Namespace: r.Namespace, Server: r.Server, Auth: r.Auth, Schemes: r.Schemes, DeepLists: r.DeepLists, Choice: r.Choice,
 		Previous:  func(id string) *toolkeep.Tool { return m.c.Catalog.Highest(p, id) },
-		Published: func(namespace string) []string { return m.published(p, namespace) }}
+		Published: func(namespace string) []string { return m.published(p, namespace) },
+		Choices: func(namespace string) (map[string]catalog.Choice, error) {
+			return m.c.Catalog.Choices(ctx, p, namespace, r.Shared)
+		}}
 	if len(r.Document) > 0 {
 		o.Location = cmp.Or(r.Name, "document.yaml")
 	} else {
@@ -121,6 +126,11 @@ func (m *Imports) OpenAPI(ctx context.Context, p *toolkeep.Principal, r Request)
 		return nil, nil, err
 	}
 	plan := PlanOf(read)
+	if !r.DryRun && read.Choice != nil { // first: what is excluded must not come back because of a fault below
+		if err := m.c.Catalog.SetChoice(ctx, p, read.Namespace, read.Title, *read.Choice, r.Shared); err != nil {
+			return nil, nil, err
+		}
+	}
 	if !r.DryRun && len(read.Tools) > 0 { // first, so that the tools are embedded once
 		if err := m.c.Catalog.SetAbout(ctx, p, read.Namespace, read.About, r.Shared); err != nil {
 			return nil, nil, err
@@ -143,6 +153,16 @@ func (m *Imports) OpenAPI(ctx context.Context, p *toolkeep.Principal, r Request)
 // SetAbout keeps what the source of a namespace's tools says of itself, as catalog.SetAbout.
 func (m *Imports) SetAbout(ctx context.Context, p *toolkeep.Principal, namespace, text string, shared bool) error {
 	return m.c.Catalog.SetAbout(ctx, p, namespace, text, shared)
+}
+
+// Choices returns what was chosen of the documents behind a namespace's tools, as catalog.Choices.
+func (m *Imports) Choices(ctx context.Context, p *toolkeep.Principal, namespace string, shared bool) (map[string]catalog.Choice, error) {
+	return m.c.Catalog.Choices(ctx, p, namespace, shared)
+}
+
+// SetChoice keeps what was chosen of a document, as catalog.SetChoice.
+func (m *Imports) SetChoice(ctx context.Context, p *toolkeep.Principal, namespace, title string, choice catalog.Choice, shared bool) error {
+	return m.c.Catalog.SetChoice(ctx, p, namespace, title, choice, shared)
 }
 
 // published lists the ids of the active tools of a namespace.

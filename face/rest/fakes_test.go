@@ -81,7 +81,8 @@ type fakeCatalog struct {
 	list     func(catalog.Filter) ([]catalog.Summary, int)
 	versions func(id string) ([]toolkeep.Version, error)
 	sees     func(visible func(*toolkeep.Tool) bool) // is told what Describe may show
-	said     []string                                // by SetAbout
+	said     []string                                // by SetAbout and SetChoice
+	chosen   map[string]catalog.Choice               // by SetChoice
 }
 
 func (f *fakeCatalog) Describe(_ context.Context, p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error) {
@@ -106,6 +107,16 @@ func (f *fakeCatalog) Publish(_ context.Context, p *toolkeep.Principal, m [][]by
 }
 func (f *fakeCatalog) SetAbout(_ context.Context, p *toolkeep.Principal, namespace, text string, shared bool) error {
 	f.said = append(f.said, fmt.Sprintf("%s %s %q %t", p.Tenant, namespace, text, shared))
+	return nil
+}
+
+func (f *fakeCatalog) Choices(context.Context, *toolkeep.Principal, string, bool) (map[string]catalog.Choice, error) {
+	return f.chosen, nil
+}
+
+func (f *fakeCatalog) SetChoice(_ context.Context, _ *toolkeep.Principal, namespace, title string, c catalog.Choice, shared bool) error {
+	f.said = append(f.said, fmt.Sprintf("%s %s %v %t", namespace, title, c, shared))
+	f.chosen = map[string]catalog.Choice{title: c}
 	return nil
 }
 
@@ -210,6 +221,14 @@ func (f fakeImports) OpenAPI(_ context.Context, _ *toolkeep.Principal, r imports
 }
 
 func (fakeImports) SetAbout(context.Context, *toolkeep.Principal, string, string, bool) error {
+	return nil
+}
+
+func (fakeImports) Choices(context.Context, *toolkeep.Principal, string, bool) (map[string]catalog.Choice, error) {
+	return nil, nil
+}
+
+func (fakeImports) SetChoice(context.Context, *toolkeep.Principal, string, string, catalog.Choice, bool) error {
 	return nil
 }
 

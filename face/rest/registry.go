@@ -3,7 +3,9 @@ package rest
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"net/http"
+	"slices"
 	"time"
 
 	strict "github.com/go-json-experiment/json"
@@ -248,7 +250,7 @@ type importInput struct {
 		Auth      map[string]string `json:"auth,omitempty" doc:"security scheme -> secret reference, such as env://PETSTORE_KEY"`
 		Schemes   map[string]string `json:"schemes,omitempty" doc:"what a security scheme is that the document does not define: header:NAME, query:NAME, cookie:NAME, bearer or basic"`
 		DeepLists string            `json:"deep_lists,omitempty" enum:"indices,brackets,repeat" doc:"how style deepObject writes the elements of a list: a[0]=1 (default), a[]=1 or a=1"`
-		Include   []string          `json:"include,omitempty" maxItems:"100" doc:"patterns of the operations that become tools: id:, path:, tag: or method: and a text with * for any characters; without include, exclude and names those of the last import count"`
+		Include   []string          `json:"include,omitempty" maxItems:"100" doc:"patterns of the operations that become tools: id:, path:, tag: or method: and a text with * for any characters; of include, exclude and names each that is absent is as the last import of the document chose; one empty text drops that"`
 		Exclude   []string          `json:"exclude,omitempty" maxItems:"100" doc:"patterns of the operations that become none"`
 		Names     []string          `json:"names,omitempty" maxItems:"100" doc:"rules REGEXP=REPLACEMENT for the names that operationIds become"`
 		PublishOptions
@@ -302,4 +304,50 @@ func (*aboutInput) needs(_ *API, p *toolkeep.Principal, body tree) error {
 
 func (a *API) setAbout(ctx context.Context, p *toolkeep.Principal, in *aboutInput) (*struct{}, error) {
 	return &struct{}{}, a.c.Imports.SetAbout(ctx, p, in.Namespace, in.Body.About, in.Body.Shared)
+}
+
+type choicesInput struct {
+	Namespace string `path:"namespace" maxLength:"32"`
+	Shared    bool   `query:"shared" doc:"of tools that belong to all tenants"`
+}
+
+// DocumentChoice is what was chosen of one document.
+type DocumentChoice struct {
+	Title   string   `json:"title" maxLength:"1000" doc:"the document's"`
+	Include []string `json:"include,omitempty" maxItems:"100"`
+	Exclude []string `json:"exclude,omitempty" maxItems:"100"`
+	Names   []string `json:"names,omitempty" maxItems:"100"`
+}
+
+type choicesOutput struct {
+	Body struct {
+		Choices []DocumentChoice `json:"choices" doc:"by title"`
+	} `nameHint:"ChoicesBody"`
+}
+
+func (a *API) choices(ctx context.Context, p *toolkeep.Principal, in *choicesInput) (*choicesOutput, error) {
+	all, err := a.c.Imports.Choices(ctx, p, in.Namespace, in.Shared)
+	if err != nil {
+		return nil, err
+	}
+	out := &choicesOutput{}
+	out.Body.Choices = []DocumentChoice{}
+	for _, title := range slices.Sorted(maps.Keys(all)) {
+		c := all[title]
+		out.Body.Choices = append(out.Body.Choices, DocumentChoice{title, c.Include, c.Exclude, c.Names})
+	}
+	return out, nil
+}
+
+type setChoiceInput struct {
+	Namespace string `path:"namespace" maxLength:"32"`
+	Body      struct {
+		DocumentChoice
+		Shared bool `json:"shared,omitempty" doc:"of tools that belong to all tenants"`
+	} `nameHint:"ChoiceRequestBody"`
+}
+
+func (a *API) setChoice(ctx context.Context, p *toolkeep.Principal, in *setChoiceInput) (*struct{}, error) {
+	c := &in.Body
+	return &struct{}{}, a.c.Imports.SetChoice(ctx, p, in.Namespace, c.Title, catalog.Choice{Include: c.Include, Exclude: c.Exclude, Names: c.Names}, c.Shared)
 }

@@ -135,6 +135,8 @@ func (a *API) operations() {
 	register(a, imp, toolkeep.PermPublish, a.importTools)
 
 	register(a, op("PUT", "/api/v1/namespaces/{namespace}/about", "setAbout", tagRegistry, "Say what the API or server behind a namespace's tools is for; searches find the tools by it too"), toolkeep.PermPublish, a.setAbout)
+	register(a, op("GET", "/api/v1/namespaces/{namespace}/choices", "listChoices", tagRegistry, "What imports chose of the OpenAPI documents behind a namespace's tools; the next import of a document chooses the same"), toolkeep.PermPublish, a.choices)
+	register(a, op("PUT", "/api/v1/namespaces/{namespace}/choices", "setChoice", tagRegistry, "Keep what is chosen of an OpenAPI document, as imports do"), toolkeep.PermPublish, a.setChoice)
 
 	if a.c.Search != nil {
 		register(a, reading(audit.ReadSearch, op("GET", tools+"/retrieval/search", "searchTools", tagRetrieval, "Find tools for a task")), "", a.search)

@@ -143,6 +143,19 @@ func TestLongSearch(t *testing.T) {
 	}
 }
 
+func TestChoices(t *testing.T) {
+	s := newSystem()
+	const at = "/api/v1/namespaces/pets/choices"
+	wantStatus(t, s.do(t, "PUT", at, `{"title":"Pets","exclude":["tag:admin"],"shared":true}`), 204)
+	problem(t, s.do(t, "PUT", at, `{"title":"Pets"}`, "Authorization: Bearer agent"), toolkeep.PermissionDenied)
+	problem(t, s.do(t, "GET", at, "", "Authorization: Bearer agent"), toolkeep.PermissionDenied)
+	problem(t, s.do(t, "PUT", at, `{"exclude":["tag:admin"]}`), toolkeep.MissingParameter)
+	w := s.do(t, "GET", at, "")
+	if wantStatus(t, w, 200); len(s.catalog.said) != 1 || s.catalog.said[0] != "pets Pets {[] [tag:admin] []} true" || !strings.Contains(w.Body.String(), `"choices":[{"title":"Pets","exclude":["tag:admin"]}]`) {
+		t.Errorf("%q, %s", s.catalog.said, w.Body)
+	}
+}
+
 func TestSetAbout(t *testing.T) {
 	s := newSystem()
 	wantStatus(t, s.do(t, "PUT", "/api/v1/namespaces/pets/about", `{"about":"Sells pets"}`), 204)

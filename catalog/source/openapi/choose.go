@@ -1,65 +1,56 @@
 package openapi
 
 import (
-	"encoding/json"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
 	"unicode"
 
 	"github.com/toolkeep/toolkeep"
-	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/catalog"
-	"github.com/toolkeep/toolkeep/catalog/source"
 )
 
-// Choice says which operations of a document become tools and what these are called. Its zero value is what the last import of
-// the document chose, at first everything under its own name: the tools remember it.
-type Choice struct {
-	// Include and Exclude are patterns: id:, path:, tag: or method: and a text, in which * is any number of any characters, as in
-	// id:list*, path:/v1/*, tag:pets and method:GET. An operation becomes a tool that one of Include fits, or that has none, and
-	// none of Exclude does. A pattern that fits no operation is an error.
-	Include []string `json:"include,omitempty"`
-	Exclude []string `json:"exclude,omitempty"`
-	// Names are rules REGEXP=REPLACEMENT (RE2; $1 is a group) for operationIds, each applied to what the one before made. A rule
-	// that fits none is an error.
-	Names []string `json:"names,omitempty"`
-}
+// Choice says which operations of a document become tools and what these are called.
+type Choice = catalog.Choice
 
-// Limits of a Choice.
-const (
-	maxPatterns = 100 // in each list
-	maxPattern  = 500 // bytes of one
-)
-
-func (c *Choice) empty() bool { return len(c.Include)+len(c.Exclude)+len(c.Names) == 0 }
-
-func (c *Choice) equal(o *Choice) bool {
-	return slices.Equal(c.Include, o.Include) && slices.Equal(c.Exclude, o.Exclude) && slices.Equal(c.Names, o.Names)
-}
-
-// numbered is a choice as tools remember it. Of several the one with the highest number is the last.
-type numbered struct {
-	Choice
-	Number int `json:"number"`
-}
-
-// decide finds the choice that counts.
-func (d *document) decide() {
-	last := d.lastChoice()
-	d.choice = numbered{d.opt.Choice, last.Number}
-	switch {
-	case d.opt.Choice.empty():
-		d.choice = last
-		if !last.Choice.empty() {
-			d.warn("the choice of the last import counts:%s; --include 'path:*' takes everything again", last.flags())
+// decide finds the choice that counts, and returns it where it is to be kept.
+func (d *document) decide() (keep *Choice, err error) {
+	var all map[string]Choice
+	if d.opt.Choices != nil {
+		if all, err = d.opt.Choices(d.namespace); err != nil {
+			return nil, err
 		}
-	case !d.opt.Choice.equal(&last.Choice):
-		d.choice.Number++
 	}
+	last, known := all[d.title]
+	if !known && len(all) > 0 && d.opt.Choice.Empty() {
+		other := slices.Min(slices.Collect(maps.Keys(all)))
+		return nil, importError("the namespace %s keeps a choice of the document %q and none of this one, %q; say what to take of it: --include 'path:*' takes every operation", d.namespace, toolkeep.ClipBytes(clean(other), 200), d.title)
+	}
+	settle := func(given, last []string) (counts, kept []string) {
+		switch {
+		case len(given) == 0:
+			return last, last
+		case len(given) == 1 && given[0] == "":
+			return nil, nil
+		}
+		return given, nil
+	}
+	given := &d.opt.Choice
+	d.choice.Include, d.kept.Include = settle(given.Include, last.Include)
+	d.choice.Exclude, d.kept.Exclude = settle(given.Exclude, last.Exclude)
+	d.choice.Names, d.kept.Names = settle(given.Names, last.Names)
+	if !d.kept.Empty() {
+		d.warn("the choice of the last import counts:%s; --include '', --exclude '' and --name-rule '' drop it", flagsOf(&d.kept))
+	}
+	if given.Empty() || known && d.choice.Equal(&last) {
+		return nil, nil
+	}
+	return &d.choice, nil
 }
 
-func (c *Choice) flags() string {
+// flagsOf writes a choice as flags.
+func flagsOf(c *Choice) string {
 	var b strings.Builder
 	for _, list := range []struct {
 		flag string
@@ -72,17 +63,17 @@ func (c *Choice) flags() string {
 	return b.String()
 }
 
-// lastChoice reads what the published tools of the document remember.
-func (d *document) lastChoice() (last numbered) {
-	for _, id := range d.publishedIDs() {
-		if old := d.ofThisDocument(id); old != nil {
-			var was numbered
-			if json.Unmarshal(canon.Append(nil, old.Manifest.Source.Metadata[source.Chosen]), &was) == nil && was.Number > last.Number && was.Number < 1<<30 {
-				last = was
-			}
-		}
+// mending says how one text of a list is left out, which the last import may have chosen.
+func (d *document) mending(flag, text string) string {
+	kept := map[string][]string{"include": d.kept.Include, "exclude": d.kept.Exclude, "name-rule": d.kept.Names}[flag]
+	if kept == nil {
+		return "correct it, or leave it out"
 	}
-	return last
+	rest := slices.DeleteFunc(slices.Clone(kept), func(s string) bool { return s == text })
+	if len(rest) == 0 {
+		rest = []string{""}
+	}
+	return "the last import chose it; repeat what of it counts still:" + flagsOf(map[string]*Choice{"include": {Include: rest}, "exclude": {Exclude: rest}, "name-rule": {Names: rest}}[flag])
 }
 
 // ofThisDocument returns the published version of a tool that came from a document of this title, or nil.
@@ -106,18 +97,18 @@ func (d *document) publishedIDs() []string {
 }
 
 // pattern is one of Include or Exclude.
-type pattern struct{ text, of, glob string }
+type pattern struct{ flag, text, of, glob string }
 
 func parsePatterns(flag string, list []string) (patterns []pattern, err error) {
-	if len(list) > maxPatterns {
-		return nil, importError("there are more than %d patterns of --%s", maxPatterns, flag)
+	if len(list) > catalog.MaxPatterns {
+		return nil, importError("there are more than %d patterns of --%s", catalog.MaxPatterns, flag)
 	}
 	for _, text := range list {
 		of, glob, ok := strings.Cut(text, ":")
-		if !ok || glob == "" || len(text) > maxPattern || !slices.Contains([]string{"id", "path", "tag", "method"}, of) {
+		if !ok || glob == "" || len(text) > catalog.MaxPattern || !slices.Contains([]string{"id", "path", "tag", "method"}, of) {
 			return nil, importError("--%s %q is not a pattern: write id:, path:, tag: or method: and a text with * for any characters, such as id:list*, path:/v1/*, tag:pets or method:GET", flag, toolkeep.ClipBytes(clean(text), 100))
 		}
-		patterns = append(patterns, pattern{text, of, glob})
+		patterns = append(patterns, pattern{flag, text, of, glob})
 	}
 	return patterns, nil
 }
@@ -170,7 +161,7 @@ func (d *document) choose(ops []*operation) (kept, out []*operation, err error) 
 	fits := func(list []pattern, op *operation) (any bool) {
 		for i := range list {
 			if list[i].fits(op) {
-				used[list[i].text], any = true, true
+				used[list[i].flag+list[i].text], any = true, true
 			}
 		}
 		return any
@@ -180,12 +171,12 @@ func (d *document) choose(ops []*operation) (kept, out []*operation, err error) 
 		if (in || len(include) == 0) && !not {
 			kept = append(kept, op)
 		} else {
-			out = append(out, op)
+			op.out, out = true, append(out, op)
 		}
 	}
 	for _, p := range slices.Concat(include, exclude) {
-		if !used[p.text] {
-			return nil, nil, importError("the pattern %q fits no operation of the document; correct it, or leave it out", toolkeep.ClipBytes(clean(p.text), 200))
+		if !used[p.flag+p.text] {
+			return nil, nil, importError("the pattern %q fits no operation of the document; %s", toolkeep.ClipBytes(clean(p.text), 200), d.mending(p.flag, p.text))
 		}
 	}
 	if len(kept) == 0 && len(ops) > 0 {
@@ -196,12 +187,12 @@ func (d *document) choose(ops []*operation) (kept, out []*operation, err error) 
 
 // applyRules names operations by the rules of the choice.
 func (d *document) applyRules(ops []*operation) error {
-	if len(d.choice.Names) > maxPatterns {
-		return importError("there are more than %d rules of --name-rule", maxPatterns)
+	if len(d.choice.Names) > catalog.MaxPatterns {
+		return importError("there are more than %d rules of --name-rule", catalog.MaxPatterns)
 	}
 	for _, rule := range d.choice.Names {
 		i := strings.LastIndexByte(rule, '=')
-		if i < 1 || len(rule) > maxPattern {
+		if i < 1 || len(rule) > catalog.MaxPattern {
 			return importError("--name-rule %q is not a rule: write REGEXP=REPLACEMENT, such as '^api_v1_(.*)=$1'", toolkeep.ClipBytes(clean(rule), 100))
 		}
 		from, err := regexp.Compile(rule[:i])
@@ -220,20 +211,23 @@ func (d *document) applyRules(ops []*operation) error {
 				continue
 			}
 			fits = true
-			if op.ruled = from.ReplaceAllString(op.ruled, rule[i+1:]); catalog.Identifier(op.ruled) == "" || len(op.ruled) > 1000 {
+			ruled := from.ReplaceAllString(op.ruled, rule[i+1:])
+			if named := catalog.Identifier(ruled) != "" && len(ruled) <= 1000; named {
+				op.ruled = ruled
+			} else if !op.out {
 				return importError("--name-rule %q leaves no name for %s (%s)", toolkeep.ClipBytes(clean(rule), 100), toolkeep.ClipBytes(clean(op.id), 100), toolkeep.ClipBytes(clean(op.label()), 200))
 			}
 		}
 		if !fits {
-			return importError("--name-rule %q fits no operationId of the document; correct it, or leave it out", toolkeep.ClipBytes(clean(rule), 100))
+			return importError("--name-rule %q fits no operationId of the document; %s", toolkeep.ClipBytes(clean(rule), 100), d.mending("name-rule", rule))
 		}
 	}
 	return nil
 }
 
 // shorten gives operations with ids of FastAPI, which are a function's name, the path and the method in one, the function's name:
-// read_item_items__item_id__get is read_item. The id stays where two operations would get one name, and where the tool is
-// published under it.
+// read_item_items__item_id__get is read_item. The id stays where two operations would get one name, where the tool is
+// published under it, and where the short name is that of a tool from elsewhere.
 func (d *document) shorten(ops []*operation) {
 	short, wanted := make([]string, len(ops)), map[string]int{}
 	for i, op := range ops {
@@ -249,11 +243,10 @@ func (d *document) shorten(ops []*operation) {
 		if short[i] == "" || d.opt.Previous != nil && d.opt.Previous(d.namespace+"."+op.name) != nil {
 			continue
 		}
-		method, path := "", ""
-		if wanted[short[i]] > 1 {
-			method, path = d.wasAt(d.namespace + "." + short[i])
-		}
-		if wanted[short[i]] == 1 || method == op.method && path == op.template.sent {
+		id := d.namespace + "." + short[i]
+		method, path := d.wasAt(id)
+		free := d.opt.Previous == nil || d.opt.Previous(id) == nil || d.ofThisDocument(id) != nil
+		if wanted[short[i]] == 1 && free || method == op.method && path == op.template.sent {
 			op.name = short[i]
 		}
 	}

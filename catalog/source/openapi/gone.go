@@ -23,14 +23,15 @@ func (d *document) goneTools(ops, excluded []*operation) (gone, left []string) {
 		if old == nil {
 			continue
 		}
-		if slices.ContainsFunc(excluded, named(id)) {
+		was := old.Manifest.Source.Metadata
+		at := func(op *operation) bool { return was["method"] == op.method && was["path"] == op.path }
+		if slices.ContainsFunc(excluded, named(id)) || slices.ContainsFunc(excluded, at) {
 			left = append(left, id)
 			d.warn("the operation of %s is excluded, and the tool stays published; if it should go: toolkeep lifecycle %s@%s deprecated", id, id, old.Version)
 			continue
 		}
 		gone = append(gone, id)
-		was := old.Manifest.Source.Metadata
-		if i := slices.IndexFunc(ops, func(op *operation) bool { return was["method"] == op.method && was["path"] == op.path }); i >= 0 {
+		if i := slices.IndexFunc(ops, at); i >= 0 {
 			d.warn("the operation of %s is %s.%s now, and both are published; if callers have moved: toolkeep lifecycle %s@%s deprecated", id, d.namespace, ops[i].name, id, old.Version)
 			continue
 		}

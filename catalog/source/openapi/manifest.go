@@ -206,10 +206,6 @@ func (d *document) source(p *parts, core map[string]any) toolkeep.SourceSpec {
 	if p.op.id != "" {
 		meta["operation_id"] = toolkeep.Clip(p.op.id, 300)
 	}
-	if !d.choice.empty() {
-		meta[source.Chosen] = map[string]any{"include": canon.Strings(d.choice.Include), "exclude": canon.Strings(d.choice.Exclude),
-			"names": canon.Strings(d.choice.Names), "number": d.choice.Number}
-	}
 	if len(d.opt.Overlays) > 0 {
 		var list []any
 		for _, o := range d.opt.Overlays {

@@ -68,6 +68,8 @@ type Options struct {
 	Overlays []Overlay
 	// Choice says which operations become tools, and their names.
 	Choice Choice
+	// Choices returns the choices that are kept for a namespace, by the titles of documents (catalog.Choices); nil knows none.
+	Choices func(namespace string) (map[string]Choice, error)
 	// Client fetches documents from URLs; without one a URL is refused. It should block forbidden
 	// addresses.
 	Client *http.Client
@@ -90,6 +92,7 @@ type Plan struct {
 	Title      string   // info.title
 	About      string   // what the document says of itself, for catalog.SetAbout
 	Version    string   // info.version
+	Choice     *Choice  // what to keep by catalog.SetChoice, under Title; nil where it is kept or there is none
 	Digest     string   // "sha256:…" over the document and every file it reached
 	Gone       []string // published tools whose operation left the document, or has another name now
 	Left       []string // published tools whose operation was not chosen
@@ -164,15 +167,18 @@ func readTree(ctx context.Context, o Options, files *files, main *file) (*Plan, 
 	if err != nil {
 		return nil, err
 	}
-	d.decide()
-	if err := d.nameAll(all); err != nil {
+	plan := &Plan{}
+	if plan.Choice, err = d.decide(); err != nil {
 		return nil, err
 	}
 	ops, excluded, err := d.choose(all)
 	if err != nil {
 		return nil, err
 	}
-	plan := &Plan{Operations: len(all), Excluded: len(excluded), Namespace: d.namespace, Title: d.title, About: d.about, Version: d.infoVersion}
+	if err := d.nameAll(all); err != nil {
+		return nil, err
+	}
+	*plan = Plan{Choice: plan.Choice, Operations: len(all), Excluded: len(excluded), Namespace: d.namespace, Title: d.title, About: d.about, Version: d.infoVersion}
 	lost := map[string]int{} // tools by the scheme of a secret that they no longer have
 	overlaid := 0            // tools that had an overlay and have none now
 	for _, op := range ops {

@@ -30,7 +30,7 @@ func TestOverlay(t *testing.T) {
 		t.Error("the digest does not cover the second overlay")
 	}
 	// A later import without it is told that it loses something.
-	s := shelf{}
+	s := newShelf()
 	s.put(t, plan)
 	if plan = readText(t, shop, s.options(Choice{})); !hasWarning(plan, "1 tools were made with an overlay and this import names none") {
 		t.Errorf("%q", plan.Warnings)

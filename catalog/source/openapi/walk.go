@@ -33,7 +33,8 @@ type document struct {
 	about       string
 	infoVersion string
 	namespace   string
-	choice      numbered
+	choice      Choice   // that counts
+	kept        Choice   // lists of it that were chosen before
 	published   []string // ids of the namespace's published tools, see publishedIDs
 	warnings    []string
 	warned      map[string]bool
@@ -138,6 +139,7 @@ type operation struct {
 	name         string  // second half of the tool id
 	id           string  // operationId
 	ruled        string  // what the rules for names make of it, "" without rules
+	out          bool    // it was not chosen
 	bad          string  // why it was refused before it was examined
 	template     template
 }
