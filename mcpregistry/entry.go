@@ -158,12 +158,12 @@ func (s *Server) bounded() error {
 		return fmt.Errorf("it has more than %d packages or remotes", maxWays)
 	}
 	for _, p := range s.Packages {
-		if len(p.inputs()) > maxInputs {
+		if len(p.inputs()) > maxInputs || len(p.EnvironmentVariables)+len(p.RuntimeArguments)+len(p.PackageArguments) > maxInputs {
 			return fmt.Errorf("a package of it has more than %d variables and arguments", maxInputs)
 		}
 	}
 	for _, r := range s.Remotes {
-		if len(r.inputs()) > maxInputs {
+		if len(r.inputs()) > maxInputs || len(r.Headers) > maxInputs {
 			return fmt.Errorf("a remote of it has more than %d headers and variables", maxInputs)
 		}
 	}
@@ -218,18 +218,23 @@ func tidyTree(v any) (any, error) {
 			if len(name) > maxText {
 				return nil, fmt.Errorf("a server.json has a name over %d bytes", maxText)
 			}
-			out[tidy(name)] = clean
+			if tidy(name) != name { // two could become one
+				return nil, errors.New("a server.json has a name with characters that do not print")
+			}
+			out[name] = clean
 		}
 		return out, nil
 	}
 	return v, nil
 }
 
-// tidy takes out what does not print, such as the begin of an escape sequence or a change of the direction of writing;
+// tidy takes out what does not print or prints as nothing, such as the begin of an escape sequence or a change of the direction of writing;
 // white space becomes a blank.
 func tidy(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
+		case unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector), r == 0x2800: // print as nothing
+			return -1
 		case unicode.IsSpace(r):
 			return ' '
 		case unicode.IsPrint(r):

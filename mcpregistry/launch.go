@@ -96,6 +96,7 @@ func (s *Server) Launch(c Choice) (*Launch, error) {
 			} else {
 				s.Remotes[i-len(s.Packages)].launch(f, l)
 			}
+			f.readable(l)
 			return l, f.done(s.Name)
 		}
 	}
@@ -122,11 +123,13 @@ func (p *Package) what() string {
 }
 
 var (
-	npmName    = regexp.MustCompile(`^(@[A-Za-z0-9~][A-Za-z0-9._~-]*/)?[A-Za-z0-9~][A-Za-z0-9._~-]*$`)
-	pypiName   = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`)
-	pypiExact  = regexp.MustCompile(`^(?i)([0-9]+!)?[0-9]+(\.[0-9]+)*([._-]?(a|b|c|rc|alpha|beta|pre|preview|post|rev|r|dev)[._-]?[0-9]*)*(\+[a-z0-9]+([._-][a-z0-9]+)*)?$`)
-	imageForm  = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)+(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@sha256:[a-f0-9]{64})?$`)
-	imageLoose = regexp.MustCompile(`^[^:]+(:[0-9]+/[^:]+)?(:latest)?$`) // no tag, or the one that moves with each release
+	npmName  = regexp.MustCompile(`^(@[A-Za-z0-9~][A-Za-z0-9._~-]*/)?[A-Za-z0-9~][A-Za-z0-9._~-]*$`)
+	pypiName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`)
+	// interpreter is what uvx takes for a request for Python.
+	interpreter = regexp.MustCompile(`^(?i)(any|default|((c|iron|micro)?python|pypy|graalpy|pyston|pyodide|jython|cp|pp|gp)w?([._-]?[0-9].*)?)$`)
+	pypiExact   = regexp.MustCompile(`^(?i)([0-9]+!)?[0-9]+(\.[0-9]+)*([._-]?(a|b|c|rc|alpha|beta|pre|preview|post|rev|r|dev)[._-]?[0-9]*)*(\+[a-z0-9]+([._-][a-z0-9]+)*)?$`)
+	imageForm   = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)+(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@sha256:[a-f0-9]{64})?$`)
+	imageLoose  = regexp.MustCompile(`^[^:]+(:[0-9]+/[^:]+)?(:latest)?$`) // no tag, or the one that moves with each release
 )
 
 // image is the reference of an OCI image. Older entries have the tag as the version.
@@ -159,6 +162,8 @@ func (p *Package) program() (command []string, err error) {
 		switch {
 		case !pypiName.MatchString(p.Identifier):
 			return nil, fmt.Errorf("%q is not the name of a package of PyPI", p.Identifier)
+		case interpreter.MatchString(p.Identifier):
+			return nil, fmt.Errorf("uvx takes %q for Python itself and runs no package of that name", p.Identifier)
 		case !pypiExact.MatchString(p.Version):
 			return nil, fmt.Errorf("%q is not an exact version of a package of PyPI", p.Version)
 		}
@@ -183,8 +188,39 @@ var flags = map[string]map[string]bool{
 	"npx": {"-y": false, "--yes": false},
 	"uvx": {"-p": true, "--python": true},
 	"docker": {"-i": false, "--interactive": false, "--rm": false, "--init": false, "--read-only": false,
-		"-e": true, "--env": true, "-v": true, "--volume": true, "--mount": true, "--network": true, "--add-host": true, "-u": true, "--user": true,
-		"-w": true, "--workdir": true, "-m": true, "--memory": true, "--cpus": true, "--tmpfs": true, "--platform": true, "-p": true, "--publish": true},
+		"-e": true, "--env": true, "-v": true, "--volume": true, "--mount": true,
+		"-w": true, "--workdir": true, "-m": true, "--memory": true, "--cpus": true, "--platform": true},
+}
+
+// forms are what an entry may say itself behind a flag that reaches the host: of a mount the place in the container alone, of a
+// variable of the environment also its value, without which it would be that of the host.
+var forms = map[string]*regexp.Regexp{
+	"-v": volumeForm, "--volume": volumeForm, "-e": assignment, "--env": assignment,
+	"--mount": regexp.MustCompile(`^type=bind,(src|source)=\{[A-Za-z0-9_.-]+\},(dst|destination|target)=/[^,{}]+(,(ro|readonly))?$`),
+}
+
+var (
+	volumeForm = regexp.MustCompile(`^\{[A-Za-z0-9_.-]+\}:/[^:,{}]+(:ro)?$`)
+	assignment = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*=`)
+)
+
+// reaches reports whether an argument would reach what the one who adds the server did not choose.
+func (a *Argument) reaches() bool {
+	form := forms[a.Name]
+	if form == nil {
+		return false
+	}
+	bad := func(v string) bool { return v != "" && !form.MatchString(v) }
+	if form == assignment {
+		return bad(a.Value) || bad(a.Default) || slices.ContainsFunc(a.Choices, bad)
+	}
+	suggests := func(in *Input) bool { return in.Default != "" || len(in.Choices) > 0 }
+	for _, v := range a.Variables {
+		if suggests(&v) || v.Value != "" {
+			return true
+		}
+	}
+	return bad(a.Value) || suggests(&a.Input)
 }
 
 var pythonVersion = regexp.MustCompile(`^[0-9]+(\.[0-9]+)*$`)
@@ -200,6 +236,8 @@ func (p *Package) runtimeFlags(runtime string) error {
 			return fmt.Errorf("it gives %s the argument %q, which could be another package; Toolkeep takes named ones alone", runtime, toolkeep.ClipBytes(a.Value+a.ValueHint, 80))
 		case !ok:
 			return fmt.Errorf("it gives %s the flag %q, which is not one that Toolkeep takes from a registry", runtime, toolkeep.ClipBytes(a.Name, 80))
+		case a.reaches():
+			return fmt.Errorf("it gives %s %s %q; Toolkeep takes from a registry neither folders of the host nor variables of its environment, only a mount of a folder that you give", runtime, a.Name, toolkeep.ClipBytes(a.Value+a.Default, 80))
 		case runtime == "uvx" && takes && !pythonVersion.MatchString(a.Value):
 			return fmt.Errorf("it gives uvx the Python %q, which is not a version", toolkeep.ClipBytes(a.Value, 80))
 		case !takes && (a.Value != "" || a.Default != ""):
@@ -209,7 +247,13 @@ func (p *Package) runtimeFlags(runtime string) error {
 	return nil
 }
 
-// argumentKey is the name by which an argument's value is given.
+// switches reports whether an argument of the runtime takes no value.
+func (p *Package) switches(a *Argument) bool {
+	takes, ok := flags[map[string]string{NPM: "npx", PyPI: "uvx", OCI: "docker"}[p.RegistryType]][a.Name]
+	return ok && !takes
+}
+
+// key is the name by which an argument's value is given.
 func (a *Argument) key() string {
 	if a.Type == "named" {
 		return strings.TrimLeft(a.Name, "-")
@@ -222,11 +266,11 @@ func (p *Package) inputs() (all []UserInput) {
 	for i := range p.EnvironmentVariables {
 		all = append(all, settable(p.EnvironmentVariables[i], "env")...)
 	}
-	for _, list := range [][]Argument{p.RuntimeArguments, p.PackageArguments} {
+	for l, list := range [][]Argument{p.RuntimeArguments, p.PackageArguments} {
 		for i := range list {
 			in := list[i].Input
 			in.Name = list[i].key()
-			if slices.Contains(own, list[i].Name) {
+			if l == 0 && p.switches(&list[i]) {
 				continue
 			}
 			all = append(all, settable(in, "argument")...)
@@ -241,7 +285,9 @@ func (r *Remote) inputs() (all []UserInput) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Variables)) {
 		in := r.Variables[name]
-		in.Name = name
+		if in.Name = name; in.Value != "" {
+			continue
+		}
 		all = append(all, settable(in, "variable")...)
 	}
 	return all
@@ -254,8 +300,8 @@ func settable(in Input, where string) (all []UserInput) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(in.Variables)) {
 		v := in.Variables[name]
-		v.Name, v.Value, v.Variables = name, "", nil // variables have none
-		if strings.Contains(in.Value, "{"+name+"}") {
+		v.Name, v.Variables = name, nil // variables have none
+		if v.Value == "" && strings.Contains(in.Value, "{"+name+"}") {
 			all = append(all, UserInput{v, where})
 		}
 	}
@@ -264,6 +310,16 @@ func settable(in Input, where string) (all []UserInput) {
 
 // forbidden are variables of the environment that choose what a runtime runs, or where from.
 var forbidden = regexp.MustCompile(`(?i)^(PATH|HOME|ENV|BASH_ENV|LD_.*|DYLD_.*|NODE_OPTIONS|NODE_PATH|NPM_CONFIG_.*|UV_.*|PIP_.*|PYTHON(PATH|HOME|STARTUP)|DOCKER_.*|CONTAINER_HOST|(HTTPS?|ALL|NO)_PROXY|SSL_CERT_(FILE|DIR)|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE|NODE_EXTRA_CA_CERTS|NODE_TLS_REJECT_UNAUTHORIZED)$`)
+
+// doubtful are variables that change what runtimes do, or may: they are taken if they have no value but one that is given.
+var doubtful = regexp.MustCompile(`(?i)^(PYTHON|NODE_|NPM_|UV_|GIT_|XDG_|OPENSSL_|SSL|CONTAINERS_|STORAGE_|REGISTRY_AUTH|BASH|SHELL|GCONV|GLIBC|MALLOC_|LOCPATH|NLSPATH|JAVA_|JDK_|RUBY|PERL|TMP|TEMP|CURL_|LESS|GNUTLS_).*$|^(PS4|IFS|CDPATH|BROWSER|EDITOR|VISUAL|PAGER|MANPAGER|USERPROFILE|APPDATA|LOCALAPPDATA|PATHEXT|COMSPEC)$`)
+
+// gave reports whether the one who adds the server gave the whole value of an input.
+func (f *filler) gave(in *Input) bool {
+	_, value := f.choice.Values[in.Name]
+	_, ref := f.choice.Secrets[in.Name]
+	return in.Value == "" && (value || ref)
+}
 
 func (p *Package) launch(f *filler, l *Launch) {
 	command, _ := p.program() // was usable
@@ -281,8 +337,16 @@ func (p *Package) launch(f *filler, l *Launch) {
 		v, ok := f.placed(in, "env")
 		switch {
 		case !ok:
-		case forbidden.MatchString(in.Name) || !envName.MatchString(in.Name):
-			f.fault(in.Name, "the entry sets this variable of the environment, which chooses what runs or is none; Toolkeep does not take it from a registry")
+		case !envName.MatchString(in.Name):
+			f.fault(in.Name, "this is no name of a variable of the environment")
+		case p.RegistryType == OCI && strings.HasPrefix(v, "text:"): // within the container alone; the client never has it
+			program = append(program, "-e", in.Name+"="+v[len("text:"):])
+		case forbidden.MatchString(in.Name) || doubtful.MatchString(in.Name) && !f.gave(&in):
+			mend := ""
+			if in.Value == "" && !forbidden.MatchString(in.Name) {
+				mend = fmt.Sprintf("; --env %s=VALUE gives it", in.Name)
+			}
+			f.fault(in.Name, "the entry sets this variable of the environment, which can choose what runs; Toolkeep does not take it from a registry%s", mend)
 		default:
 			if l.Env == nil {
 				l.Env = map[string]string{}
@@ -296,11 +360,14 @@ func (p *Package) launch(f *filler, l *Launch) {
 	f.open = true
 	for i := range p.RuntimeArguments {
 		a := &p.RuntimeArguments[i]
-		if slices.Contains(own, a.Name) {
+		if p.switches(a) {
+			if !slices.Contains(own, a.Name) {
+				program = append(program, a.Name)
+			}
 			continue
 		}
 		out := f.argument(a)
-		if slices.Contains(out, a.Name) && len(out)%2 == 1 && flags[command[0]][a.Name] || slices.Contains(out, "") {
+		if slices.Contains(out, a.Name) && len(out)%2 == 1 || slices.Contains(out, "") {
 			f.fault(a.key(), "the flag %s needs a value; without one it would take what comes behind it", a.Name)
 		}
 		program = append(program, out...)
@@ -348,6 +415,8 @@ func (r *Remote) launch(f *filler, l *Launch) {
 	case len(f.faults) > 0:
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.Fragment != "":
 		f.fault("url", "the address becomes %q, which is no http or https URL", l.URL)
+	case strings.ContainsFunc(u.Host, func(r rune) bool { return r > 126 }):
+		f.fault("url", "the host %q has letters that can look like others; import the address by hand, with its xn-- form", u.Host)
 	case u.Scheme == "http" && !loopback(u.Hostname()):
 		l.Notes = append(l.Notes, "the address is not https: others on the way read and change what is sent, secrets included")
 	}
@@ -403,6 +472,29 @@ func (f *filler) done(server string) error {
 	return toolkeep.FaultsError(toolkeep.InvalidParameters, fmt.Sprintf("%s cannot be added with these inputs", server), f.faults)
 }
 
+// maxLaunch is how much a person can look over, in bytes.
+const maxLaunch = 8192
+
+// readable refuses what a person could not look over before saying yes.
+func (f *filler) readable(l *Launch) {
+	size := 0
+	for _, s := range slices.Concat(l.Command, []string{l.URL}, pairs(l.Env), pairs(l.Headers)) {
+		if size += len(s) + 1; strings.Contains(s, "        ") {
+			f.fault("command", "a value of it has eight blanks or more, behind which others hide")
+		}
+	}
+	if size > maxLaunch {
+		f.fault("command", "with its environment, address and headers it has %d bytes; a person can look over %d", size, maxLaunch)
+	}
+}
+
+func pairs(m map[string]string) (out []string) {
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		out = append(out, k+"="+m[k])
+	}
+	return out
+}
+
 func (f *filler) runtime(hint string) string {
 	f.used["runtime of oci"] = true
 	switch chosen := f.choice.Runtime; {
@@ -423,6 +515,9 @@ var variable = regexp.MustCompile(`\{[A-Za-z0-9_.-]+\}`)
 
 // schemes begin references to secrets. What a registry says must never become one: the server behind would get the secret.
 var schemes = regexp.MustCompile(`(?i)^(env|file|secret|vault|sealed|kept)://`)
+
+// behindWord is a reference behind one word.
+var behindWord = regexp.MustCompile(`(?i)^[a-z][a-z0-9_-]* +(env|file|secret|vault|sealed|kept)://`)
 
 // reference returns the secret that was given for an input.
 func (f *filler) reference(in *Input, name string) (ref string, ok bool) {
@@ -448,7 +543,7 @@ func (f *filler) placed(in Input, where string) (string, bool) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(in.Variables)) {
 		v, place := in.Variables[name], "{"+name+"}"
-		if !strings.Contains(in.Value, place) {
+		if !strings.Contains(in.Value, place) || v.Value != "" {
 			continue
 		}
 		if ref, ok := f.reference(&v, name); ok {
@@ -483,6 +578,9 @@ func (f *filler) filled(in Input) (text string, ok bool) {
 
 // plain returns the value of an input that is no secret: what was given, or the default.
 func (f *filler) plain(in Input, name string) (string, bool) {
+	if in.Value != "" {
+		return in.Value, true
+	}
 	values := f.all(in, name, false)
 	if len(values) == 0 {
 		return "", false
@@ -526,7 +624,7 @@ func (f *filler) all(in Input, name string, repeated bool) []string {
 	}
 	for _, v := range values {
 		switch {
-		case schemes.MatchString(v):
+		case schemes.MatchString(v) || given && behindWord.MatchString(v):
 			f.fault(name, "this value is a reference to a secret; give it with --secret %s=REFERENCE if that is meant", name)
 		case len(in.Choices) > 0 && !slices.Contains(in.Choices, v):
 			f.fault(name, "this is one of %s", strings.Join(in.Choices, ", "))

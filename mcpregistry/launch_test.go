@@ -43,7 +43,7 @@ var launches = []struct {
 	{name: "a hint chooses no program", server: npm(`,"runtimeHint":"/bin/sh"`), want: "npx -y @x/y@1.2.3"},
 	{name: "pypi", server: `"packages":[{"registryType":"pypi","identifier":"time-mcp","version":"1.0.6rc1","runtimeHint":"python","transport":{"type":"stdio"},"runtimeArguments":[{"type":"named","name":"--python","value":"3.12"}]}]`,
 		want: "uvx --python=3.12 time-mcp@1.0.6rc1"},
-	{name: "oci", server: oci(`,` + apiKey), secrets: map[string]string{"API_KEY": "env://KEY"}, want: "docker run -i --rm -e API_KEY -e MODE ghcr.io/x/y:1.2.3 API_KEY=env://KEY MODE=text:fast"},
+	{name: "oci", server: oci(`,` + apiKey), secrets: map[string]string{"API_KEY": "env://KEY"}, want: "docker run -i --rm -e API_KEY -e MODE=fast ghcr.io/x/y:1.2.3 API_KEY=env://KEY"},
 	{name: "podman by the hint", server: oci(`,"runtimeHint":"podman"`), want: "podman run -i --rm ghcr.io/x/y:1.2.3"},
 	{name: "podman by choice", server: oci(""), runtime: "podman", want: "podman run -i --rm ghcr.io/x/y:1.2.3"},
 	{name: "another runtime", server: oci(""), runtime: "sh", want: "docker or podman"},
@@ -89,7 +89,20 @@ var launches = []struct {
 	{name: "another entry point", server: oci(`,"runtimeArguments":[{"type":"named","name":"--entrypoint","value":"sh"}]`), want: "the flag \"--entrypoint\""},
 	{name: "a value for a switch", server: oci(`,"runtimeArguments":[{"type":"named","name":"--init","value":"evil"}]`), want: "which takes none"},
 	{name: "the environment of the runtime", server: npm(`,"environmentVariables":[{"name":"NODE_OPTIONS","value":"--require /tmp/x"},{"name":"npm_config_registry","value":"https://evil.example"},{"name":"PATH","value":"/tmp"},{"name":"NODE_CACHE","value":"ok"}]`),
-		want: "NODE_OPTIONS: the entry sets this variable of the environment, which chooses what runs or is none; Toolkeep does not take it from a registry; npm_config_registry: the entry sets this variable of the environment, which chooses what runs or is none; Toolkeep does not take it from a registry; PATH: "},
+		want: "NODE_OPTIONS: the entry sets this variable of the environment, which can choose what runs; Toolkeep does not take it from a registry; npm_config_registry: the entry sets"},
+	{name: "a variable that was given", server: npm(`,"environmentVariables":[{"name":"GIT_TOKEN","isSecret":true},{"name":"NODE_ENV"}]`), secrets: map[string]string{"GIT_TOKEN": "env://G"}, values: map[string][]string{"NODE_ENV": {"test"}},
+		want: "npx -y @x/y@1.2.3 GIT_TOKEN=env://G NODE_ENV=text:test"},
+	{name: "a hard variable that was given", server: npm(`,"environmentVariables":[{"name":"NODE_OPTIONS"}]`), values: map[string][]string{"NODE_OPTIONS": {"-r x"}}, want: "NODE_OPTIONS: the entry sets"},
+	{name: "the environment in a container", server: oci(`,"environmentVariables":[{"name":"DOCKER_HOST","value":"tcp://x"}]`), want: "docker run -i --rm -e DOCKER_HOST=tcp://x ghcr.io/x/y:1.2.3"},
+	{name: "a secret for the client", server: oci(`,"environmentVariables":[{"name":"DOCKER_HOST","isSecret":true}]`), secrets: map[string]string{"DOCKER_HOST": "env://G"}, want: "DOCKER_HOST: the entry sets"},
+	{name: "no name of a variable", server: oci(`,"environmentVariables":[{"name":"A=B","value":"x"}]`), want: "no name of a variable"},
+	{name: "switches", server: oci(`,"runtimeArguments":[{"type":"named","name":"--read-only"},{"type":"named","name":"--init"}]`), want: "docker run -i --rm --read-only --init ghcr.io/x/y:1.2.3"},
+	{name: "a mount for reading", server: oci(`,"runtimeArguments":[{"type":"named","name":"--mount","value":"type=bind,src={dir},dst=/data,ro","variables":{"dir":{"isRequired":true}}}]`), values: map[string][]string{"dir": {"/srv"}}, want: "docker run -i --rm --mount=type=bind,src=/srv,dst=/data,ro ghcr.io/x/y:1.2.3"},
+	{name: "a secret behind a word as value", server: remote("https://mcp.x.io/", `,"headers":[{"name":"X-Key"}]`), values: map[string][]string{"X-Key": {"Bearer env://K"}}, want: "X-Key: this value is a reference"},
+	{name: "a fixed variable", server: npm(`,"environmentVariables":[{"name":"A","value":"x-{who}","variables":{"who":{"value":"me"}}}]`), want: "npx -y @x/y@1.2.3 A=text:x-me"},
+	{name: "a host in other letters", server: remote("https://mcp.\u0440aypal.com/", ""), want: "can look like others"},
+	{name: "a long command", server: npm(`,"packageArguments":[` + strings.Repeat(`{"type":"positional","value":"`+strings.Repeat("x", 4000)+`"},`, 3) + `{"type":"positional","value":"x"}]`), want: "a person can look over 8192"},
+	{name: "blanks", server: npm(`,"packageArguments":[{"type":"positional","value":"x` + strings.Repeat(" ", 8) + `y"}]`), want: "eight blanks"},
 	{name: "a range", server: strings.Replace(npm(""), "1.2.3", "^1.2.3", 1), want: "not an exact version"},
 	{name: "a tag", server: strings.Replace(npm(""), "1.2.3", "next", 1), want: "not an exact version"},
 	{name: "a short version", server: strings.Replace(npm(""), "1.2.3", "1", 1), want: "not an exact version"},
@@ -129,7 +142,7 @@ func TestLaunch(t *testing.T) {
 			}
 			continue
 		}
-		if got = strings.Join(append(append(slices.Clone(l.Command), l.URL), append(pairsOf(l.Env), pairsOf(l.Headers)...)...), " "); strings.Join(strings.Fields(got), " ") != c.want {
+		if got = strings.Join(append(append(slices.Clone(l.Command), l.URL), append(pairs(l.Env), pairs(l.Headers)...)...), " "); strings.Join(strings.Fields(got), " ") != c.want {
 			t.Errorf("%s:\n got %s\nwant %s", c.name, got, c.want)
 		}
 	}
@@ -143,13 +156,6 @@ func entryOf(server string) (*Entry, error) {
 	return readEntry(v)
 }
 
-func pairsOf(m map[string]string) (out []string) {
-	for _, k := range slices.Sorted(maps.Keys(m)) {
-		out = append(out, k+"="+m[k])
-	}
-	return out
-}
-
 // faultText is the message of an error with all its faults.
 func faultText(err error) string {
 	e := toolkeep.AsError(err)
@@ -159,6 +165,66 @@ func faultText(err error) string {
 		all = append(all, f.Pointer+": "+f.Message)
 	}
 	return e.Message + "\n" + strings.Join(all, "; ")
+}
+
+// TestNothingOfTheHost: what an entry itself says behind flags of an image reaches nothing of the host.
+func TestNothingOfTheHost(t *testing.T) {
+	for _, argument := range []string{
+		`"name":"-v","value":"/:/host"`, `"name":"--volume","value":"/var/run/docker.sock:/s"`, `"name":"-v","default":"/:/host"`, `"name":"-v","choices":["/:/host"]`,
+		`"name":"-v","value":"{d}:/data","variables":{"d":{"default":"/"}}`, `"name":"-v","value":"{d}:/data","variables":{"d":{"value":"/"}}`, `"name":"-v","value":"{d}:/data","variables":{"d":{"choices":["/"]}}`,
+		`"name":"-v","value":"/{d}:/data","variables":{"d":{}}`, `"name":"-v","value":"{d}:/data:shared","variables":{"d":{}}`, `"name":"--mount","value":"type=bind,src=/,dst=/host"`,
+		`"name":"--mount","value":"type=volume,src={d},dst=/x,volume-opt=device=/","variables":{"d":{}}`, `"name":"--mount","value":"type=bind,src={d},dst=/x,bind-propagation=shared","variables":{"d":{}}`,
+		`"name":"--network","value":"host"`, `"name":"-p","value":"80:80"`, `"name":"-u","value":"root"`, `"name":"--add-host","value":"a:1.2.3.4"`, `"name":"--tmpfs","value":"/x"`,
+		`"name":"-e","value":"AWS_SECRET_ACCESS_KEY"`, `"name":"--env","default":"AWS_SECRET_ACCESS_KEY"`, `"name":"-e","value":"{k}","variables":{"k":{"default":"AWS_SECRET_ACCESS_KEY"}}`,
+	} {
+		e, err := entryOf(document(oci(`,"runtimeArguments":[{"type":"named",` + argument + `}]`)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if l, err := e.Server.Launch(Choice{Values: map[string][]string{"d": {"/srv"}}}); !toolkeep.IsCode(err, toolkeep.ImportFailed) {
+			t.Errorf("%s: %v, %v", argument, l, err)
+		}
+	}
+}
+
+// TestVariablesOfRuntimes: no entry sets a variable that can choose what runs.
+func TestVariablesOfRuntimes(t *testing.T) {
+	for _, name := range strings.Fields("PYTHONWARNINGS BROWSER SHELLOPTS PS4 PYTHONUSERBASE NODE_REDIRECT_WARNINGS NODE_V8_COVERAGE OPENSSL_CONF SSLKEYLOGFILE GIT_SSH_COMMAND GCONV_PATH XDG_CONFIG_HOME CONTAINERS_CONF REGISTRY_AUTH_FILE STORAGE_DRIVER TMPDIR LD_PRELOAD path HTTPS_PROXY") {
+		for _, value := range []string{"value", "default"} {
+			e, err := entryOf(document(npm(`,"environmentVariables":[{"name":"` + name + `","` + value + `":"x"}]`)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if l, err := e.Server.Launch(Choice{}); err == nil {
+				t.Errorf("%s: %v", name, l.Env)
+			}
+		}
+	}
+}
+
+// TestInterpreters: uvx takes some names for Python itself.
+func TestInterpreters(t *testing.T) {
+	for name, is := range map[string]bool{"python": true, "Python3": true, "python3.12": true, "cpython": true, "cpython-3.12-linux-x86_64-gnu": true, "pypy3": true, "graalpy": true, "pyston": true, "pyodide": true, "cp312": true, "pythonw": true, "any": true,
+		"python-mcp": false, "pypy-tools": false, "cpu": false, "mcp": false, "anything": false, "pydantic": false} {
+		p := Package{RegistryType: PyPI, Identifier: name, Version: "3.12"}
+		p.Transport.Type = "stdio"
+		if _, err := p.program(); (err != nil) != is {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestUnreadableEntries: names that become one, and lists that no person reads, are refused; characters that print as nothing go.
+func TestUnreadableEntries(t *testing.T) {
+	many := strings.TrimSuffix(strings.Repeat(`{"type":"positional","value":"x"},`, maxInputs+1), ",")
+	for _, server := range []string{remote("https://x.io/{a}", `,"variables":{"a":{"default":"1"},"a\u200b":{"default":"2"}}`), npm(`,"packageArguments":[` + many + `]`)} {
+		if e, err := entryOf(document(server)); err == nil {
+			t.Errorf("%.80s: %v", server, e)
+		}
+	}
+	if got := tidy("a\u3164b\u2800c\u034fd\ufe0fe\U000e0101f"); got != "abcdef" {
+		t.Errorf("%q", got)
+	}
 }
 
 // TestNotes: what moves and what is left out is said.
