@@ -59,6 +59,20 @@ func New(address string) (*Client, error) {
 	return &Client{u, &http.Client{Timeout: requestTime, CheckRedirect: redirect}}, nil
 }
 
+// Tidied writes the address of a registry in one way: the host in lower case, no port that is its scheme's own, no slash at
+// the end. What is no address stays.
+func Tidied(s string) string {
+	u, err := url.Parse(strings.TrimRight(s, "/"))
+	if err != nil {
+		return s
+	}
+	u.Host = strings.ToLower(u.Host)
+	if port := map[string]string{"https": ":443", "http": ":80"}[u.Scheme]; port != "" {
+		u.Host = strings.TrimSuffix(u.Host, port)
+	}
+	return u.String()
+}
+
 var errRedirect = errors.New("it redirects to another host, or too often")
 
 func loopback(host string) bool {

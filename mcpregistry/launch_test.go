@@ -278,3 +278,11 @@ func FuzzEntry(f *testing.F) {
 		}
 	})
 }
+
+func TestTidied(t *testing.T) {
+	for address, want := range map[string]string{"https://R.x.io/": "https://r.x.io", "HTTPS://r.x.io:443/a//": "https://r.x.io/a", "http://[::1]:80": "http://[::1]", "https://r.x.io:80/A": "https://r.x.io:80/A", "": ""} {
+		if got := Tidied(address); got != want {
+			t.Errorf("%s becomes %s", address, got)
+		}
+	}
+}

@@ -12,14 +12,16 @@ import (
 
 // TestChoiceNeedsTheList: where the published tools cannot be listed, an import does not take everything by mistake.
 func TestChoiceNeedsTheList(t *testing.T) {
-	published := 0
+	published, away := 0, true
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.URL.Path == "/health/live":
 		case r.Method == http.MethodPost:
 			published++
 			answerJSON(w, map[string]any{"published": []any{}})
-		case r.URL.Path == "/api/v1/tools":
+		case r.URL.Path == "/api/v1/namespaces/pets/choices" && !away:
+			answerJSON(w, map[string]any{"choices": []any{map[string]any{"title": "Pets", "exclude": []string{"tag:admin"}}}})
+		case r.URL.Path == "/api/v1/tools", r.URL.Path == "/api/v1/namespaces/pets/choices":
 			w.WriteHeader(http.StatusServiceUnavailable)
 			answerJSON(w, map[string]any{"code": "E3965", "name": "record_unavailable", "detail": "the store is away"})
 		default:
@@ -33,18 +35,27 @@ func TestChoiceNeedsTheList(t *testing.T) {
 	t.Setenv("TOOLKEEP_URL", s.URL)
 	t.Setenv("TOOLKEEP_KEY", "tk_test")
 	file := filepath.Join(t.TempDir(), "api.yaml")
-	document := "openapi: 3.0.3\ninfo: {title: Pets, version: '1'}\nservers: [{url: 'https://pets.example'}]\npaths: {/pets: {get: {operationId: listPets, responses: {'200': {description: ok}}}}}\n"
+	document := "openapi: 3.0.3\ninfo: {title: Pets, version: '1'}\nservers: [{url: 'https://pets.example'}]\npaths: {/pets: {get: {operationId: listPets, responses: {'200': {description: ok}}}}, /admin: {get: {operationId: purge, tags: [admin], responses: {'200': {description: ok}}}}}\n"
 	if err := os.WriteFile(file, []byte(document), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
 		args      []string
+		away      bool
+		says      string
 		exit      int
 		published int
-	}{{nil, exitUsage, 0}, {[]string{"--include", "path:*"}, exitOK, 1}} {
+	}{
+		{nil, true, "the store is away", exitUsage, 0},
+		{[]string{"--include", "path:*"}, true, "the store is away", exitUsage, 0},
+		{[]string{"--dry-run"}, true, "what the last import chose is not known", exitOK, 0},
+		{nil, false, "the choice of the last import counts: --exclude 'tag:admin'", exitOK, 1},
+		{[]string{"--exclude", ""}, false, "the published tools could not be listed", exitOK, 2},
+	} {
 		var stdout, stderr bytes.Buffer
+		away = c.away
 		exit := run(t.Context(), nil, append([]string{"import", "openapi", file}, c.args...), strings.NewReader(""), &stdout, &stderr)
-		if exit != c.exit || published != c.published || c.exit != exitOK && !strings.Contains(stderr.String(), "the choice of the last import is not known") {
+		if exit != c.exit || published != c.published || !strings.Contains(stdout.String()+stderr.String(), c.says) {
 			t.Errorf("%q ended with %d and published %d times:\n%s%s", c.args, exit, published, &stdout, &stderr)
 		}
 	}

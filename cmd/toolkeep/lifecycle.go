@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -53,13 +54,19 @@ func (a *app) changeAll(ctx context.Context, pattern, version string, body map[s
 		return err
 	}
 	changed, failed := []stateChange{}, []stateChange{}
+	var down error // what kept the server from answering: the others would only wait for the same
 	for _, c := range list {
-		if c.err = ctx.Err(); c.err == nil {
+		if c.err = cmp.Or(ctx.Err(), down); c.err == nil {
+			body["expected"] = c.Was // what was shown and agreed to
 			_, c.err = cl.do(ctx, http.MethodPost, "/api/v1/tools/"+url.PathEscape(c.ToolID)+"/versions/"+url.PathEscape(c.Version)+"/state", body)
 		}
 		if c.err == nil {
 			changed = append(changed, c)
 			continue
+		}
+		var f *failure
+		if errors.As(c.err, &f) && f.code == exitUnavailable {
+			down = c.err
 		}
 		c.Error = c.err.Error()
 		failed = append(failed, c)
@@ -103,6 +110,10 @@ func (c *client) versionsOf(ctx context.Context, pattern, version, state string,
 		var all versionList
 		if err == nil {
 			_, err = c.get(ctx, "/api/v1/tools/"+url.PathEscape(id)+"/versions", &all)
+		}
+		var r *refusedError
+		if errors.As(err, &r) && r.Code == string(toolkeep.ToolNotFound) {
+			err = nil // it went after the list was read
 		}
 		for _, v := range all.Versions {
 			if was := string(v.Lifecycle.State); (version == "" || v.Version == version) && was != state && was != string(toolkeep.Removed) {

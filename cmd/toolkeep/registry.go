@@ -66,7 +66,7 @@ func (f *registryFlags) open(a *app, cmd *cobra.Command) (*mcpregistry.Client, s
 	if err != nil {
 		return nil, "", &failure{code: exitUsage, err: err}
 	}
-	return client, strings.TrimRight(address, "/"), nil
+	return client, mcpregistry.Tidied(address), nil
 }
 
 // registryFailure gives an error of a registry its exit code: refused questions and unknown names are the user's.
@@ -180,7 +180,7 @@ func (c *client) serverNotes(ctx context.Context) (map[string]*registryNote, err
 // added finds the servers that came from the entry of a registry.
 func added(notes map[string]*registryNote, address string, e *mcpregistry.Entry) (list []addedServer) {
 	for _, as := range slices.Sorted(maps.Keys(notes)) {
-		if n := notes[as]; n != nil && n.URL == address && n.Name == e.Server.Name {
+		if n := notes[as]; n != nil && mcpregistry.Tidied(n.URL) == address && n.Name == e.Server.Name {
 			list = append(list, addedServer{as, *n, n.Version == e.Server.Version && n.Digest != e.Digest})
 		}
 	}
@@ -406,7 +406,8 @@ func (a *app) addServer(cmd *cobra.Command, o *registryAdd, ref string) error {
 	if err := o.acceptable(e, there); err != nil {
 		return err
 	}
-	if was, taken := notes[o.as]; taken && (was == nil || was.URL != address || was.Name != name) {
+	was, taken := notes[o.as]
+	if taken && (was == nil || mcpregistry.Tidied(was.URL) != address || was.Name != name) {
 		return &failure{code: exitRefused, err: fmt.Errorf("there is a server %s already, which did not come from %s; give another name with --as", o.as, name)}
 	} else if taken {
 		fmt.Fprintf(a.stderr, "toolkeep: this replaces the server %s, which is of version %s\n", o.as, was.Version)
@@ -440,6 +441,12 @@ func (a *app) addServer(cmd *cobra.Command, o *registryAdd, ref string) error {
 	}
 	if err := a.confirm(ctx, o.yes, to); err != nil {
 		return err
+	}
+	if notes, err = cl.serverNotes(ctx); err != nil {
+		return err
+	}
+	if now, there := notes[o.as]; there != taken || there && (now == nil || *now != *was) {
+		return &failure{code: exitRefused, err: fmt.Errorf("the server %s changed while this waited for an answer; look at it with `toolkeep servers` and try again", o.as)}
 	}
 	return a.importServers(ctx, &importMCP{shared: o.shared}, []fileServer{{Name: o.as, Spec: *s}})
 }
