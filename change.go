@@ -105,15 +105,17 @@ type RevokeKey struct {
 	At         time.Time
 	By         string
 	// Successor is the id of the key that takes this one's place, which is then not revoked: it expires at Expires, if not
-	// sooner. ErrStale if it was revoked or has a successor. Watchers get the key as it is then, as a PutKey.
+	// sooner. ErrStale if it was revoked, has a successor, or its scope is not Scope. Watchers get the key as it is then, as a
+	// PutKey.
 	Successor string
 	Expires   time.Time
+	Scope     []string
 }
 
 // End ends a key as c says, and reports whether that changed it.
 func (c RevokeKey) End(k *APIKey) bool {
 	switch {
-	case !k.RevokedAt.IsZero(), c.Successor != "" && k.Successor != "":
+	case !k.RevokedAt.IsZero(), c.Successor != "" && (k.Successor != "" || !slices.Equal(k.Scope, c.Scope)):
 		return false
 	case c.Successor == "":
 		k.RevokedAt = c.At

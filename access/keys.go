@@ -66,6 +66,11 @@ func (a *Access) mayMake(p *toolkeep.Principal, spec *toolkeep.APIKey) error {
 	if faults := a.checkSpec(spec); len(faults) > 0 {
 		return toolkeep.FaultsError(toolkeep.InputValidationFailed, "the key cannot be made: "+faults[0].Pointer+": "+faults[0].Message, faults)
 	}
+	return mayHand(p, spec)
+}
+
+// mayHand checks that a principal has what a key gives. E3201.
+func mayHand(p *toolkeep.Principal, spec *toolkeep.APIKey) error {
 	if err := mayGive(p, spec.Roles, spec.Scope); err != nil {
 		return err
 	}
@@ -80,13 +85,16 @@ func (a *Access) mayMake(p *toolkeep.Principal, spec *toolkeep.APIKey) error {
 // sooner; 0 ends it at once. secret is what requests are signed with, "" of a key that does not demand it.
 //
 // The principal needs what CreateKey demands for such a key. Errors: E3201; E3013 no such key; E3301 it was revoked, has expired, or has a successor;
-// E3310 it could not be made today; E3403; E3965.
+// E3310 it could not be made today; E3403; E3963 it was changed at the same time; E3003, E3965.
 func (a *Access) RotateKey(ctx context.Context, p *toolkeep.Principal, id string, overlap time.Duration) (key toolkeep.APIKey, text, secret string, err error) {
 	if !p.May(toolkeep.PermKeys) {
 		return key, "", "", refused("rotating API keys needs the permission %s", toolkeep.PermKeys)
 	}
 	a.issuing.Lock()
 	defer a.issuing.Unlock()
+	if err := a.newest(ctx); err != nil {
+		return key, "", "", err
+	}
 	now := a.config.Clock().UTC()
 	old, ok := a.key(p.Tenant, id)
 	switch {
@@ -112,7 +120,7 @@ func (a *Access) RotateKey(ctx context.Context, p *toolkeep.Principal, id string
 		}
 	}
 	key, text, err = a.issue(ctx, spec, finish, nil, func(k toolkeep.APIKey) []toolkeep.Change {
-		end := toolkeep.RevokeKey{Tenant: p.Tenant, ID: id, At: now, By: p.Subject, Successor: k.ID, Expires: now.Add(overlap)}
+		end := toolkeep.RevokeKey{Tenant: p.Tenant, ID: id, At: now, By: p.Subject, Successor: k.ID, Expires: now.Add(overlap), Scope: old.Scope}
 		end.End(&old)
 		return []toolkeep.Change{end, a.keyEvent("rotated", p, id, map[string]any{"successor": k.ID, "expires_at": old.ExpiresAt.Format(time.RFC3339)})}
 	})
@@ -120,16 +128,13 @@ func (a *Access) RotateKey(ctx context.Context, p *toolkeep.Principal, id string
 		secret = ""
 	}
 	if errors.Is(err, toolkeep.ErrStale) {
-		err = rotated("")
+		err = toolkeep.NewError(toolkeep.StateConflict, "the key was changed, rotated or revoked at the same time; read it and send your change again").Because(err)
 	}
 	return key, text, secret, err
 }
 
 func rotated(successor string) error {
-	if successor != "" {
-		successor = ", " + successor
-	}
-	return toolkeep.NewError(toolkeep.InvalidParameters, "this key was revoked, or has a successor%s; if the text of that one was lost, revoke it and make a new key", successor)
+	return toolkeep.NewError(toolkeep.InvalidParameters, "this key has a successor, %s; if the text of that one was lost, revoke it and make a new key", successor)
 }
 
 // keyEvent is what the audit has of a change of a key by a principal.
@@ -195,18 +200,26 @@ func (a *Access) checkSpec(k *toolkeep.APIKey) []toolkeep.Fault {
 	if len(k.Workspace) > maxSubject || !plain(k.Workspace) || strings.TrimSpace(k.Workspace) != k.Workspace {
 		fault("/workspace", "format", "at most %d bytes without control characters and outer spaces", maxSubject)
 	}
-	if len(k.Scope) > maxScope {
+	faults = append(faults, checkScope(k.Scope)...)
+	if !k.ExpiresAt.IsZero() && !k.ExpiresAt.After(a.config.Clock()) {
+		fault("/expires_at", "future", "the key would be expired at once")
+	}
+	return faults
+}
+
+func checkScope(scope []string) (faults []toolkeep.Fault) {
+	fault := func(pointer, rule, format string, args ...any) {
+		faults = append(faults, toolkeep.Fault{Pointer: pointer, Rule: rule, Message: fmt.Sprintf(format, args...)})
+	}
+	if len(scope) > maxScope {
 		fault("/scope", "items", "at most %d patterns", maxScope)
 	}
-	for i, s := range k.Scope {
+	for i, s := range scope {
 		if _, err := path.Match(s, ""); err != nil || s == "" || len(s) > maxPattern {
 			fault(fmt.Sprintf("/scope/%d", i), "pattern", "no pattern on tool ids; write one such as weather.* or weather.current")
 		} else if !couldMatch(s) {
 			fault(fmt.Sprintf("/scope/%d", i), "pattern", "no tool's id can match this; an id is namespace.name, so write one such as weather.* or weather.current, and several as an entry each")
 		}
-	}
-	if !k.ExpiresAt.IsZero() && !k.ExpiresAt.After(a.config.Clock()) {
-		fault("/expires_at", "future", "the key would be expired at once")
 	}
 	return faults
 }
@@ -255,8 +268,8 @@ func mayGive(p *toolkeep.Principal, roles, scope []string) error {
 }
 
 // SetScope gives a key of the principal's tenant another scope; an empty one does not narrow. When it returns, calls on this node
-// have it, and those on another once that has followed the store, as after a revocation. The principal needs what CreateKey
-// demands for such a key. Errors: E3201; E3013 no such key; E3301 it was revoked or has expired, or is the tenant's last admin
+// have it, and those on another once that has followed the store, as after a revocation. The principal must have what
+// the key gives, as for CreateKey. Errors: E3201; E3013 no such key; E3301 it was revoked or has expired, or is the tenant's last admin
 // key, which cannot be narrowed; E3310 with every fault; E3963 the key was changed at the same time; E3003, E3965. With dryRun all is
 // checked and nothing changed.
 func (a *Access) SetScope(ctx context.Context, p *toolkeep.Principal, id string, scope []string, dryRun bool) (toolkeep.APIKey, error) {
@@ -266,8 +279,8 @@ func (a *Access) SetScope(ctx context.Context, p *toolkeep.Principal, id string,
 	}
 	a.issuing.Lock()
 	defer a.issuing.Unlock()
-	if err := a.position.Await(ctx, a.config.Store); err != nil { // another node may have changed it
-		return none, toolkeep.NewError(toolkeep.RegistryUnavailable, "this node cannot read the newest keys from the store now; try again").After(time.Second).Because(err)
+	if err := a.newest(ctx); err != nil {
+		return none, err
 	}
 	k, ok := a.key(p.Tenant, id)
 	if !ok {
@@ -278,15 +291,18 @@ func (a *Access) SetScope(ctx context.Context, p *toolkeep.Principal, id string,
 		return none, toolkeep.NewError(toolkeep.InvalidParameters, "this key was revoked or has expired; make a new one for its subject")
 	}
 	from := k.Scope
-	k.Scope, k.ExpiresAt = slices.Clone(scope), time.Time{} // that one about to expire is no fault
-	if err := a.mayMake(p, &k); err != nil {
+	if faults := checkScope(scope); len(faults) > 0 { // of the scope alone: a key with a role that left can be narrowed too
+		return none, toolkeep.FaultsError(toolkeep.InputValidationFailed, "the key cannot have this scope: "+faults[0].Pointer+": "+faults[0].Message, faults)
+	}
+	asked := k
+	asked.Scope = slices.Clone(scope)
+	if err := mayHand(p, &asked); err != nil {
 		return none, err
 	}
-	k, _ = a.key(p.Tenant, id)
 	if len(scope) > 0 && a.lastAdmin(k) {
 		return none, toolkeep.NewError(toolkeep.InvalidParameters, "this is the tenant's last valid key with the role %s; make another before you narrow it", Admin)
 	}
-	k.Scope = slices.Clone(scope)
+	k = asked
 	if !dryRun && !slices.Equal(from, scope) {
 		err := a.config.Store.Apply(ctx, toolkeep.ScopeKey{Tenant: p.Tenant, ID: id, From: from, Scope: k.Scope},
 			a.keyEvent("scoped", p, id, map[string]any{"subject": k.Subject, "scope": canon.Strings(k.Scope), "scope_before": canon.Strings(from)}))
@@ -305,6 +321,14 @@ func (a *Access) SetScope(ctx context.Context, p *toolkeep.Principal, id string,
 	}
 	k.Hash, k.Signing = [32]byte{}, nil
 	return k, nil
+}
+
+// newest waits until this node knows all keys as they are in the store: another one may have changed them. E3003.
+func (a *Access) newest(ctx context.Context) error {
+	if err := a.position.Await(ctx, a.config.Store); err != nil {
+		return toolkeep.NewError(toolkeep.RegistryUnavailable, "this node cannot read the newest keys from the store now; try again").After(time.Second).Because(err)
+	}
+	return nil
 }
 
 // RevokeKey revokes a key of the principal's tenant immediately. The principal needs

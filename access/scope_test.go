@@ -1,9 +1,12 @@
 package access_test
 
 import (
+	"context"
 	"errors"
+	"iter"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/toolkeep/toolkeep"
@@ -126,6 +129,74 @@ func TestSetScope(t *testing.T) {
 	}
 }
 
+// TestKeyOfAnotherNode: what another node has just changed of a key is in its successor, and a role that left does not keep a key
+// from being narrowed.
+func TestKeyOfAnotherNode(t *testing.T) {
+	t.Parallel()
+	s, err := sqlite.Open(t.Context(), sqlite.Config{Path: filepath.Join(t.TempDir(), "t.db")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	closing(t, s)
+	narrow, err := access.New(access.Config{Load: s.Keys, Store: s, Roles: []access.Role{{Name: "cook", Allow: []access.Rule{{Tools: []string{"*"}}}}}})
+	if err == nil {
+		err = narrow.Start(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(narrow.Stop)
+	late := &lateFeed{Store: s, open: make(chan struct{})}
+	rotate, err := access.New(access.Config{Load: s.Keys, Store: late, Roles: []access.Role{{Name: "cook", Allow: []access.Rule{{Tools: []string{"*"}}}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	boss := &toolkeep.Principal{Tenant: "default", Subject: "boss", Roles: []string{access.Admin}, Permissions: []string{"*"}}
+	key, _, err := narrow.CreateKey(t.Context(), boss, toolkeep.APIKey{Subject: "bot", Roles: []string{"cook"}})
+	if err == nil {
+		err = rotate.Start(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(rotate.Stop)
+	if _, err := narrow.SetScope(t.Context(), boss, key.ID, []string{"mail.*"}, false); err != nil {
+		t.Fatal(err)
+	}
+	// The feed is late until the rotation asks how far it has to be.
+	next, _, _, err := rotate.RotateKey(t.Context(), boss, key.ID, 0)
+	if err != nil || !slices.Equal(next.Scope, []string{"mail.*"}) {
+		t.Errorf("the successor has the scope %v, %v", next.Scope, err)
+	}
+
+	if err := narrow.SetRoles(nil); err != nil {
+		t.Fatal(err)
+	}
+	if k, err := narrow.SetScope(t.Context(), boss, next.ID, []string{"mail.send"}, false); err != nil || !slices.Equal(k.Scope, []string{"mail.send"}) {
+		t.Errorf("with a role that left: %v %v", k.Scope, err)
+	}
+}
+
+// lateFeed delivers nothing until the head of the store is asked for.
+type lateFeed struct {
+	access.Store
+	once sync.Once
+	open chan struct{}
+}
+
+func (l *lateFeed) Head(ctx context.Context) (int64, error) {
+	l.once.Do(func() { close(l.open) })
+	return l.Store.Head(ctx)
+}
+
+func (l *lateFeed) Watch(ctx context.Context, after int64) iter.Seq2[toolkeep.Committed, error] {
+	select {
+	case <-l.open:
+	case <-ctx.Done():
+	}
+	return l.Store.Watch(ctx, after)
+}
+
 // TestListRoles: roles of other tenants are not told, and neither are those tenants.
 func TestListRoles(t *testing.T) {
 	t.Parallel()
@@ -135,7 +206,7 @@ func TestListRoles(t *testing.T) {
 	}
 	closing(t, s)
 	rule := []access.Rule{{Tools: []string{"a.*"}}}
-	a, err := access.New(access.Config{Load: s.Keys, Store: s, Roles: []access.Role{{Name: "z", Allow: rule}, {Name: "both", Tenants: []string{"default", "u"}, Allow: rule}, {Name: "t", Tenants: []string{"t"}, Allow: rule}}})
+	a, err := access.New(access.Config{Load: s.Keys, Store: s, Roles: []access.Role{{Name: "z", Allow: rule, Inherits: []string{"agent", "t"}}, {Name: "both", Tenants: []string{"default", "u"}, Allow: rule}, {Name: "t", Tenants: []string{"t"}, Allow: rule}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,6 +219,9 @@ func TestListRoles(t *testing.T) {
 		var names []string
 		for _, r := range own {
 			names = append(names, r.Name)
+			if r.Name == "z" && slices.Contains(r.Inherits, "t") != (x.tenant == "t") || r.Name == "z" && r.Inherits[0] != access.Agent {
+				t.Errorf("%s is told that z inherits %v", x.tenant, r.Inherits)
+			}
 			if r.Name == "both" && !slices.Equal(r.Tenants, x.both) {
 				t.Errorf("%s is told of the tenants %v", x.tenant, r.Tenants)
 			}

@@ -175,8 +175,9 @@ func testKeys(t *testing.T, f *fixture) {
 	f.apply(toolkeep.PutKey{Key: a})
 	at := f.clock()
 	b.ExpiresAt, b.Successor = at.Add(time.Hour), "c"
-	f.apply(toolkeep.RevokeKey{Tenant: "u", ID: "a", At: at, By: "boss", Successor: "c", Expires: b.ExpiresAt})
-	f.refused(toolkeep.ErrStale, toolkeep.RevokeKey{Tenant: "u", ID: "a", At: at, Successor: "d", Expires: at}, toolkeep.PutKey{Key: apiKey("u", "d")})
+	f.refused(toolkeep.ErrStale, toolkeep.RevokeKey{Tenant: "u", ID: "a", At: at, Successor: "d", Expires: at, Scope: []string{"wider.*"}}, toolkeep.PutKey{Key: apiKey("u", "d")})
+	f.apply(toolkeep.RevokeKey{Tenant: "u", ID: "a", At: at, By: "boss", Successor: "c", Expires: b.ExpiresAt, Scope: b.Scope})
+	f.refused(toolkeep.ErrStale, toolkeep.RevokeKey{Tenant: "u", ID: "a", At: at, Successor: "d", Expires: at, Scope: b.Scope}, toolkeep.PutKey{Key: apiKey("u", "d")})
 	b.Scope = []string{"other.*"}
 	f.apply(toolkeep.ScopeKey{Tenant: "u", ID: "a", From: []string{"ns.*"}, Scope: b.Scope})
 	f.refused(toolkeep.ErrStale, toolkeep.ScopeKey{Tenant: "u", ID: "a", From: []string{"ns.*"}, Scope: []string{"late.*"}})
@@ -192,7 +193,7 @@ func testKeys(t *testing.T, f *fixture) {
 	head := f.head()
 	f.apply(toolkeep.RevokeKey{Tenant: "t", ID: "a", At: at.Add(time.Hour), By: "boss"})
 	f.refused(toolkeep.ErrNotFound, toolkeep.RevokeKey{Tenant: "t", ID: "b", At: at})
-	f.refused(toolkeep.ErrStale, toolkeep.RevokeKey{Tenant: "t", ID: "a", At: at, Successor: "d", Expires: at}) // it is over already
+	f.refused(toolkeep.ErrStale, toolkeep.RevokeKey{Tenant: "t", ID: "a", At: at, Successor: "d", Expires: at, Scope: a.Scope}) // it is over already
 	a.RevokedAt = at
 	got, seq, err := f.store.Keys(context.Background())
 	if err != nil || seq != head {
