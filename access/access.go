@@ -159,8 +159,8 @@ func (a *Access) SetRoles(own []Role) error {
 }
 
 // ListRoles returns the custom roles that mean anything in the principal's tenant, by name, as they count now, and the file of
-// the setting access.roles_file, "" without one. Which other tenants have a role is told to the home tenant alone. It needs the
-// permission keys:admin. E3201.
+// the setting access.roles_file, "" without one. That, and which other tenants have a role, is told to the home tenant alone. It
+// needs the permission keys:admin. E3201.
 func (a *Access) ListRoles(p *toolkeep.Principal) (own []Role, file string, err error) {
 	if !p.May(toolkeep.PermKeys) {
 		return nil, "", refused("listing roles needs the permission %s", toolkeep.PermKeys)
@@ -173,10 +173,14 @@ func (a *Access) ListRoles(p *toolkeep.Principal) (own []Role, file string, err 
 		if len(r.Tenants) > 0 && p.Tenant != HomeTenant {
 			r.Tenants = []string{p.Tenant}
 		}
+		r.Inherits = slices.DeleteFunc(slices.Clone(r.Inherits), func(name string) bool { return !g.rules.known(p.Tenant, name) })
 		own = append(own, r)
 	}
 	slices.SortFunc(own, func(x, y Role) int { return strings.Compare(x.Name, y.Name) })
-	return own, a.config.RolesFile, nil
+	if p.Tenant == HomeTenant {
+		file = a.config.RolesFile
+	}
+	return own, file, nil
 }
 
 func rolesFault(faults []toolkeep.Fault) error {

@@ -168,7 +168,7 @@ func (a *API) rotateKey(ctx context.Context, p *toolkeep.Principal, in *rotateKe
 type listRolesOutput struct {
 	Body struct {
 		Roles []Role `json:"roles" doc:"roles beside the built-in ones, by name"`
-		File  string `json:"file,omitempty" doc:"the server's file that they are in, by the setting access.roles_file; those of access.roles are not in it"`
+		File  string `json:"file,omitempty" doc:"the server's file that they are in, by the setting access.roles_file; those of access.roles are not in it; told to the home tenant alone"`
 	} `nameHint:"RoleList"`
 }
 
@@ -199,6 +199,10 @@ type scopeKeyInput struct {
 type keyOutput struct{ Body Key }
 
 func (a *API) scopeKey(ctx context.Context, p *toolkeep.Principal, in *scopeKeyInput) (*keyOutput, error) {
+	if in.Body.Scope == nil { // null: a mistake must not widen a key
+		return nil, toolkeep.FaultsError(toolkeep.InputValidationFailed, "scope is null; send a list of patterns, or [] for a key that is not narrowed",
+			[]toolkeep.Fault{{Pointer: "/scope", Rule: "type", Message: "a list of patterns; [] does not narrow"}})
+	}
 	k, err := a.c.Keys.SetScope(ctx, p, in.KeyID, in.Body.Scope, in.DryRun)
 	if err != nil {
 		return nil, err

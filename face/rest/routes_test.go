@@ -419,6 +419,7 @@ func TestKeys(t *testing.T) {
 		t.Errorf("%s", w.Body)
 	}
 	wantStatus(t, s.do(t, "PATCH", "/api/v1/keys/k1", `{}`), 400)
+	problem(t, s.do(t, "PATCH", "/api/v1/keys/k1", `{"scope":null}`), toolkeep.InputValidationFailed)
 	problem(t, s.do(t, "DELETE", "/api/v1/keys/k9", ""), toolkeep.ResourceNotFound)
 }
 
