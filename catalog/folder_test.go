@@ -73,6 +73,28 @@ func TestFolder(t *testing.T) {
 		t.Errorf("the event of what came back is %v", last)
 	}
 
+	// What was deprecated when it was pruned comes back deprecated, and what is one active version too many is told as it is.
+	setState(t, c, "a.b", "1.1.0", StateChange{State: toolkeep.Deprecated, Reason: "old"})
+	was := lifeOf(t, c, "a.b", "1.1.0")
+	if _, err := c.SetState(t.Context(), admin("acme"), "a.b", "1.1.0", StateChange{State: toolkeep.Blocked, Folder: "shop", Reason: "gone"}); err != nil {
+		t.Fatal(err)
+	}
+	again := apply("shop", manifest("a.b", "1.1.0"))
+	if l := lifeOf(t, c, "a.b", "1.1.0"); !again[0].Restored || again[0].State != toolkeep.Deprecated || l.State != toolkeep.Deprecated || !l.RemoveAfter.Equal(was.RemoveAfter) {
+		t.Errorf("%+v %+v", again, l)
+	}
+	numbers := []string{"1.0.0", "1.1.0", "1.2.0", "1.3.0", "1.4.0", "1.5.0"}
+	var many [][]byte
+	for _, v := range numbers {
+		many = append(many, manifest("a.many", v))
+	}
+	several := apply("shop", many...)
+	for i, v := range numbers {
+		if l := lifeOf(t, c, "a.many", v); several[i].State != l.State || i == 0 && l.State != toolkeep.Deprecated {
+			t.Errorf("%s is told to be %s and is %s", v, several[i].State, l.State)
+		}
+	}
+
 	// What an administrator blocked stays blocked: pruning does not take it over, and its folder does not undo it.
 	setState(t, c, "a.b", "1.0.0", StateChange{State: toolkeep.Blocked, Reason: "leaks"})
 	if err := prune("a.b", "shop"); err != nil {

@@ -438,6 +438,9 @@ func (pl *plan) addTool(coming []incoming) error {
 		return nil
 	}
 	e = pl.deprecateSurplus(e, last)
+	for _, in := range coming {
+		pl.results[in.index].State = e.find(in.v.Tool.Version).state()
+	}
 	return pl.write(e, created, registered)
 }
 
@@ -457,9 +460,17 @@ func (pl *plan) addVersion(key *toolKey, e *entry, in incoming) (*entry, error) 
 			if result.State = have.state(); pl.o.Folder == "" || pl.o.Folder != have.Life.Folder || result.State != toolkeep.Blocked || have.Life.Cause != toolkeep.CausePruned {
 				return nil, nil
 			}
-			result.State, result.Restored = toolkeep.Active, true
 			again := *have
-			again.Life.State, again.Life.Cause, again.Life.Reason = toolkeep.Active, "", ""
+			again.Life.Cause, again.Life.Reason = "", ""
+			switch { // what it was when it was pruned
+			case !again.Life.SunsetAt.IsZero():
+				again.Life.State = toolkeep.Sunset
+			case !again.Life.DeprecatedAt.IsZero():
+				again.Life.State = toolkeep.Deprecated
+			default:
+				again.Life.State = toolkeep.Active
+			}
+			result.Restored = true
 			versions := slices.Clone(e.versions)
 			versions[slices.Index(versions, have)] = &again
 			return newEntry(key, versions), nil

@@ -72,7 +72,7 @@ type PublishedVersion struct {
 	Bump       string       `json:"bump" doc:"difference to the version below: major, minor, patch or none; new without one"`
 	Created    bool         `json:"created" doc:"false if the same content was there before"`
 	State      string       `json:"state,omitempty" enum:"active,deprecated,sunset,blocked,removed" doc:"of the version; after a dry run what it would be"`
-	Restored   bool         `json:"restored,omitempty" doc:"the version was pruned, and is active again"`
+	Restored   bool         `json:"restored,omitempty" doc:"the version was pruned, and is again what it was"`
 	Breaking   []Difference `json:"breaking" doc:"what breaks callers, if it was forced"`
 	Deprecated []string     `json:"deprecated" doc:"versions that became one too many"`
 	Indexed    bool         `json:"indexed" doc:"as indexing.searchable"`
