@@ -2,6 +2,7 @@ package discover
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"strconv"
@@ -14,9 +15,13 @@ import (
 func (m *meaning) vectors(ctx context.Context, by *space, texts []string) ([][]float32, error) {
 	out := make([][]float32, len(texts))
 	var missing []string
+	keys := make([][sha256.Size]byte, len(texts))
+	for i, text := range texts {
+		keys[i] = sha256.Sum256([]byte(text))
+	}
 	by.mu.Lock()
 	for i, text := range texts {
-		if out[i] = by.queries[text]; out[i] == nil {
+		if out[i] = by.queries[keys[i]]; out[i] == nil {
 			missing = append(missing, text)
 		}
 	}
@@ -45,7 +50,7 @@ func (m *meaning) vectors(ctx context.Context, by *space, texts []string) ([][]f
 	}
 	for i := range out {
 		if out[i] == nil {
-			out[i], by.queries[texts[i]] = got[0], got[0]
+			out[i], by.queries[keys[i]] = got[0], got[0]
 			got = got[1:]
 		}
 	}

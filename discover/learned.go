@@ -3,6 +3,7 @@ package discover
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"log/slog"
 	"math"
 	"slices"
@@ -457,9 +458,10 @@ func liftExample(list []candidate, limit int) []candidate {
 
 // remembered returns the vector of a text that was just compared.
 func (s *space) remembered(text string) []float32 {
+	key := sha256.Sum256([]byte(text))
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.queries[text]
+	return s.queries[key]
 }
 
 // Learned reports whether a tenant's searches use all its current queries, and no map is being learned from them. A search

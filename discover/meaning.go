@@ -3,6 +3,7 @@ package discover
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"log/slog"
 	"math/rand/v2"
@@ -66,7 +67,7 @@ type space struct {
 	e       Embedder
 	v       Vectors // nil until the backend has been reached
 	mu      sync.Mutex
-	queries map[string][]float32
+	queries map[[sha256.Size]byte][]float32 // by the hash of the text, which may be long
 }
 
 // similarity is what the tools of postings are compared by. It is immutable.
@@ -242,7 +243,7 @@ func (x *Index) open(ctx context.Context) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.now = &space{e: m.e, v: v, queries: map[string][]float32{}}
+	m.now = &space{e: m.e, v: v, queries: map[[sha256.Size]byte][]float32{}}
 	m.filling, m.old = filling, old
 	if filling {
 		m.log.Info("tools are being embedded", "model", m.e.Model(), "have", have, "of", len(all), "meanwhile", old.name())
@@ -289,7 +290,7 @@ func (m *meaning) openOther(ctx context.Context, all []Digest, have int) (*space
 				m.log.Warn("vectors were not closed cleanly", "model", best.e.Model(), "error", err)
 			}
 		}
-		have, best = n, &space{e: e, v: v, queries: map[string][]float32{}}
+		have, best = n, &space{e: e, v: v, queries: map[[sha256.Size]byte][]float32{}}
 	}
 	return best, nil
 }

@@ -8,12 +8,12 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// cutQuestion returns what is read of a query, and whether that is less than the whole.
-func cutQuestion(text string) (string, bool) {
+// CutQuestion returns what is read of a query, and whether that is less than the whole, which it does not hold in memory.
+func CutQuestion(text string) (string, bool) {
 	n := 0
 	for i := range text {
 		if n++; n > MaxQuestion {
-			return text[:i], true
+			return strings.Clone(text[:i]), true
 		}
 	}
 	return text, false

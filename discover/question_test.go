@@ -3,10 +3,13 @@ package discover
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
+	"unsafe"
+	"weak"
 
 	"github.com/toolkeep/toolkeep"
 )
@@ -73,5 +76,26 @@ func TestLongQuestions(t *testing.T) {
 	}
 	if got := found(x.Search(many.String()+"giraffes", 0, nil)); !slices.Equal(got, []string{"a.one@1.0.0"}) {
 		t.Errorf("after 1,000 words: %v", got)
+	}
+}
+
+// TestQuestionIsLetGo holds nothing of a question's memory after the search: neither the answer nor the vectors that are kept of it.
+func TestQuestionIsLetGo(t *testing.T) {
+	x := meaningIndex(t, turned{}, tool("a.t1", "1.0.0", "Paint fences"))
+	embedded(t, x, 1)
+	for name, filler := range map[string]string{"short": " a good thing", "long": strings.Repeat(" a good thing.", MaxQuestion)} {
+		text := []byte("ask1n1 paint" + filler)
+		held := weak.Make(&text[0])
+		answer, r := x.Find(t.Context(), Query{Text: unsafe.String(&text[0], len(text))}, nil)
+		if len(answer) != 1 || len(answer[0].Why) == 0 || r.Degraded != "" {
+			t.Fatalf("%s: %+v, %+v", name, answer, r)
+		}
+		text = nil
+		runtime.GC()
+		if held.Value() != nil {
+			t.Errorf("a %s question is still held", name)
+		}
+		runtime.KeepAlive(answer)
+		runtime.KeepAlive(r)
 	}
 }

@@ -143,7 +143,7 @@ func (x *Index) find(ctx context.Context, ask Query, visible func(*toolkeep.Tool
 		limit = 10
 	}
 	limit = min(limit, MaxResults)
-	text, cut := cutQuestion(ask.Text)
+	text, cut := CutQuestion(ask.Text)
 	p := x.current.Load()
 	q := readQuery(text)
 	report := Report{Strategy: cmp.Or(ask.Strategy, Hybrid), Cut: cut}
@@ -271,7 +271,7 @@ func (r *reader) take(word string) int {
 		}
 		i = len(r.terms)
 		r.known[s] = i
-		r.terms = append(r.terms, queryTerm{s, word})
+		r.terms = append(r.terms, queryTerm{s, strings.Clone(word)}) // a cached answer must not hold the whole query
 		r.all = append(r.all, i)
 	}
 	return i

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -13,6 +14,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
+	"weak"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/discover"
@@ -765,4 +768,25 @@ func TestTogether(t *testing.T) {
 	})
 	stop.Wait()
 	seekers.Wait()
+}
+
+// TestLongQuestions keeps an answer by what is read of its question, without the question's memory.
+func TestLongQuestions(t *testing.T) {
+	n := newSystem(false).node(t, some())
+	filler := strings.Repeat("mail ", discover.MaxQuestion/5)
+	n.warm(t, ask(filler+"one"))
+	n.wantHit(t, ask(filler+"two"), true)
+	n.wantHit(t, ask(filler), false) // it is not cut
+	if h := n.hasher(); cap(h.buf) > maxHasher {
+		t.Errorf("a hasher holds %d bytes", cap(h.buf))
+	}
+
+	text := []byte("send a message " + filler)
+	held := weak.Make(&text[0])
+	n.warm(t, ask(unsafe.String(&text[0], len(text))))
+	text = nil
+	runtime.GC()
+	if held.Value() != nil {
+		t.Error("the question is still held")
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -42,7 +43,9 @@ func (c *Cache) key(ask discover.Query) (k key, ok bool) {
 	}
 	h := c.hasher()
 	defer c.done(h)
-	h.text(ask.Text)
+	text, cut := discover.CutQuestion(ask.Text) // what is read of it
+	h.text(text)
+	h.flag(cut)
 	h.text(ask.Category)
 	h.number(uint64(ask.Limit))
 	if u := c.config.Usage; u != nil {
@@ -82,6 +85,8 @@ func (h *hasher) text(s string) {
 
 func (h *hasher) number(n uint64) { h.buf = binary.BigEndian.AppendUint64(h.buf, n) }
 
+func (h *hasher) flag(v bool) { h.buf = strconv.AppendBool(h.buf, v) }
+
 func (h *hasher) weights(w map[string]float64) {
 	h.number(uint64(len(w)))
 	if len(w) == 0 {
@@ -106,10 +111,15 @@ func (h *hasher) sum() (out [16]byte) {
 	return out
 }
 
+const maxHasher = 16 << 10 // bytes that a hasher may hold in the pool
+
 // hasher takes a hasher from the pool; done returns it.
 func (c *Cache) hasher() *hasher { return c.hashers.Get().(*hasher) }
 
 func (c *Cache) done(h *hasher) {
+	if cap(h.buf) > maxHasher {
+		return
+	}
 	h.buf = h.buf[:0]
 	c.hashers.Put(h)
 }

@@ -25,10 +25,11 @@ const (
 
 // Limits of an event.
 const (
-	maxQuery   = 500 // bytes
-	maxID      = 128 // bytes; a longer id of a user or session is replaced by its SHA-256
-	maxOffered = 50  // tools per event
-	maxAgent   = 200 // bytes of a user agent
+	maxQuery   = 500      // bytes
+	maxCleaned = 16 << 10 // bytes of a query that are cleaned; a search waits with these for its record
+	maxID      = 128      // bytes; a longer id of a user or session is replaced by its SHA-256
+	maxOffered = 50       // tools per event
+	maxAgent   = 200      // bytes of a user agent
 )
 
 // Retrieval is one search and its result.

@@ -81,7 +81,7 @@ func (u *Usage) Feedback(ctx context.Context, p *toolkeep.Principal, f Feedback)
 
 // lookUp finds the search of a feedback, and whether the same feedback was given before.
 func (u *Usage) lookUp(p *toolkeep.Principal, f *Feedback) (id string, again, ok bool) {
-	subject, query := short(p.Person()), plain(toolkeep.CutBytes(u.c.Clean(f.Query), maxQuery))
+	subject, query := short(p.Person()), plain(u.kept(f.Query))
 	u.mu.RLock()
 	defer u.mu.RUnlock()
 	t, ok := u.state.tenants.get(p.Tenant)

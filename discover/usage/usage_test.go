@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +15,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
+	"weak"
 
 	json "github.com/go-json-experiment/json"
 
@@ -633,5 +636,22 @@ func TestHistorySwitchedOff(t *testing.T) {
 	}
 	if r := b.Report("t", begin, begin, ByStrategy); len(r.Rows) != 1 || r.Rows[0].Chosen != 2 {
 		t.Errorf("%+v", r.Rows)
+	}
+}
+
+// TestQuestionIsLetGo holds of a search that waits to be written no more than is read of its question.
+func TestQuestionIsLetGo(t *testing.T) {
+	u := New(Config{Store: newMemory(time.Now)})
+	text := []byte(strings.Repeat("words ", 100_000))
+	held := weak.Make(&text[0])
+	u.Retrieved(ann, Retrieval{Query: unsafe.String(&text[0], len(text)), Agent: unsafe.String(&text[0], len(text))})
+	text = nil
+	runtime.GC()
+	if held.Value() != nil {
+		t.Error("the question is still held")
+	}
+	e, err := u.writer.queue[0]()
+	if err != nil || !strings.Contains(string(e.Data), `"query":"words words`) {
+		t.Errorf("%s, %v", e.Data, err)
 	}
 }

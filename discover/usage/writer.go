@@ -130,6 +130,11 @@ func (w *writer) write(ctx context.Context, least int) {
 	}
 }
 
+// kept is what is stored of a query. It is cut once more after it was cleaned: half a secret would not be recognised.
+func (u *Usage) kept(query string) string {
+	return toolkeep.CutBytes(u.c.Clean(toolkeep.CutBytes(query, maxCleaned)), maxQuery)
+}
+
 // Retrieved records a search in the background and at once returns its event id, which feedback
 // refers to. It never blocks. The record is in the store within a second, unless the store is
 // unavailable for long: then the newest are dropped, counted, and reported by Health.
@@ -151,19 +156,20 @@ func (u *Usage) Retrieved(p *toolkeep.Principal, r Retrieval) string {
 	}
 	// Headers may hold any bytes, but JSON must be UTF-8: an odd client name must not lose the
 	// record.
+	r.Query, r.Agent = toolkeep.CutBytes(r.Query, maxCleaned), toolkeep.CutBytes(r.Agent, 4*maxAgent)
+	if u.c.NoHistory {
+		r.Query = ""
+	}
 	for _, s := range []*string{&r.Agent, &r.Query, &r.Session.ID, &r.Session.Subject, &r.Strategy} {
-		*s = strings.ToValidUTF8(*s, "\uFFFD")
+		*s = strings.ToValidUTF8(strings.Clone(*s), "\uFFFD") // not what it was cut from
 	}
 	addr, agent := p.Addr, strings.ToValidUTF8(p.Subject, "\uFFFD")
 	u.writer.put(func() (toolkeep.Event, error) {
 		subject := short(r.Session.Subject)
 		d := retrievedData{EventID: id, Timestamp: stamp(r.At), UserID: subject, AgentDID: short(agent), SessionID: short(r.Session.ID),
 			Strategy: r.Strategy, TookMS: r.Took.Milliseconds(), Found: max(r.Found, len(r.Tools)), Face: r.Face, Address: addr,
-			Agent: toolkeep.CutBytes(u.c.Clean(toolkeep.CutBytes(r.Agent, 4*maxAgent)), maxAgent)}
-		if !u.c.NoHistory {
-			// Cut only after cleaning: half a secret would not be recognised.
-			d.Query = toolkeep.CutBytes(u.c.Clean(toolkeep.CutBytes(r.Query, 64<<10)), maxQuery)
-		}
+			Agent: toolkeep.CutBytes(u.c.Clean(r.Agent), maxAgent)}
+		d.Query = u.kept(r.Query)
 		n := min(len(r.Tools), maxOffered)
 		d.Tools, d.Parts = make([]string, n), make([][5]float64, n)
 		for i, o := range r.Tools[:n] {

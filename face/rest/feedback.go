@@ -19,7 +19,7 @@ type feedbackInput struct {
 	Body struct {
 		RetrievalID      string   `json:"retrievalId,omitempty" maxLength:"64" doc:"metadata.retrievalId of the answer; or send sessionId and query"`
 		SessionID        string   `json:"sessionId,omitempty" maxLength:"4096" doc:"X-Session-ID of the search; absent: it belonged to no session"`
-		Query            string   `json:"query,omitempty" maxLength:"16000" doc:"q of the search; the newest one with it is meant"`
+		Query            string   `json:"query,omitempty" maxLength:"64000" doc:"q of the search; the newest one with it is meant"`
 		ToolSelected     string   `json:"toolSelected,omitempty" maxLength:"4096" doc:"the tool that was chosen, also one that was not found; absent: none fits"`
 		Relevance        *float64 `json:"relevance,omitempty" minimum:"0" maximum:"1" doc:"how well it fits; below 0.5 it was a mistake"`
 		ExecutionSuccess *bool    `json:"executionSuccess,omitempty" doc:"whether its call did what was wanted"`

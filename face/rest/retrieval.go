@@ -24,7 +24,7 @@ const defaultMaxTools = 5
 
 type searchInput struct {
 	SessionHeader
-	Q               string `query:"q" required:"true" minLength:"1" doc:"what the tool should do, in words; 16,000 characters are read. POST takes what is too long for a URL"`
+	Q               string `query:"q" required:"true" minLength:"1" maxLength:"64000" doc:"what the tool should do, in words; 16,000 characters are read. POST takes what is too long for a URL"`
 	Limit           int    `query:"limit" minimum:"1" maximum:"50" doc:"whole tools at most; default 5"`
 	MaxTools        int    `query:"maxTools" minimum:"1" maximum:"20" doc:"Discovery's name for limit"`
 	Category        string `query:"category" maxLength:"64" doc:"only tools of this category"`
@@ -37,7 +37,7 @@ type searchInput struct {
 type searchBody struct {
 	SessionHeader
 	Body struct {
-		Q               string `json:"q" minLength:"1" doc:"what the tool should do, in words; 16,000 characters are read"`
+		Q               string `json:"q" minLength:"1" maxLength:"64000" doc:"what the tool should do, in words; 16,000 characters are read"`
 		Limit           int    `json:"limit,omitempty" minimum:"1" maximum:"50" doc:"whole tools at most; default 5"`
 		Category        string `json:"category,omitempty" maxLength:"64" doc:"only tools of this category"`
 		Strategy        string `json:"strategy,omitempty" enum:"hybrid,semantic,keyword,category,session" doc:"how to search, as with GET"`

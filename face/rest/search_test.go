@@ -136,6 +136,7 @@ func TestLongSearch(t *testing.T) {
 			t.Errorf("%d bytes: %v, %v", len(q), one["toolId"], md)
 		}
 	}
+	problem(t, s.do(t, "POST", "/api/v1/tools/retrieval/search", `{"q":"`+strings.Repeat("q", 64_001)+`"}`), toolkeep.InvalidParameters)
 	problem(t, s.do(t, "POST", "/api/v1/tools/retrieval/search", `{"q":"a\u0000b"}`), toolkeep.InvalidEncoding)
 	problem(t, s.do(t, "POST", "/api/v1/tools/retrieval/search", `{"q":"hash","strategy":"category"}`), toolkeep.MalformedRequest)
 	if last := read[len(read)-1]; last.What != audit.ReadSearch || last.Query != "hash" { // of those that find something it has an event
