@@ -3,8 +3,11 @@ package catalog
 import (
 	"context"
 	"errors"
+	"iter"
 	"maps"
 	"regexp"
+	"slices"
+	"sort"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -25,9 +28,21 @@ var namespacePattern = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
 
 type aboutKey struct{ namespace, tenant string }
 
+// aboutBody without a text says that nothing is to be said. Without a document that is not decided yet.
 type aboutBody struct {
-	Text string `json:"text"`
+	Text   string `json:"text"`
+	Import bool   `json:"import,omitempty"` // an import said it, so the next one may change it
 }
+
+// AboutFrom is where an about text comes from, and so what it may replace.
+type AboutFrom int
+
+const (
+	AboutByHand   AboutFrom = iota // replaces any
+	AboutOfImport                  // replaces what an import said before
+	AboutOfServer                  // replaces none: what a server said once is changed by hand
+	AboutForget                    // of a server that is removed: drops the text, and that it was decided
+)
 
 // AboutText makes an about text of what a server or API says of itself: its title, then the beginning of its texts, in
 // one line of at most MaxAbout bytes. Each is inspected as descriptions are: one that addresses a model or hides
@@ -60,15 +75,17 @@ func AboutText(parts ...string) (text string, found *promptscan.Finding) {
 // About returns what the server or API behind a tool says of itself, for search; "" for nothing.
 func (s *Snapshot) About(t *toolkeep.Tool) string {
 	namespace, _, _ := strings.Cut(t.ID, ".")
-	return s.abouts[aboutKey{namespace, t.Tenant}]
+	return s.abouts[aboutKey{namespace, t.Tenant}].Text
 }
 
-// SetAbout keeps what the server or API behind a namespace's tools says of itself, for search; "" drops it. shared is for
-// tools of all tenants. It returns when this catalogue shows it.
+// SetAbout keeps what the server or API behind a namespace's tools says of itself, for search; "" is nothing, which is kept
+// too. Where from must not replace what is kept, nothing is changed. shared is for tools of all tenants. It returns when this
+// catalogue shows it; the change is an event.
 //
-// Errors: E3201 without catalog:publish, or for shared without catalog:admin; E3301 for another namespace than
+// Errors: E3201 without catalog:publish, for shared without catalog:admin, and where tools of an MCP server are in the
+// namespace without servers:admin; E3301 for another namespace than
 // ^[a-z][a-z0-9-]{0,31}$, and for a text that addresses a model or hides characters; E3003, E3963, E3965 as Publish.
-func (c *Catalog) SetAbout(ctx context.Context, p *toolkeep.Principal, namespace, text string, shared bool) error {
+func (c *Catalog) SetAbout(ctx context.Context, p *toolkeep.Principal, namespace, text string, from AboutFrom, shared bool) error {
 	if err := c.mayPublish(p, PublishOptions{Shared: shared}); err != nil {
 		return err
 	}
@@ -86,18 +103,53 @@ func (c *Catalog) SetAbout(ctx context.Context, p *toolkeep.Principal, namespace
 	if err := c.catchUp(ctx); err != nil {
 		return unreadable(err)
 	}
-	if c.Snapshot().abouts[key] == text {
+	now := c.Snapshot()
+	if !p.May(toolkeep.PermServers) && now.ofServer(key) {
+		return denied(toolkeep.PermServers, "say what an MCP server is for")
+	}
+	was, decided := now.abouts[key]
+	next := aboutBody{text, from == AboutOfImport}
+	switch {
+	case from == AboutForget && !decided, from == AboutOfServer && decided, from == AboutOfImport && decided && !was.Import:
+		return nil
+	case from != AboutForget && decided && was == next:
 		return nil
 	}
 	change := toolkeep.Change(toolkeep.DeleteDocument{Kind: KindAbout, Tenant: key.tenant, ID: namespace, Expect: toolkeep.AnyRevision, By: p.Subject})
-	if text != "" {
-		body, err := json.Marshal(aboutBody{text})
+	if from != AboutForget {
+		body, err := json.Marshal(next)
 		if err != nil {
 			return err
 		}
 		change = toolkeep.PutDocument{Expect: toolkeep.AnyRevision, Document: toolkeep.Document{Kind: KindAbout, Tenant: key.tenant, ID: namespace, Body: body, UpdatedBy: p.Subject}}
 	}
-	return c.apply(ctx, []toolkeep.Change{change})
+	event, err := appendEvent(eventAbout, p.Tenant, c.today(), map[string]any{"namespace": namespace, "about": text, "previous_about": was.Text, "by": p.Subject, "shared": shared})
+	if err != nil {
+		return err
+	}
+	return c.apply(ctx, []toolkeep.Change{change, event})
+}
+
+// ofServer reports whether tools of an MCP server are in a namespace.
+func (s *Snapshot) ofServer(of aboutKey) bool {
+	for k := range s.namespace(of) {
+		if e := s.entry(*k); slices.ContainsFunc(e.versions, func(v *version) bool { return v.Tool.Manifest.Execution.Kind == "mcp" }) {
+			return true
+		}
+	}
+	return false
+}
+
+// namespace yields a namespace's tools of one owner.
+func (s *Snapshot) namespace(of aboutKey) iter.Seq[*toolKey] {
+	return func(yield func(*toolKey) bool) {
+		from := sort.Search(len(s.order), func(i int) bool { return s.order[i].id >= of.namespace+"." })
+		for _, k := range s.order[from:] {
+			if !strings.HasPrefix(k.id, of.namespace+".") || k.tenant == of.tenant && !yield(k) {
+				return
+			}
+		}
+	}
 }
 
 // documents is an optional ability of a Store that has an order of versions before the feed.
@@ -105,31 +157,32 @@ type documents interface {
 	Documents(ctx context.Context, kind string) ([]toolkeep.Document, int64, error)
 }
 
-// say takes one about text, and returns whose it is.
-func (s *Snapshot) say(d *toolkeep.Document) aboutKey {
-	var body aboutBody
-	if err := json.Unmarshal(d.Body, &body); err != nil {
-		body.Text = "" // a later version's
+// hear takes the about texts of a store. The feed may bring them again.
+func (s *Snapshot) hear(list []toolkeep.Document) {
+	if len(list) == 0 {
+		return
 	}
-	key := aboutKey{d.ID, d.Tenant}
-	s.abouts = maps.Clone(s.abouts)
-	if s.abouts == nil {
-		s.abouts = map[aboutKey]string{}
+	if s.abouts = maps.Clone(s.abouts); s.abouts == nil { // an earlier snapshot has them
+		s.abouts = map[aboutKey]aboutBody{}
 	}
-	if body.Text == "" {
-		delete(s.abouts, key)
-	} else {
-		s.abouts[key] = body.Text
+	for i := range list {
+		key := aboutKey{list[i].ID, list[i].Tenant}
+		var body aboutBody
+		switch {
+		case list[i].Body == nil:
+			delete(s.abouts, key)
+			continue
+		case json.Unmarshal(list[i].Body, &body) != nil:
+			body = aboutBody{} // a later version's
+		}
+		s.abouts[key] = body
 	}
-	return key
 }
 
 // touch has the tools of a namespace count as changed.
 func (s *Snapshot) touch(edits map[toolKey][]*version, of aboutKey) {
-	for _, k := range s.order {
-		if strings.HasPrefix(k.id, of.namespace+".") && k.tenant == of.tenant {
-			edits[*k] = s.edit(edits, *k)
-		}
+	for k := range s.namespace(of) {
+		edits[*k] = s.edit(edits, *k)
 	}
 }
 

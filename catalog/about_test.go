@@ -43,7 +43,7 @@ func TestSetAbout(t *testing.T) {
 	tool := func(tenant, id string) *toolkeep.Tool { return &toolkeep.Tool{ID: id, Tenant: tenant} }
 	before := c.Snapshot()
 	set := func(p *toolkeep.Principal, namespace, text string, shared bool) error {
-		return c.SetAbout(t.Context(), p, namespace, text, shared)
+		return c.SetAbout(t.Context(), p, namespace, text, AboutByHand, shared)
 	}
 	if err := set(publisher("acme"), "pets", "Petstore: sells pets", false); err != nil {
 		t.Fatal(err)
@@ -94,6 +94,69 @@ func TestSetAbout(t *testing.T) {
 	}
 	if err := set(admin("acme"), "pets", "", false); err != nil || c.Snapshot().About(tool("acme", "pets.list")) != "" {
 		t.Errorf("dropped: %v", err)
+	}
+}
+
+// TestAboutFrom has what was decided by hand stay, nothing too, whatever a source says later.
+func TestAboutFrom(t *testing.T) {
+	c, store, _ := open(t)
+	publish(t, c, "pets.list", "1.0.0")
+	for i, step := range []struct {
+		from       AboutFrom
+		text, want string
+	}{
+		{AboutOfImport, "one", "one"},
+		{AboutOfImport, "two", "two"},
+		{AboutOfServer, "three", "two"},
+		{AboutByHand, "two", "two"}, // the same text, from now on by hand
+		{AboutOfImport, "four", "two"},
+		{AboutByHand, "", ""},
+		{AboutOfImport, "five", ""},
+		{AboutOfServer, "six", ""},
+		{AboutForget, "", ""},
+		{AboutForget, "", ""},
+		{AboutOfServer, "", ""}, // it has nothing to say
+		{AboutOfServer, "seven", ""},
+		{AboutForget, "", ""},
+		{AboutOfServer, "eight", "eight"},
+		{AboutOfServer, "nine", "eight"},
+		{AboutByHand, "ten", "ten"},
+	} {
+		if err := c.SetAbout(t.Context(), publisher("acme"), "pets", step.text, step.from, false); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.Snapshot().About(&toolkeep.Tool{ID: "pets.list", Tenant: "acme"}); got != step.want {
+			t.Errorf("step %d: %q, want %q", i, got, step.want)
+		}
+	}
+	events := 0
+	types, _ := store.events(t)
+	for _, kind := range types {
+		if kind == eventAbout {
+			events++
+		}
+	}
+	if events != 9 {
+		t.Errorf("%d events of 9 changes", events)
+	}
+}
+
+// TestAboutOfAServer takes servers:admin to say what an MCP server's tools are for.
+func TestAboutOfAServer(t *testing.T) {
+	c, _, _ := open(t)
+	if _, err := c.Publish(t.Context(), admin("acme"), [][]byte{manifest("pages.read", "1.0.0", `{"execution":{"kind":"mcp","binding":{"server":"pages","tool":"read"}},"side_effects":"reads"}`)}, PublishOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	set := func(p *toolkeep.Principal, from AboutFrom) error {
+		return c.SetAbout(t.Context(), p, "pages", "x", from, false)
+	}
+	wantCode(t, set(publisher("acme"), AboutByHand), toolkeep.PermissionDenied)
+	wantCode(t, set(publisher("acme"), AboutOfImport), toolkeep.PermissionDenied)
+	if err := set(admin("acme"), AboutByHand); err != nil {
+		t.Error(err)
+	}
+	if err := set(publisher("globex"), AboutByHand); err != nil {
+		t.Errorf("another tenant's namespace of this name: %v", err)
 	}
 }
 

@@ -159,14 +159,17 @@ func (c *Catalog) first(ctx context.Context) (*Snapshot, error) {
 	s.load(versions, c.unreadable)
 	s.seq = seq
 	if store, ok := c.store.(documents); ok {
-		for kind, take := range map[string]func(*toolkeep.Document){KindAbout: func(d *toolkeep.Document) { s.say(d) }, KindChoice: s.keepChoice} {
-			list, _, err := store.Documents(ctx, kind)
-			if err != nil {
-				return nil, unreadable(err)
-			}
-			for i := range list { // the feed may bring them again
-				take(&list[i])
-			}
+		abouts, _, err := store.Documents(ctx, KindAbout)
+		if err != nil {
+			return nil, unreadable(err)
+		}
+		choices, _, err := store.Documents(ctx, KindChoice)
+		if err != nil {
+			return nil, unreadable(err)
+		}
+		s.hear(abouts)
+		for i := range choices { // the feed may bring them again
+			s.keepChoice(&choices[i])
 		}
 	}
 	return s, nil

@@ -15,6 +15,7 @@ const (
 	eventRegistered = "ai.agent.tool.registered" // the first version of a tool
 	eventChanged    = "ai.agent.tool.changed"    // another version, or another state
 	eventDefinition = "ai.agent.tool.definition.changed"
+	eventAbout      = "ai.agent.tool.about.changed" // what the server or API behind a namespace says of itself
 )
 
 func appendEvent(kind, tenant string, at time.Time, data map[string]any) (toolkeep.AppendEvent, error) {

@@ -21,10 +21,10 @@ type Snapshot struct {
 	after  int64 // the seq of the previous snapshot
 	hash   maphash.Seed
 	shards [shardCount]shard
-	order  []*toolKey          // sorted by id, then tenant
-	count  int                 // versions
-	edited []*entry            // tools changed since
-	abouts map[aboutKey]string // never written again
+	order  []*toolKey             // sorted by id, then tenant
+	count  int                    // versions
+	edited []*entry               // tools changed since
+	abouts map[aboutKey]aboutBody // never written again
 	// choices of source documents by their titles, never written again
 	choices map[aboutKey]map[string]Choice
 
@@ -166,6 +166,7 @@ func (s *Snapshot) load(all []toolkeep.Version, report func(id, version string, 
 func (s *Snapshot) next(changes []toolkeep.Committed, report func(id, version string, err error)) *Snapshot {
 	n := &Snapshot{seq: s.seq, after: s.seq, hash: s.hash, read: s.read, shards: s.shards, order: s.order, count: s.count, abouts: s.abouts, choices: s.choices}
 	edits := map[toolKey][]*version{}
+	var abouts []toolkeep.Document
 	for _, c := range changes {
 		if c.Seq <= s.seq {
 			continue
@@ -181,11 +182,13 @@ func (s *Snapshot) next(changes []toolkeep.Committed, report func(id, version st
 			case d.Kind == KindChoice:
 				n.keepChoice(d)
 			default:
-				n.touch(edits, n.say(d))
+				abouts = append(abouts, *d)
+				n.touch(edits, aboutKey{d.ID, d.Tenant})
 			}
 		}
 		n.seq = max(n.seq, c.Seq)
 	}
+	n.hear(abouts)
 	n.take(edits)
 	return n
 }

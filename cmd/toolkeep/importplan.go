@@ -109,11 +109,6 @@ func (a *app) publishPlanned(ctx context.Context, cl *client, plan *planned, cho
 			return err
 		}
 	}
-	if plan.about.namespace != "" && plan.tools > 0 { // first, so that the tools are embedded once
-		if _, err := cl.do(ctx, http.MethodPut, "/api/v1/namespaces/"+plan.about.namespace+"/about", map[string]any{"about": plan.about.text, "shared": choice.shared}); err != nil {
-			fmt.Fprintln(a.stderr, "toolkeep: warning: searches do not know what the document says of itself:", err)
-		}
-	}
 	say, done := a.patience(fmt.Sprintf("publishing %d tools", len(plan.changed)))
 	published, err := cl.publish(ctx, plan.changed, choice, say)
 	done()
@@ -122,6 +117,11 @@ func (a *app) publishPlanned(ctx context.Context, cl *client, plan *planned, cho
 			fmt.Fprintf(a.stderr, "toolkeep: %d of %d tools were published before the error; importing again goes on from there\n", len(published), len(plan.changed))
 		}
 		return err
+	}
+	if plan.about.namespace != "" && plan.tools > 0 {
+		if _, err := cl.do(ctx, http.MethodPut, "/api/v1/namespaces/"+plan.about.namespace+"/about", map[string]any{"about": plan.about.text, "shared": choice.shared, "import": true}); err != nil {
+			fmt.Fprintln(a.stderr, "toolkeep: warning: searches do not know what the document says of itself:", err)
+		}
 	}
 	if err := plan.show(); err != nil {
 		return err

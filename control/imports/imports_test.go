@@ -73,8 +73,8 @@ func (f *fakeCatalog) Publish(_ context.Context, _ *toolkeep.Principal, manifest
 	return out, nil
 }
 
-func (f *fakeCatalog) SetAbout(_ context.Context, p *toolkeep.Principal, namespace, text string, shared bool) error {
-	f.said = append(f.said, fmt.Sprintf("%s %s %q %t", p.Tenant, namespace, text, shared))
+func (f *fakeCatalog) SetAbout(_ context.Context, p *toolkeep.Principal, namespace, text string, from catalog.AboutFrom, shared bool) error {
+	f.said = append(f.said, fmt.Sprintf("%s %s %q %t %d", p.Tenant, namespace, text, shared, from))
 	return nil
 }
 
@@ -150,7 +150,7 @@ func TestOpenAPIFromBytes(t *testing.T) {
 	if len(done) != 1 || !slices.Equal(f.sent, []string{"pets.listPets@1.0.0"}) {
 		t.Errorf("published %+v, %v", done, f.sent)
 	}
-	if want := publisher.Tenant + ` pets "Pets" false`; !slices.Equal(f.said, []string{want}) || plan.About != "Pets" || plan.Namespace != "pets" {
+	if want := publisher.Tenant + ` pets "Pets" false 1`; !slices.Equal(f.said, []string{want}) || plan.About != "Pets" || plan.Namespace != "pets" {
 		t.Errorf("it says of itself %q, want %q; %+v", f.said, want, plan)
 	}
 	if f.checked != 1 {

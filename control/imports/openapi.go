@@ -19,7 +19,7 @@ type Catalog interface {
 	Highest(p *toolkeep.Principal, toolID string) *toolkeep.Tool
 	List(p *toolkeep.Principal, f catalog.Filter, visible func(*toolkeep.Tool) bool) ([]catalog.Summary, int)
 	Find(p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error)
-	SetAbout(ctx context.Context, p *toolkeep.Principal, namespace, text string, shared bool) error
+	SetAbout(ctx context.Context, p *toolkeep.Principal, namespace, text string, from catalog.AboutFrom, shared bool) error
 	Choices(ctx context.Context, p *toolkeep.Principal, namespace string, shared bool) (map[string]catalog.Choice, error)
 	SetChoice(ctx context.Context, p *toolkeep.Principal, namespace, title string, choice catalog.Choice, shared bool) error
 }
@@ -131,28 +131,25 @@ func (m *Imports) OpenAPI(ctx context.Context, p *toolkeep.Principal, r Request)
 			return nil, nil, err
 		}
 	}
-	if !r.DryRun && len(read.Tools) > 0 { // first, so that the tools are embedded once
-		if err := m.c.Catalog.SetAbout(ctx, p, read.Namespace, read.About, r.Shared); err != nil {
+	var published []catalog.Published
+	if manifests := read.Checked(); len(manifests) > 0 {
+		if published, err = m.c.Catalog.PublishChecked(ctx, p, manifests, r.PublishOptions); err != nil {
 			return nil, nil, err
 		}
 	}
-	manifests := read.Checked()
-	if len(manifests) == 0 {
+	if r.DryRun || len(read.Tools) == 0 {
 		return plan, nil, nil
 	}
-	published, err := m.c.Catalog.PublishChecked(ctx, p, manifests, r.PublishOptions)
-	if err != nil {
-		return nil, nil, err
-	}
-	if r.DryRun {
-		published = nil
+	// Where it may not be kept, the tools are published all the same.
+	if err := m.c.Catalog.SetAbout(ctx, p, read.Namespace, read.About, catalog.AboutOfImport, r.Shared); err != nil {
+		plan.Warnings = append(plan.Warnings, "searches do not know what the document says of itself: "+toolkeep.AsError(err).Message)
 	}
 	return plan, published, nil
 }
 
 // SetAbout keeps what the source of a namespace's tools says of itself, as catalog.SetAbout.
-func (m *Imports) SetAbout(ctx context.Context, p *toolkeep.Principal, namespace, text string, shared bool) error {
-	return m.c.Catalog.SetAbout(ctx, p, namespace, text, shared)
+func (m *Imports) SetAbout(ctx context.Context, p *toolkeep.Principal, namespace, text string, from catalog.AboutFrom, shared bool) error {
+	return m.c.Catalog.SetAbout(ctx, p, namespace, text, from, shared)
 }
 
 // Choices returns what was chosen of the documents behind a namespace's tools, as catalog.Choices.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access"
+	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/secret/tokenexchange"
 	"github.com/toolkeep/toolkeep/upstream"
 )
@@ -99,7 +100,7 @@ func (s *Servers) Import(ctx context.Context, p *toolkeep.Principal, name string
 	}
 	c := comparison{id: id, spec: spec.Filled(), defs: defs, by: publisher(id.owner, p)}
 	if !replaces {
-		c.accepts, c.firstImport = everything, true
+		c.accepts, c.firstImport, c.whole = everything, true, true
 	}
 	if o.DryRun {
 		plan, _, err := s.plan(ctx, c)
@@ -190,6 +191,9 @@ func (s *Servers) Remove(ctx context.Context, p *toolkeep.Principal, name, folde
 	}
 	if err := s.remove(ctx, id, p.Subject); err != nil && !errors.Is(err, toolkeep.ErrNotFound) {
 		return toolkeep.NewError(toolkeep.RecordUnavailable, "the MCP server cannot be removed now").Because(err)
+	}
+	if err := s.c.Catalog.SetAbout(ctx, publisher(doc.Tenant, p), name, "", catalog.AboutForget, doc.Tenant == ""); err != nil {
+		s.c.Log.Warn("what a removed MCP server said of itself is still kept", "server", name, "owner", doc.Tenant, "error", err)
 	}
 	return s.c.Credentials.Logins.Remove(ctx, doc.ID, doc.Tenant)
 }

@@ -57,6 +57,7 @@ type comparison struct {
 	defs    upstream.Definitions
 	by      *toolkeep.Principal    // publishes
 	accepts func(tool string) bool // what changed, is new or is gone; nil accepts nothing
+	whole   bool                   // accepts is for all that the server offers
 	// seen are the held tools with the digest that each is held for: a definition that
 	// has changed once more is not what was looked at.
 	seen map[string]string

@@ -125,11 +125,11 @@ func (s *Servers) reconcile(ctx context.Context, c comparison) (*Plan, error) {
 				"the MCP server %s offers a definition now that cannot become a tool: %s", c.id.name, r.Reason[:min(len(r.Reason), 1000)])})
 		}
 	}
-	s.setAbout(ctx, c)
 	published, refused, err := s.act(ctx, c, a)
 	if err != nil {
 		return nil, err
 	}
+	s.setAbout(ctx, c)
 	if len(a.held) > 0 {
 		s.c.Log.Warn("an MCP server changed accepted tools; they are held for review", "event", "ai.agent.tool.definition.changed",
 			"server", c.id.name, "owner", c.id.owner, "tools", len(a.held), "first", a.held[:min(len(a.held), 20)])
@@ -144,10 +144,10 @@ func (s *Servers) reconcile(ctx context.Context, c comparison) (*Plan, error) {
 	return out, nil
 }
 
-// setAbout keeps what the server says of itself, for searches: where its tools are accepted, or nothing is kept. A later
-// change counts with the next accept.
+// setAbout keeps what the server says of itself, for searches, when all its tools are accepted for the first time. Later it
+// changes by hand alone: a comparison does not show it, so an accept of tools is no word on it.
 func (s *Servers) setAbout(ctx context.Context, c comparison) {
-	if c.accepts == nil && s.c.Catalog.Snapshot().About(&toolkeep.Tool{ID: c.id.name + ".", Tenant: c.id.owner}) != "" {
+	if !c.whole {
 		return
 	}
 	title := cmp.Or(mcp.Text(c.defs.Server, "title"), mcp.Text(c.defs.Server, "name"))
@@ -155,7 +155,7 @@ func (s *Servers) setAbout(ctx context.Context, c comparison) {
 	if found != nil {
 		s.c.Log.Warn("what an MCP server says of itself is not looked for in searches", "server", c.id.name, "owner", c.id.owner, "finding", found.Message, "text", found.Text)
 	}
-	if err := s.c.Catalog.SetAbout(ctx, c.by, c.id.name, text, c.id.owner == ""); err != nil {
+	if err := s.c.Catalog.SetAbout(ctx, c.by, c.id.name, text, catalog.AboutOfServer, c.id.owner == ""); err != nil {
 		s.c.Log.Warn("what an MCP server says of itself was not kept", "server", c.id.name, "owner", c.id.owner, "error", err)
 	}
 }
@@ -307,7 +307,7 @@ func (s *Servers) Accept(ctx context.Context, p *toolkeep.Principal, name string
 	if err != nil {
 		return nil, err
 	}
-	c.by, c.seen, c.accepts = publisher(doc.Tenant, p), seen, everything
+	c.by, c.seen, c.accepts, c.whole = publisher(doc.Tenant, p), seen, everything, len(tools) == 0
 	if len(tools) > 0 {
 		plan, _, err := s.plan(ctx, c)
 		if err != nil {

@@ -21,7 +21,7 @@ type Catalog interface {
 	PublishChecked(ctx context.Context, p *toolkeep.Principal, manifests []*catalog.Checked, o catalog.PublishOptions) ([]catalog.Published, error)
 	SetState(ctx context.Context, p *toolkeep.Principal, toolID, version string, ch catalog.StateChange) (toolkeep.Lifecycle, error)
 	SetHolds(ctx context.Context, p *toolkeep.Principal, changes []catalog.HoldChange) error
-	SetAbout(ctx context.Context, p *toolkeep.Principal, namespace, text string, shared bool) error
+	SetAbout(ctx context.Context, p *toolkeep.Principal, namespace, text string, from catalog.AboutFrom, shared bool) error
 }
 
 // Store keeps the servers' definitions.

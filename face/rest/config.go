@@ -83,7 +83,7 @@ type Blobs interface {
 type Imports interface {
 	OpenAPI(ctx context.Context, p *toolkeep.Principal, r imports.Request) (*imports.Plan, []catalog.Published, error)
 	Publish(ctx context.Context, p *toolkeep.Principal, b *imports.Batch) error
-	SetAbout(ctx context.Context, p *toolkeep.Principal, namespace, text string, shared bool) error
+	SetAbout(ctx context.Context, p *toolkeep.Principal, namespace, text string, from catalog.AboutFrom, shared bool) error
 	Choices(ctx context.Context, p *toolkeep.Principal, namespace string, shared bool) (map[string]catalog.Choice, error)
 	SetChoice(ctx context.Context, p *toolkeep.Principal, namespace, title string, choice catalog.Choice, shared bool) error
 }

@@ -105,8 +105,8 @@ func (f *fakeCatalog) Find(p *toolkeep.Principal, tool, rng string, visible func
 func (f *fakeCatalog) Publish(_ context.Context, p *toolkeep.Principal, m [][]byte, o catalog.PublishOptions) ([]catalog.Published, error) {
 	return f.publish(p, m, o)
 }
-func (f *fakeCatalog) SetAbout(_ context.Context, p *toolkeep.Principal, namespace, text string, shared bool) error {
-	f.said = append(f.said, fmt.Sprintf("%s %s %q %t", p.Tenant, namespace, text, shared))
+func (f *fakeCatalog) SetAbout(_ context.Context, p *toolkeep.Principal, namespace, text string, from catalog.AboutFrom, shared bool) error {
+	f.said = append(f.said, fmt.Sprintf("%s %s %q %t %d", p.Tenant, namespace, text, shared, from))
 	return nil
 }
 
@@ -220,7 +220,7 @@ func (f fakeImports) OpenAPI(_ context.Context, _ *toolkeep.Principal, r imports
 	return f(r)
 }
 
-func (fakeImports) SetAbout(context.Context, *toolkeep.Principal, string, string, bool) error {
+func (fakeImports) SetAbout(context.Context, *toolkeep.Principal, string, string, catalog.AboutFrom, bool) error {
 	return nil
 }
 

@@ -293,8 +293,9 @@ func (a *API) importTools(ctx context.Context, p *toolkeep.Principal, in *import
 type aboutInput struct {
 	Namespace string `path:"namespace" maxLength:"32"`
 	Body      struct {
-		About  string `json:"about" maxLength:"65536" doc:"its title and what it is for; 400 bytes are kept. Empty: nothing is kept any more"`
+		About  string `json:"about" maxLength:"65536" doc:"its title and what it is for; 400 bytes are kept. Empty: nothing is said"`
 		Shared bool   `json:"shared,omitempty" doc:"of tools that belong to all tenants"`
+		Import bool   `json:"import,omitempty" doc:"an import says so: what was set by hand stays"`
 	} `nameHint:"AboutRequestBody"`
 }
 
@@ -303,7 +304,11 @@ func (*aboutInput) needs(_ *API, p *toolkeep.Principal, body tree) error {
 }
 
 func (a *API) setAbout(ctx context.Context, p *toolkeep.Principal, in *aboutInput) (*struct{}, error) {
-	return &struct{}{}, a.c.Imports.SetAbout(ctx, p, in.Namespace, in.Body.About, in.Body.Shared)
+	from := catalog.AboutByHand
+	if in.Body.Import {
+		from = catalog.AboutOfImport
+	}
+	return &struct{}{}, a.c.Imports.SetAbout(ctx, p, in.Namespace, in.Body.About, from, in.Body.Shared)
 }
 
 type choicesInput struct {

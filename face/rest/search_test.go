@@ -162,7 +162,8 @@ func TestSetAbout(t *testing.T) {
 	wantStatus(t, s.do(t, "PUT", "/api/v1/namespaces/pets/about", `{"about":"Sells pets"}`), 204)
 	problem(t, s.do(t, "PUT", "/api/v1/namespaces/pets/about", `{"about":"Sells pets"}`, "Authorization: Bearer agent"), toolkeep.PermissionDenied)
 	problem(t, s.do(t, "PUT", "/api/v1/namespaces/pets/about", `{}`), toolkeep.MissingParameter)
-	if len(s.catalog.said) != 1 || !strings.HasSuffix(s.catalog.said[0], ` pets "Sells pets" false`) {
+	wantStatus(t, s.do(t, "PUT", "/api/v1/namespaces/pets/about", `{"about":"Pets","import":true}`), 204)
+	if len(s.catalog.said) != 2 || !strings.HasSuffix(s.catalog.said[0], ` pets "Sells pets" false 0`) || !strings.HasSuffix(s.catalog.said[1], ` pets "Pets" false 1`) {
 		t.Errorf("%q", s.catalog.said)
 	}
 }
