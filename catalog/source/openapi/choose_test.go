@@ -77,20 +77,6 @@ func wantNames(t *testing.T, what string, plan *Plan, want ...string) {
 	}
 }
 
-// TestWhole: with Whole an empty choice is everything, and not what the last import chose.
-func TestWhole(t *testing.T) {
-	s := shelf{}
-	s.put(t, readText(t, shop, s.options(Choice{Include: []string{"id:purge"}})))
-	if plan := readText(t, shop, s.options(Choice{})); len(plan.Tools) != 1 {
-		t.Fatalf("the choice of the last import does not count: %q", named(plan))
-	}
-	o := s.options(Choice{})
-	o.Whole = true
-	if plan := readText(t, shop, o); len(plan.Tools) != 5 {
-		t.Errorf("the tools are %q", named(plan))
-	}
-}
-
 func TestIncludeAndExclude(t *testing.T) {
 	for _, c := range []struct {
 		choice   Choice
