@@ -103,11 +103,17 @@ func (p *Pipeline) nameByID(a *activeCall) {
 	}
 	seen := p.Access.Sees(a.principal, a.call)
 	v, _, err := p.Catalog.Find(a.principal, a.call.Tool, a.call.Range, func(t *toolkeep.Tool) bool { return p.Access.Visible(seen, t) })
-	if err != nil { // resolve tells
+	id := ""
+	if err == nil {
+		id = v.Tool.ID
+	} else if e := toolkeep.AsError(err); e.Code != toolkeep.ToolNotFound { // no version of it fits or runs: resolve tells
+		id, _ = e.Details["tool_id"].(string)
+	}
+	if id == "" {
 		return
 	}
 	own := *a.call
-	own.Tool = v.Tool.ID
+	own.Tool = id
 	a.call, a.row.ToolID = &own, own.Tool
 }
 

@@ -193,7 +193,7 @@ func (c *fakeCatalog) Resolve(_ context.Context, _ *toolkeep.Principal, tool, _ 
 		return toolkeep.Version{}, nil, toolkeep.NewError(toolkeep.ToolNotFound, "no tool %s", tool)
 	}
 	if c.gone.Load() {
-		return toolkeep.Version{}, nil, toolkeep.NewError(toolkeep.ToolBlocked, "%s is blocked", tool)
+		return toolkeep.Version{}, nil, toolkeep.NewError(toolkeep.ToolBlocked, "%s is blocked", tool).With("tool_id", t.ID)
 	}
 	return toolkeep.Version{Tool: t, Life: toolkeep.Lifecycle{State: toolkeep.Active}}, nil, nil
 }

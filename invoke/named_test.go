@@ -23,6 +23,12 @@ func TestNamedAsExported(t *testing.T) {
 	if err != nil || !again.Replayed || again.InvocationID != first.InvocationID || h.row(first.InvocationID).ToolID != "std.write" {
 		t.Errorf("by the id: %+v %v, recorded as %s", again, err, h.row(first.InvocationID).ToolID)
 	}
+	h.catalog.gone.Store(true)
+	_, err = h.call(&toolkeep.Call{Tool: "std__write"})
+	if wantCode(t, err, toolkeep.ToolBlocked); h.row(err.InvocationID).ToolID != "std.write" {
+		t.Errorf("of a tool that does not run it is recorded as %s", h.row(err.InvocationID).ToolID)
+	}
+	h.catalog.gone.Store(false)
 	h.access.hidden = "std.hidden"
 	h.access.deny.Store(true)
 	_, err = h.call(&toolkeep.Call{Tool: "std__hidden"})
