@@ -57,7 +57,9 @@ func parametersOf(text, where string, pairs []string, schema func() *callSchema)
 	}
 	var of *callSchema
 	if needed {
-		of = schema()
+		if of = schema(); of != nil && of.unread != nil {
+			return nil, fmt.Errorf("the tool's parameters, by which key=value is understood, cannot be read; send it again, or give the arguments as --json '{…}': %w", of.unread)
+		}
 	}
 	root := &argumentTree{}
 	for _, g := range all {
@@ -127,26 +129,36 @@ func (t *argumentTree) value() any {
 }
 
 // callSchema is the schema of a tool's parameters, as far as the names of arguments need it. nil knows none.
-type callSchema struct{ root any }
+type callSchema struct {
+	root   any
+	unread error // why the tool cannot be read now, which says nothing of its parameters
+}
 
 // maxParts is how many parts of a schema one look at it goes through: references may go round.
 const maxParts = 10_000
 
-// schemaOf asks the server for the schema of a tool; nil if it does not tell, and the call itself says why.
+// untold are the codes of a tool or version that there is not, is not usable, or is named wrongly.
+var untold = []toolkeep.Code{toolkeep.ToolNotFound, toolkeep.ToolVersionNotFound, toolkeep.VersionConflict, toolkeep.ToolRemoved, toolkeep.ToolBlocked, toolkeep.InvalidParameters, toolkeep.MalformedRequest}
+
+// schemaOf asks the server for the schema of a tool; nil if there is no such tool for the caller, as the call itself says.
 func (a *app) schemaOf(ctx context.Context, id, rng string) *callSchema {
 	cl, err := a.connect()
 	if err != nil {
-		return nil
+		return &callSchema{unread: err}
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	t, err := cl.published(ctx, id, rng)
-	if err != nil {
+	var refused *refusedError
+	switch {
+	case errors.As(err, &refused) && slices.Contains(untold, toolkeep.Code(refused.Code)):
 		return nil
+	case err != nil:
+		return &callSchema{unread: err}
 	}
 	m, err := canon.ParseObject(t.Manifest, canon.Limits{Bytes: maxInput, Depth: 1000, Properties: 1_000_000, Elements: 1_000_000})
 	if err != nil {
-		return nil
+		return &callSchema{unread: err}
 	}
 	return &callSchema{root: m["parameters_schema"]}
 }
@@ -271,10 +283,17 @@ func (s *callSchema) kinds(at any) (kinds []string) {
 	return kinds
 }
 
-// isList reports whether a schema takes lists and nothing else, but null.
+// isList reports whether a schema takes lists and nothing else, but null. An alternative that names no type takes anything.
 func (s *callSchema) isList(at any) bool {
-	kinds := s.kinds(at)
-	return slices.Contains(kinds, "array") && !slices.ContainsFunc(kinds, func(k string) bool { return k != "array" && k != "null" })
+	kinds, list := s.kinds(at), true
+	s.each(at, func(m map[string]any) bool {
+		for _, k := range []string{"anyOf", "oneOf"} {
+			of, _ := m[k].([]any)
+			list = list && !slices.ContainsFunc(of, func(one any) bool { return len(s.kinds(one)) == 0 })
+		}
+		return list
+	})
+	return list && slices.Contains(kinds, "array") && !slices.ContainsFunc(kinds, func(k string) bool { return k != "array" && k != "null" })
 }
 
 // argument parses key=value, key:=JSON or key=@FILE.

@@ -16,7 +16,7 @@ const argumentsSchema = `{
 		"body": {"$ref": "#/$defs/car"}, "tags": {"type": ["array", "null"]}, "text": {"type": ["string", "array"]}, "either": {"anyOf": [{"type": "array"}, {"type": "null"}]},
 		"a.b": {"type": "string"}, "a": {"type": "object", "properties": {"b": {}, "c.d": {"type": "array"}}}, "x.y": {"type": "object", "properties": {"z": {}}},
 		"labels": {"type": "object", "additionalProperties": {"type": "string"}}, "more": {"type": "object", "additionalProperties": {"type": "object", "properties": {"n": {"type": "array"}}}},
-		"open": {}, "cars": {"type": "array", "items": {"$ref": "#/$defs/car"}}, "loop": {"$ref": "#/$defs/loop"},
+		"maybe": {"anyOf": [{"type": "array"}, {}]}, "open": {}, "cars": {"type": "array", "items": {"$ref": "#/$defs/car"}}, "loop": {"$ref": "#/$defs/loop"},
 		"parts": {"allOf": [{"properties": {"one": {"type": "array"}}}, {"properties": {"two": {}}}]}
 	}
 }`
@@ -32,6 +32,7 @@ func TestArgumentNames(t *testing.T) {
 		{"body.plate=AB body.tags=new body.owner.owner.plate=C", `{"body":{"owner":{"owner":{"plate":"C"}},"plate":"AB","tags":["new"]}}`, ""},
 		{"body.plate:=5 body.tags=1 body.tags=2", `{"body":{"plate":5,"tags":["1","2"]}}`, ""},
 		{"tags=1 either=2 text=3", `{"either":["2"],"tags":["1"],"text":"3"}`, ""},
+		{"maybe=1", `{"maybe":"1"}`, ""},                       // which takes a text as well
 		{"tags:=1 either:=[2]", `{"either":[2],"tags":1}`, ""}, // typed values are as they are
 		{"tags=1 tags=2", `{"tags":["1","2"]}`, ""},
 		{"a.b=1 a.c.d=2 x.y.z=3", `{"a":{"c.d":["2"]},"a.b":"1","x.y":{"z":"3"}}`, ""},
@@ -57,6 +58,11 @@ func TestArgumentNames(t *testing.T) {
 		case tt.fault != "" && (!errors.As(err, &f) || f.code != exitUsage || !strings.Contains(err.Error(), tt.fault)):
 			t.Errorf("%s: %s %v, want a usage error with %q", tt.pairs, got, err, tt.fault)
 		}
+	}
+	// A schema that cannot be read now says nothing of what the names mean.
+	unread := &failure{code: exitRefused, err: errors.New("E3801 too many requests")}
+	if got, err := parametersOf("", "", []string{"body.plate=AB"}, func() *callSchema { return &callSchema{unread: unread} }); !errors.Is(err, unread) || !strings.Contains(err.Error(), "--json") {
+		t.Errorf("of a schema that cannot be read: %s %v", got, err)
 	}
 	// Where nothing depends on the schema, it is not asked for.
 	if _, err := parametersOf("", "", []string{"a:=1"}, func() *callSchema { t.Error("asked for a schema"); return nil }); err != nil {
