@@ -65,6 +65,11 @@ func (d *document) apply(o Overlay) (err error) {
 	if err != nil {
 		return importError("%s is not an OpenAPI Overlay: %s", name, toolkeep.ClipBytes(clean(err.Error()), 300))
 	}
+	for _, a := range over.Actions {
+		if a != nil && a.Copy != "" {
+			return importError("the overlay %s copies (Overlay 1.1); update and remove are known", name)
+		}
+	}
 	document, err := plainJSON(d.main.root, maxOverlaid)
 	if err != nil {
 		return importError("the overlay %s cannot be applied to %s: %s", name, d.main.name, err.Error())
@@ -72,6 +77,9 @@ func (d *document) apply(o Overlay) (err error) {
 	result, err := overlay.Apply(document, over)
 	if err != nil {
 		return importError("the overlay %s cannot be applied: %s", name, toolkeep.ClipBytes(clean(err.Error()), 300))
+	}
+	if len(result.Bytes) > 2*maxOverlaid || d.ctx.Err() != nil {
+		return importError("the overlay %s makes more than %d MiB of %s, or takes too long", name, 2*maxOverlaid>>20, d.main.name)
 	}
 	for i, w := range result.Warnings {
 		if i == maxUnfitting {

@@ -2,6 +2,7 @@ package openapi
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -52,6 +53,19 @@ func TestOverlayTexts(t *testing.T) {
 	}
 }
 
+// TestLargeOverlay: what an overlay makes is bounded too.
+func TestLargeOverlay(t *testing.T) {
+	var paths strings.Builder
+	for i := range 40 {
+		fmt.Fprintf(&paths, "  /x%d: {get: {operationId: x%d, responses: {'200': {description: ok}}}}\n", i, i)
+	}
+	large := over("  - {target: '$.paths.*', update: {description: '" + strings.Repeat("x", 900000) + "'}}\n")
+	_, err := Read(t.Context(), Options{Location: "api.yaml", Document: []byte(shop + paths.String()), Overlays: []Overlay{large}})
+	if !toolkeep.IsCode(err, toolkeep.ImportFailed) || !strings.Contains(err.Error(), "makes more than 32 MiB") {
+		t.Error(err)
+	}
+}
+
 func TestOverlayFaults(t *testing.T) {
 	good := "  - {target: $.info, update: {version: '3'}}\n"
 	bomb := "a: &a [&x xxxxxxxxxxxxxxxxxxxxxxx, *x, *x, *x, *x, *x, *x, *x, *x, *x]\nb: &b [*a, *a, *a, *a, *a, *a, *a, *a, *a, *a]\nc: &c [*b, *b, *b, *b, *b, *b, *b, *b, *b, *b]\nd: &d [*c, *c, *c, *c, *c, *c, *c, *c, *c, *c]\ne: &e [*d, *d, *d, *d, *d, *d, *d, *d, *d, *d]\nf: &f [*e, *e, *e, *e, *e, *e, *e, *e, *e, *e]\n"
@@ -66,6 +80,7 @@ func TestOverlayFaults(t *testing.T) {
 		"a list":        {shop, []Overlay{{"o.yaml", []byte("[1]")}}, "o.yaml"},
 		"no actions":    {shop, []Overlay{over("")}, "over.yaml"},
 		"version":       {shop, []Overlay{{"o.yaml", []byte(strings.Replace(string(over(good).Text), "1.0.0", "2.0.0", 1))}}, "cannot be applied"},
+		"a copy":        {shop, []Overlay{{"o.yaml", []byte(strings.Replace(string(over("  - {target: $.info, copy: $.paths}\n").Text), "1.0.0", "1.1.0", 1))}}, "the overlay o.yaml copies"},
 		"bad target":    {shop, []Overlay{over("  - {target: 'paths[', remove: true}\n")}, "cannot be applied"},
 		"bad update":    {shop, []Overlay{over("  - {target: $.info, update: [1]}\n")}, "cannot be applied"},
 		"too long":      {shop, []Overlay{{"o.yaml", make([]byte, maxOverlay+1)}}, "over 1 MiB"},
