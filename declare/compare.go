@@ -47,13 +47,14 @@ type Plan struct {
 	Folder string   `json:"folder"`
 	Steps  []Step   `json:"steps"`   // in the order in which they are carried out
 	ByHand []Step   `json:"by_hand"` // what has to be there first, with what makes it; nothing is carried out meanwhile
+	Other  []Step   `json:"other"`   // what apply does not change
 	Same   int      `json:"same"`    // tools, servers, keys and roles that are as the folder says
 	Notes  []string `json:"notes"`
 	Faults []Fault  `json:"errors"` // with any, the rest is not whole
 }
 
 // Differs reports whether the server is not as the folder says.
-func (p *Plan) Differs() bool { return len(p.Steps)+len(p.ByHand) > 0 }
+func (p *Plan) Differs() bool { return len(p.Steps)+len(p.ByHand)+len(p.Other) > 0 }
 
 // Now is what the server has of what a folder names.
 type Now struct {
@@ -66,6 +67,10 @@ type Now struct {
 	Keys      []Held
 	// Left is what an earlier apply of the folder made and the folder does not have: servers by name, tools as ID@VERSION.
 	LeftServers, LeftTools []string
+	// Above are versions, as ID@VERSION, that are called before the folder's own and were not applied from it.
+	Above []string
+	// Unaccepted are MCP servers as in the folder whose tools all wait to be accepted.
+	Unaccepted []string
 }
 
 // Missing is a reference that is not there.
@@ -84,7 +89,7 @@ type Held struct {
 // Compare makes the plan. Keys come first, so that no key reaches a new tool that its scope is to exclude, and removals last.
 // Without prune, what is left is told and stays.
 func Compare(f *Folder, now Now, prune bool) *Plan {
-	p := &Plan{Folder: f.Name, Steps: []Step{}, ByHand: []Step{}, Notes: []string{}, Faults: append([]Fault{}, f.Faults...)}
+	p := &Plan{Folder: f.Name, Steps: []Step{}, ByHand: []Step{}, Other: []Step{}, Notes: []string{}, Faults: append([]Fault{}, f.Faults...)}
 	slices.SortStableFunc(p.Faults, func(a, b Fault) int {
 		return cmp.Or(strings.Compare(a.File, b.File), a.Line-b.Line, strings.Compare(a.Message, b.Message))
 	})
@@ -97,7 +102,7 @@ func Compare(f *Folder, now Now, prune bool) *Plan {
 		step := Step{Action: Add, Kind: KindTool, ID: t.ToolID + "@" + t.Version, How: t.Bump}
 		switch {
 		case t.Restored:
-			step.How = "active again: it was pruned"
+			step.How = string(t.State) + " again: it was pruned"
 		case !t.Created:
 			p.Same++
 			if t.State != toolkeep.Active {
@@ -114,6 +119,12 @@ func Compare(f *Folder, now Now, prune bool) *Plan {
 			p.Notes = append(p.Notes, t.ToolID+": "+w.Message)
 		}
 		p.Steps = append(p.Steps, step)
+	}
+	for _, id := range now.Above {
+		p.Other = append(p.Other, Step{Kind: KindTool, ID: id, How: "is called before the version of the folder, and was not applied from it: put it into the folder, or use toolkeep lifecycle"})
+	}
+	for _, name := range now.Unaccepted {
+		p.Other = append(p.Other, Step{Kind: KindServer, ID: name, How: "none of its tools is published: toolkeep servers accept " + name})
 	}
 	for _, s := range f.Servers {
 		switch now.Servers[s.Name] {
@@ -167,18 +178,18 @@ func (s Secret) command() string {
 func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
 func (p *Plan) roles(f *Folder, now Now) {
-	where := "add it to " + now.RolesFile + " on the server, its file of roles"
-	if now.RolesFile == "" {
-		where = "set access.roles_file of the server to a file that has it"
+	where := "to the server's roles, in the setting access.roles or the file of access.roles_file"
+	if now.RolesFile != "" {
+		where = "to " + now.RolesFile + " on the server, its file of roles"
 	}
 	for _, want := range f.Roles {
 		i := slices.IndexFunc(now.Roles, func(r access.Role) bool { return r.Name == want.Name })
 		if i < 0 {
-			p.ByHand = append(p.ByHand, Step{Kind: KindRole, ID: want.Name, How: "it is not there: " + where})
+			p.ByHand = append(p.ByHand, Step{Kind: KindRole, ID: want.Name, How: "it is not there: add it " + where})
 			continue
 		}
 		if differ := differing(now.Roles[i], want); len(differ) > 0 {
-			p.ByHand = append(p.ByHand, Step{Kind: KindRole, ID: want.Name, How: "differs in " + strings.Join(differ, ", ") + ": " + strings.Replace(where, "add it to", "change", 1)})
+			p.ByHand = append(p.ByHand, Step{Kind: KindRole, ID: want.Name, How: "differs in " + strings.Join(differ, ", ") + ": change it on the server, in " + cmp.Or(now.RolesFile, "the file of access.roles_file") + " or in the setting access.roles, wherever it is"})
 		} else {
 			p.Same++
 		}

@@ -2,6 +2,7 @@ package declare
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/toolkeep/toolkeep"
@@ -29,7 +30,7 @@ func TestCompare(t *testing.T) {
 		Missing: []Missing{{Secret{Reference: "secret://x"}, "it is missing"}, {Secret{Reference: "env://X"}, "it is missing"}, {Secret{Reference: "secret://w", Scope: "workspace", Workspace: "b c"}, "it is expired"}},
 		Keys: []Held{{ID: "k1", Subject: "same", Scope: []string{"b.*", "a.*"}}, {ID: "k2", Subject: "bot", Name: "ci", Scope: []string{"a.*"}}, {ID: "k3", Subject: "bot", Scope: []string{"z.*"}},
 			{ID: "k4", Subject: "two"}, {ID: "k5", Subject: "two"}, {ID: "k6", Subject: "rotated", Successor: "k7"}, {ID: "k7", Subject: "rotated"}},
-		LeftServers: []string{"gone"}, LeftTools: []string{"a.gone@1.0.0", "a.gone@2.0.0"},
+		LeftServers: []string{"gone"}, LeftTools: []string{"a.gone@1.0.0", "a.gone@2.0.0"}, Above: []string{"a.same@1.1.0"}, Unaccepted: []string{"same"},
 	}
 	short := func(steps []Step) (out []string) {
 		for _, s := range steps {
@@ -50,11 +51,15 @@ func TestCompare(t *testing.T) {
 	byHand := []string{
 		" secret secret://x: toolkeep secrets set x --scope organisation < FILE (it is missing)", " secret env://X: set the variable X in the server's environment (it is missing)",
 		" secret secret://w: toolkeep secrets set w --workspace 'b c' < FILE (it is expired)",
-		" role differs: differs in allow, description: set access.roles_file of the server to a file that has it", " role missing: it is not there: set access.roles_file of the server to a file that has it",
+		" role differs: differs in allow, description: change it on the server, in the file of access.roles_file or in the setting access.roles, wherever it is",
+		" role missing: it is not there: add it to the server's roles, in the setting access.roles or the file of access.roles_file",
 		` key nobot (it's): there is no such key: toolkeep keys create 'nobot' --name 'it'\''s' --scope 'a.*', with its roles as --role`,
 	}
 	if got := short(p.ByHand); !slices.Equal(got, byHand) {
 		t.Errorf("by hand %q", got)
+	}
+	if other := short(p.Other); len(other) != 2 || !strings.HasPrefix(other[0], " tool a.same@1.1.0: is called before the version of the folder") || other[1] != " server same: none of its tools is published: toolkeep servers accept same" {
+		t.Errorf("other %q", other)
 	}
 	if len(p.Faults) != 1 || p.Faults[0].String() != "toolkeep.yaml:7: 2 valid keys are of two: give keys of one subject different names, or revoke all but one" {
 		t.Errorf("%v", p.Faults)
@@ -65,11 +70,14 @@ func TestCompare(t *testing.T) {
 
 	now.RolesFile = "/etc/roles.yaml"
 	p = Compare(f, now, false)
-	if got := short(p.Steps); !slices.Equal(got, want[:len(want)-3]) || p.ByHand[3].How != "differs in allow, description: change /etc/roles.yaml on the server, its file of roles" || p.ByHand[4].How != "it is not there: add it to /etc/roles.yaml on the server, its file of roles" {
+	if got := short(p.Steps); !slices.Equal(got, want[:len(want)-3]) || p.ByHand[3].How != "differs in allow, description: change it on the server, in /etc/roles.yaml or in the setting access.roles, wherever it is" || p.ByHand[4].How != "it is not there: add it to /etc/roles.yaml on the server, its file of roles" {
 		t.Errorf("%q %q", got, short(p.ByHand))
 	}
 	if n := len(p.Notes); n != 4 || p.Notes[2] != "1 server that the folder has no more stays, gone; --prune removes what is left" || p.Notes[3] != "2 tools that the folder has no more stay, such as a.gone@1.0.0; --prune removes what is left" {
 		t.Errorf("%q", p.Notes)
+	}
+	if !Compare(&Folder{}, Now{Above: []string{"a.b@1.0.0"}}, true).Differs() {
+		t.Error("what is called before the folder's own is no difference")
 	}
 	if p := Compare(&Folder{}, Now{}, true); p.Differs() {
 		t.Errorf("%+v", p)

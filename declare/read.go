@@ -195,6 +195,7 @@ func Read(files fs.FS) (*Folder, error) {
 }
 
 func (f *Folder) fault(at Place, format string, args ...any) {
+	at.node = nil
 	f.Faults = append(f.Faults, Fault{at, fmt.Sprintf(format, args...)})
 }
 
@@ -210,6 +211,9 @@ func (f *Folder) faults(at Place, err error) {
 }
 
 func (f *Folder) read(files fs.FS, name string, with func(name string, raw []byte)) {
+	if f.left < 0 {
+		return // as was told
+	}
 	file, err := files.Open(name)
 	if err != nil {
 		if name == Main {
@@ -219,7 +223,7 @@ func (f *Folder) read(files fs.FS, name string, with func(name string, raw []byt
 		return
 	}
 	defer file.Close()
-	raw, err := io.ReadAll(io.LimitReader(file, maxFile+1))
+	raw, err := io.ReadAll(io.LimitReader(file, int64(min(maxFile, f.left)+1)))
 	f.left -= len(raw)
 	switch {
 	case err != nil:
@@ -227,7 +231,7 @@ func (f *Folder) read(files fs.FS, name string, with func(name string, raw []byt
 	case len(raw) > maxFile:
 		f.fault(Place{File: name}, "it is over %d MiB", maxFile>>20)
 	case f.left < 0:
-		f.fault(Place{File: name}, "the files before it have %d MiB together, which is all that is read", MaxBytes>>20)
+		f.fault(Place{File: name}, "with it the files have more than %d MiB together; it and those after it are not read", MaxBytes>>20)
 	default:
 		with(name, raw)
 	}
@@ -372,6 +376,7 @@ const Hidden = "(hidden)"
 // uses adds a reference that a tool or a server names, unless it is there.
 func (f *Folder) uses(at Place, ref string) {
 	if !slices.ContainsFunc(f.Secrets, func(s Secret) bool { return s.Reference == ref }) {
+		at.node = nil
 		f.Secrets = append(f.Secrets, Secret{Place: at, Reference: ref})
 	}
 }
@@ -431,8 +436,9 @@ func (f *Folder) readManifest(at Place, raw []byte) {
 	if t.Manifest.Execution.Kind == "mcp" {
 		f.fault(at.At("/execution/kind"), "%s is a tool of an MCP server; name the server under servers in %s", t.ID, Main)
 	}
-	f.Tools = append(f.Tools, Tool{at, t.ID, t.Version, checked.Raw()})
 	f.References(at, t.Manifest)
+	at.node = nil // of thousands of manifests the trees are not kept
+	f.Tools = append(f.Tools, Tool{at, t.ID, t.Version, checked.Raw()})
 }
 
 // References adds the references of a manifest to Secrets.

@@ -56,6 +56,9 @@ keys:
 	if len(f.Faults) > 0 {
 		t.Fatal(f.Faults)
 	}
+	if f.Tools[0].node != nil {
+		t.Error("the tree of a manifest is kept")
+	}
 	var ids, refs []string
 	for _, x := range f.Tools {
 		ids = append(ids, fmt.Sprintf("%s@%s %s:%d", x.ID, x.Version, x.File, x.Line))
@@ -134,7 +137,8 @@ func TestLimits(t *testing.T) {
 	f := &Folder{left: 10}
 	f.read(folder("a", "12345", "b", "123456"), "a", func(string, []byte) {})
 	f.read(folder("a", "12345", "b", "123456"), "b", func(string, []byte) { t.Error("a file beyond the limit was read") })
-	if len(f.Faults) != 1 || !strings.HasPrefix(f.Faults[0].String(), "b: the files before it have 256 MiB together") {
+	f.read(folder(), "c", nil) // nothing is opened any more
+	if len(f.Faults) != 1 || !strings.HasPrefix(f.Faults[0].String(), "b: with it the files have more than 256 MiB together") {
 		t.Errorf("%v", f.Faults)
 	}
 	many := folder(Main, "name: a\n")
