@@ -15,20 +15,34 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/Masterminds/semver/v3"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/catalog"
+	"github.com/toolkeep/toolkeep/catalog/source/sql"
 	"github.com/toolkeep/toolkeep/control/secrets"
 	"github.com/toolkeep/toolkeep/declare"
 	"github.com/toolkeep/toolkeep/suggest"
 )
 
+// applyOptions are the flags of apply and of diff -f.
+type applyOptions struct {
+	dir           string
+	prune, dryRun bool
+	env           []string // variables that imports may read
+}
+
+func (o *applyOptions) flags(c *cobra.Command, folder, prune string) {
+	c.Flags().StringVarP(&o.dir, "folder", "f", "", folder)
+	c.Flags().BoolVar(&o.prune, "prune", false, prune)
+	c.Flags().StringArrayVar(&o.env, "env", nil, "`NAME` of a variable of this process that imports of the folder may read and send to where they read from; repeatable")
+}
+
 func (a *app) applyCmd() *cobra.Command {
-	var dir string
-	var prune, dryRun bool
+	var o applyOptions
 	c := &cobra.Command{
 		Use:   "apply -f DIR",
 		Short: "Make the server as a folder of configuration says",
@@ -36,8 +50,11 @@ func (a *app) applyCmd() *cobra.Command {
 toolkeep.yaml, manifests in tools/, and roles.yaml; docs/configuration-as-code.md describes them.
 
 Everything is read, checked and compared first and shown as one plan. If a secret, a key or a role is missing, or a role
-differs, the plan says what to do by hand and nothing is changed. Then the steps are carried out in order; the first that fails
-ends it, and applying again goes on. Where nothing differs, nothing is changed.
+differs, the plan says what to do by hand and nothing is changed. Then each MCP server whose definition is new or changed is
+started or connected once, and the steps are carried out in order; the first that fails ends it, and applying again goes on.
+Where nothing differs, nothing is changed. With --dry-run no MCP server is started or connected.
+
+Imports of the folder read no variable of this process but those that --env names, such as --env TOOLKEEP_SQL_PASSWORD.
 
 --prune also removes what was applied from a folder of this name before and is not in it any more: its tools are blocked, its
 MCP servers removed. What was made in another way stays.
@@ -46,69 +63,70 @@ With --dry-run the exit code is 0 where nothing differs, 2 where something does,
 		Example: "  toolkeep apply -f shop --dry-run\n  toolkeep apply -f shop --prune",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if dir == "" {
+			if o.dir == "" {
 				return usagef("-f DIR is missing: the folder of configuration")
 			}
-			return a.apply(cmd.Context(), dir, prune, dryRun)
+			return a.apply(cmd.Context(), o)
 		},
 	}
-	c.Flags().StringVarP(&dir, "folder", "f", "", "folder of configuration")
-	c.Flags().BoolVar(&prune, "prune", false, "remove what was applied from the folder and is not in it any more")
-	c.Flags().BoolVar(&dryRun, "dry-run", false, "show the plan and change nothing")
+	o.flags(c, "folder of configuration", "remove what was applied from the folder and is not in it any more")
+	c.Flags().BoolVar(&o.dryRun, "dry-run", false, "show the plan and change nothing")
 	return a.withJSON(c)
 }
 
 // withFolderDiff lets diff compare a folder with the server.
 func withFolderDiff(a *app, c *cobra.Command) *cobra.Command {
-	var dir string
-	var prune bool
+	o := applyOptions{dryRun: true}
 	versions, compare := c.Args, c.RunE
 	c.Use = "diff TOOL@FROM TOOL@TO | diff -f DIR"
 	c.Short = "Compare two versions of a tool, or a folder of configuration with the server"
 	c.Long = "Compare two versions: what breaks callers, what is new. With -f compare a folder of configuration with the server, as\napply --dry-run does: the exit code is 0 where nothing differs, 2 where something does, 3 where the folder cannot be applied."
 	c.Example += "\n  toolkeep diff -f shop"
 	c.Args = func(c *cobra.Command, args []string) error {
-		if dir != "" {
+		if o.dir != "" {
 			return noArguments(c, args)
 		}
 		return versions(c, args)
 	}
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		switch {
-		case dir != "":
-			return a.apply(cmd.Context(), dir, prune, true)
-		case prune:
+		case o.dir != "":
+			return a.apply(cmd.Context(), o)
+		case o.prune:
 			return usagef("--prune goes with -f DIR")
+		case len(o.env) > 0:
+			return usagef("--env goes with -f DIR")
 		}
 		return compare(cmd, args)
 	}
-	c.Flags().StringVarP(&dir, "folder", "f", "", "folder of configuration to compare with the server")
-	c.Flags().BoolVar(&prune, "prune", false, "with -f: what was applied from the folder and is not in it any more differs too")
+	o.flags(c, "folder of configuration to compare with the server", "with -f: what was applied from the folder and is not in it any more differs too")
 	return c
 }
 
 // application is one apply.
 type application struct {
-	a         *app
-	cl        *client
-	dir       string
+	a  *app
+	cl *client
+	applyOptions
 	folder    *declare.Folder
 	manifests [][]byte          // of the folder, then of its imports
 	places    []declare.Place   // where they come from
 	has       map[string]string // ids of the tools of all manifests, with the file of each
 	notes     []string
+	withheld  []string // variables that the import which is read asked for and --env does not name
 	now       declare.Now
 }
 
-// apply plans, shows the plan, and carries it out unless dryRun is set.
-func (a *app) apply(ctx context.Context, dir string, prune, dryRun bool) error {
+// apply plans, shows the plan, and carries it out unless o.dryRun is set.
+func (a *app) apply(ctx context.Context, o applyOptions) error {
+	dir, dryRun := o.dir, o.dryRun
 	cl, err := a.connect()
 	if err != nil {
-		return err
+		return notTwo(err)
 	}
-	x := &application{a: a, cl: cl, dir: dir, has: map[string]string{}}
+	x := &application{a: a, cl: cl, applyOptions: o, has: map[string]string{}}
 	say, done := a.patience("reading " + dir)
-	plan, err := x.plan(ctx, prune, say)
+	plan, err := x.plan(ctx, say)
 	done()
 	if err != nil {
 		return notTwo(err)
@@ -201,10 +219,17 @@ func (a *app) showFolderPlan(p *declare.Plan, did *int, dryRun bool) error {
 			_, err := fmt.Fprintf(w, "%s: nothing differs (%d compared)\n", p.Folder, p.Same)
 			return err
 		}
-		fmt.Fprintf(w, "%s: %s, %d by hand, %d the same\n\n", p.Folder, counted(len(p.Steps), "change"), len(p.ByHand), p.Same)
+		other := ""
+		if len(p.Other) > 0 {
+			other = fmt.Sprintf(", %d other", len(p.Other))
+		}
+		fmt.Fprintf(w, "%s: %s, %d by hand%s, %d the same\n\n", p.Folder, counted(len(p.Steps), "change"), len(p.ByHand), other, p.Same)
 		err := table(w, "ACTION|KIND|WHAT|HOW", func(row func(...any)) {
 			for _, s := range p.ByHand {
 				row("by hand", s.Kind, s.ID, s.How)
+			}
+			for _, s := range p.Other {
+				row("other", s.Kind, s.ID, s.How)
 			}
 			for _, s := range p.Steps {
 				row(s.Action, s.Kind, s.ID, s.How)
@@ -218,7 +243,7 @@ func (a *app) showFolderPlan(p *declare.Plan, did *int, dryRun bool) error {
 }
 
 // plan reads the folder and compares it with the server. Faults of the files alone end it before the server is asked.
-func (x *application) plan(ctx context.Context, prune bool, say func(string)) (*declare.Plan, error) {
+func (x *application) plan(ctx context.Context, say func(string)) (*declare.Plan, error) {
 	root, err := os.OpenRoot(x.dir)
 	if err != nil {
 		return nil, usagef("the folder cannot be opened: %v", err)
@@ -234,14 +259,14 @@ func (x *application) plan(ctx context.Context, prune bool, say func(string)) (*
 		runs = append(runs, x.importer(one))
 	}
 	if len(f.Faults) > 0 {
-		return declare.Compare(f, x.now, prune), nil
+		return declare.Compare(f, x.now, x.prune), nil
 	}
 	for _, t := range f.Tools {
 		x.manifests, x.places = append(x.manifests, t.Manifest), append(x.places, t.Place)
 		x.has[t.ID] = t.File
 	}
 	for i, run := range runs {
-		say("reading " + f.Imports[i].Source)
+		say(fmt.Sprintf("reading the import of %s:%d", f.Imports[i].File, f.Imports[i].Line))
 		if err := x.runImport(ctx, f.Imports[i], run); err != nil {
 			return nil, err
 		}
@@ -252,9 +277,19 @@ func (x *application) plan(ctx context.Context, prune bool, say func(string)) (*
 			return nil, err
 		}
 	}
-	plan := declare.Compare(f, x.now, prune)
-	plan.Notes = append(plan.Notes, x.notes...)
-	return plan, x.askWidths(ctx, plan)
+	plan := declare.Compare(f, x.now, x.prune)
+	before := len(f.Faults)
+	if err := x.askWidths(ctx, plan); err != nil {
+		return nil, err
+	}
+	if !x.dryRun && len(f.Faults) == 0 && len(plan.ByHand) == 0 {
+		say("trying MCP servers")
+		if err := x.tryServers(ctx, plan); err != nil {
+			return nil, err
+		}
+	}
+	plan.Faults, plan.Notes = append(plan.Faults, f.Faults[before:]...), append(plan.Notes, x.notes...)
+	return plan, nil
 }
 
 func (x *application) fault(at declare.Place, format string, args ...any) {
@@ -304,8 +339,17 @@ func (x *application) importer(one declare.Import) func(context.Context) error {
 		return filepath.Join(x.dir, name)
 	}
 	source := one.Source
+	at := one.At("/" + one.Kind)
+	if one.Kind == "openapi" && strings.Contains(source, "://") {
+		if u, err := url.Parse(source); err != nil || u.User != nil {
+			x.fault(at, "the address is not a URL without user and password; a folder has none of these")
+		}
+	}
+	if one.Kind == "sql" {
+		source = x.sqlSource(at, source, inside)
+	}
 	if one.Kind == "functions" || one.Kind == "toolbox" || one.Kind == "openapi" && !strings.HasPrefix(source, "http://") && !strings.HasPrefix(source, "https://") {
-		source = inside(one.At("/"+one.Kind), source)
+		source = inside(at, source)
 		if one.Kind == "openapi" {
 			_ = c.Flags().Set("root", x.dir)
 		}
@@ -342,6 +386,22 @@ func (x *application) importer(one declare.Import) func(context.Context) error {
 	}
 }
 
+// sqlSource checks a database of the folder.
+func (x *application) sqlSource(at declare.Place, source string, inside func(declare.Place, string) string) string {
+	t, err := sql.ParseTarget(source)
+	switch {
+	case err != nil:
+		x.fault(at, "%v", err)
+	case t.Password != "":
+		x.fault(at, "the connection string has a password, and a folder has none: name the reference for calls under secret, and read the schema with --env %s", sqlPassword)
+	case t.Dialect == "sqlite" && strings.Contains(source, "://"):
+		inside(at, t.File)
+	case t.Dialect == "sqlite":
+		return inside(at, strings.TrimPrefix(source, "file:"))
+	}
+	return source
+}
+
 // textsOf are the values of a flag as the command line has them.
 func textsOf(v any) (out []string, ok bool) {
 	switch v := v.(type) {
@@ -374,6 +434,23 @@ func textsOf(v any) (out []string, ok bool) {
 }
 
 func (x *application) runImport(ctx context.Context, one declare.Import, run func(context.Context) error) error {
+	where := fmt.Sprintf("%s:%d", one.File, one.Line)
+	x.withheld = nil
+	x.a.mayRead = func(name string) bool {
+		if slices.Contains(x.env, name) {
+			return true
+		}
+		if !slices.Contains(x.withheld, name) {
+			x.withheld = append(x.withheld, name)
+		}
+		return false
+	}
+	withheld := func() string {
+		if len(x.withheld) == 0 {
+			return ""
+		}
+		return "; of the variables of this process it reads those alone that --env NAME allows, so not " + strings.Join(x.withheld, ", ")
+	}
 	x.a.collect = func(p *planned) error {
 		for _, raw := range p.all {
 			t, err := catalog.ParseManifest(raw)
@@ -383,26 +460,26 @@ func (x *application) runImport(ctx context.Context, one declare.Import, run fun
 			if there := x.has[t.ID]; there != "" {
 				x.fault(one.Place, "the import makes %s, which is in %s too", t.ID, there)
 			}
-			x.has[t.ID] = fmt.Sprintf("the import of %s:%d", one.File, one.Line)
+			x.has[t.ID] = "the import of " + where
 			x.folder.References(one.Place, t.Manifest)
 			x.manifests, x.places = append(x.manifests, raw), append(x.places, declare.Place{File: one.File, Line: one.Line})
 		}
 		if p.refused > 0 {
-			x.notes = append(x.notes, fmt.Sprintf("%s:%d: %d of %s do not become tools; toolkeep import %s --dry-run says why", one.File, one.Line, p.refused, one.Source, one.Kind))
+			x.notes = append(x.notes, fmt.Sprintf("%s: %d of what it names do not become tools; toolkeep import %s --dry-run says why%s", where, p.refused, one.Kind, withheld()))
 		}
 		if p.tools == 0 {
-			x.fault(one.Place, "nothing of %s becomes a tool", one.Source)
+			x.fault(one.Place, "nothing of it becomes a tool%s", withheld())
 		}
 		return nil
 	}
 	err := run(ctx)
-	x.a.collect = nil
+	x.a.collect, x.a.mayRead = nil, nil
 	var r *refusedError
 	var failed *failure
 	if err == nil || errors.As(err, &r) || ctx.Err() != nil || errors.As(err, &failed) && failed.code == exitUnavailable {
 		return err
 	}
-	x.fault(one.Place, "%v", err)
+	x.fault(one.Place, "%v%s", err, withheld())
 	return nil
 }
 
@@ -473,7 +550,7 @@ func (x *application) serverURL(name string, more ...string) string {
 	return serverPath(name) + "?" + q.Encode()
 }
 
-// askServers compares the definitions, and has the server try those that are new or changed.
+// askServers compares the definitions. It starts and connects nothing: a folder may be compared before it was reviewed.
 func (x *application) askServers(ctx context.Context) error {
 	x.now.Servers = map[string]string{}
 	for _, s := range x.folder.Servers {
@@ -484,11 +561,6 @@ func (x *application) askServers(ctx context.Context) error {
 		if err == nil {
 			err = decode(raw, &answer)
 		}
-		if err == nil && answer.Definition != "same" && len(x.now.Missing) == 0 {
-			if raw, err = x.cl.do(ctx, http.MethodPut, x.serverURL(s.Name, "dry_run"), s.Spec); err == nil {
-				x.notes = append(x.notes, serverNotes(raw)...)
-			}
-		}
 		if err != nil {
 			if err := x.refused(s.Place, err); err != nil {
 				return err
@@ -497,6 +569,27 @@ func (x *application) askServers(ctx context.Context) error {
 		x.now.Servers[s.Name] = answer.Definition
 	}
 	return nil
+}
+
+// tryServers has the server start or connect the MCP servers that are new or changed, before anything is changed.
+func (x *application) tryServers(ctx context.Context, plan *declare.Plan) error {
+	for _, step := range plan.Steps {
+		if step.Kind != declare.KindServer || step.Action == declare.Remove {
+			continue
+		}
+		s := x.server(step.ID)
+		raw, err := x.cl.do(ctx, http.MethodPut, x.serverURL(s.Name, "dry_run"), s.Spec)
+		if err == nil {
+			x.notes = append(x.notes, serverNotes(raw)...)
+		} else if err := x.refused(s.Place, err); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (x *application) server(name string) declare.Server {
+	return x.folder.Servers[slices.IndexFunc(x.folder.Servers, func(s declare.Server) bool { return s.Name == name })]
 }
 
 func (c *client) roles(ctx context.Context) (own []access.Role, file string, err error) {
@@ -524,7 +617,6 @@ func (x *application) askKeys(ctx context.Context) (err error) {
 
 // askWidths has the server check the scopes that would change: their patterns, and whether the caller may give them.
 func (x *application) askWidths(ctx context.Context, plan *declare.Plan) error {
-	before := len(x.folder.Faults)
 	for _, s := range plan.Steps {
 		if s.Kind != declare.KindKey {
 			continue
@@ -535,44 +627,61 @@ func (x *application) askWidths(ctx context.Context, plan *declare.Plan) error {
 			}
 		}
 	}
-	plan.Faults = append(plan.Faults, x.folder.Faults[before:]...)
 	return nil
 }
 
-// askLeft finds what was applied from the folder and is not in it.
+// askLeft finds what was applied from the folder and is not in it, and what is called before what is in it.
 func (x *application) askLeft(ctx context.Context) error {
-	var gone []string
-	for page := 1; ; page++ {
-		var list struct {
-			Tools      []toolSummary `json:"tools"`
-			TotalCount int           `json:"total_count"`
+	highest := map[string]*semver.Version{}
+	for _, t := range x.now.Tools {
+		v, err := semver.StrictNewVersion(t.Version)
+		if err != nil {
+			return fmt.Errorf("the server answers with the version %q of %s: %w", t.Version, t.ToolID, err)
 		}
-		q := url.Values{"folder": {x.folder.Name}, "include_deprecated": {"true"}, "page_size": {"200"}, "page": {strconv.Itoa(page)}}
-		if _, err := x.cl.get(ctx, "/api/v1/tools?"+q.Encode(), &list); err != nil {
-			return err
-		}
-		for _, t := range list.Tools {
-			if x.has[t.ToolID] == "" {
-				gone = append(gone, t.ToolID)
-			}
-		}
-		if len(list.Tools) == 0 || page*200 >= list.TotalCount {
-			break
+		if have := highest[t.ToolID]; have == nil || have.LessThan(v) {
+			highest[t.ToolID] = v
 		}
 	}
-	for _, id := range gone {
+	above := func(id, version string) bool {
+		v, err := semver.StrictNewVersion(version)
+		return err == nil && v.GreaterThan(highest[id])
+	}
+	var ids []string
+	if err := x.cl.eachToolOf(ctx, url.Values{"folder": {x.folder.Name}, "include_deprecated": {"true"}}, func(t toolSummary) bool {
+		if highest[t.ToolID] == nil {
+			ids = append(ids, t.ToolID)
+		}
+		return true
+	}); err != nil {
+		return err
+	}
+	if err := x.cl.eachTool(ctx, "", func(t toolSummary) bool {
+		if highest[t.ToolID] != nil && above(t.ToolID, t.LatestVersion) {
+			ids = append(ids, t.ToolID)
+		}
+		return true
+	}); err != nil {
+		return err
+	}
+	for _, id := range ids {
 		var all versionList
 		var t struct{ Shared bool }
 		if _, err := x.cl.get(ctx, "/api/v1/tools/"+url.PathEscape(id), &t); err != nil {
 			return err
 		}
-		other := t.Shared != x.folder.Shared // a folder of the same name that is not this one
+		if t.Shared != x.folder.Shared {
+			continue // of a folder of the same name that is not this one
+		}
 		if _, err := x.cl.get(ctx, "/api/v1/tools/"+url.PathEscape(id)+"/versions", &all); err != nil {
 			return err
 		}
 		for _, v := range all.Versions {
-			if l := v.Lifecycle; !other && l.Folder == x.folder.Name && l.State != toolkeep.Blocked && l.State != toolkeep.Removed {
+			switch l := v.Lifecycle; {
+			case highest[id] != nil && !above(id, v.Version) || l.State == toolkeep.Blocked || l.State == toolkeep.Removed:
+			case l.Folder == x.folder.Name:
 				x.now.LeftTools = append(x.now.LeftTools, id+"@"+v.Version)
+			case highest[id] != nil && l.State == toolkeep.Active:
+				x.now.Above = append(x.now.Above, id+"@"+v.Version)
 			}
 		}
 	}
@@ -587,7 +696,29 @@ func (x *application) askLeft(ctx context.Context) error {
 		}
 	}
 	slices.Sort(x.now.LeftServers)
+	for _, s := range x.folder.Servers {
+		if n := specs[s.Name].waiting; err == nil && n > 0 && x.now.Servers[s.Name] == "same" {
+			err = x.noteWaiting(ctx, s.Name, n)
+		}
+	}
 	return err
+}
+
+// noteWaiting tells of tools of an MCP server that wait. Where none is published, its first import may have been interrupted.
+func (x *application) noteWaiting(ctx context.Context, name string, n int) error {
+	published := false
+	if err := x.cl.eachTool(ctx, name, func(t toolSummary) bool {
+		published = true
+		return false
+	}); err != nil {
+		return err
+	}
+	if !published {
+		x.now.Unaccepted = append(x.now.Unaccepted, name)
+	} else {
+		x.notes = append(x.notes, fmt.Sprintf("of the MCP server %s, %s for `toolkeep servers accept %s`", name, counted(n, "tool waits", "tools wait"), name))
+	}
+	return nil
 }
 
 // serverNotes are what a person looks at in the plan of an MCP server: findings in its tools' texts, and what is refused or waits.
@@ -666,7 +797,7 @@ func (x *application) publish(ctx context.Context, steps []declare.Step, say fun
 }
 
 func (x *application) putServer(ctx context.Context, name string) error {
-	s := x.folder.Servers[slices.IndexFunc(x.folder.Servers, func(s declare.Server) bool { return s.Name == name })]
+	s := x.server(name)
 	var spec map[string]json.RawMessage
 	if err := json.Unmarshal(s.Spec, &spec); err != nil {
 		return err

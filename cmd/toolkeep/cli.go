@@ -37,8 +37,9 @@ type app struct {
 	tls            clientTLS
 	json           bool // JSON, or a form made of it, is printed
 	out            output
-	collect        func(*planned) error // takes an import's plan in place of publishing it; nil but for apply
-	began          bool                 // the command line was valid and the command runs
+	collect        func(*planned) error   // takes an import's plan in place of publishing it; nil but for apply
+	mayRead        func(name string) bool // variables of this process that an import reads; nil but for apply: all
+	began          bool                   // the command line was valid and the command runs
 }
 
 // failure is an error with its exit code; a quiet one was already printed.

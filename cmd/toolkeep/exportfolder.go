@@ -60,9 +60,10 @@ of secrets are never written; literal values of MCP servers are (hidden), which 
 }
 
 type storedServer struct {
-	folder string
-	shared bool
-	spec   map[string]any
+	folder  string
+	shared  bool
+	spec    map[string]any
+	waiting int // tools that were not accepted yet, and those that are held
 }
 
 // serverSpecs are the MCP servers whose definitions the caller may see, by name.
@@ -72,6 +73,9 @@ func (c *client) serverSpecs(ctx context.Context) (map[string]storedServer, erro
 			Name  string          `json:"name"`
 			Owner string          `json:"owner"`
 			Spec  json.RawMessage `json:"spec"`
+
+			Pending []string `json:"pending"`
+			Held    int      `json:"held"`
 		} `json:"servers"`
 	}
 	if _, err := c.get(ctx, "/api/v1/servers", &list); err != nil {
@@ -85,7 +89,7 @@ func (c *client) serverSpecs(ctx context.Context) (map[string]storedServer, erro
 		}
 		folder, _ := spec["folder"].(string)
 		delete(spec, "folder")
-		out[s.Name] = storedServer{folder, s.Owner == "", spec}
+		out[s.Name] = storedServer{folder, s.Owner == "", spec, len(s.Pending) + s.Held}
 	}
 	return out, nil
 }
@@ -114,6 +118,7 @@ type folderExport struct {
 	cl     *client
 	shared bool
 	files  map[string][]byte
+	folded map[string]bool // names of files in lower case
 	main   map[string]any
 	refs   []string // references of tools and servers
 	left   int      // what was left out
@@ -129,16 +134,15 @@ func (a *app) exportFolder(ctx context.Context, dir, name string, shared bool) e
 	if err != nil {
 		return err
 	}
-	x := &folderExport{a: a, cl: cl, shared: shared, files: map[string][]byte{}, main: map[string]any{"name": name}}
+	x := &folderExport{a: a, cl: cl, shared: shared, files: map[string][]byte{}, folded: map[string]bool{}, main: map[string]any{"name": name}}
 	if shared {
 		x.main["shared"] = true
 	}
 	say, done := a.patience("exporting")
-	err = x.tools(ctx, say)
 	for _, part := range []struct {
 		what  string
 		write func(context.Context) error
-	}{{"MCP servers", x.servers}, {"roles", x.roles}, {"keys", x.keys}, {"secrets", x.secrets}} {
+	}{{"tools", func(ctx context.Context) error { return x.tools(ctx, say) }}, {"MCP servers", x.servers}, {"roles", x.roles}, {"keys", x.keys}, {"secrets", x.secrets}} {
 		var r *refusedError
 		if err == nil {
 			err = part.write(ctx)
@@ -165,7 +169,20 @@ func (a *app) exportFolder(ctx context.Context, dir, name string, shared bool) e
 		}
 	}
 	_, err = fmt.Fprintf(a.stdout, "%s: %s written, %d left out. `toolkeep diff -f %s` compares it with a server.\n", dir, counted(len(x.files), "file"), x.left, quote(dir))
+	if err == nil && x.left > 0 {
+		err = &failure{code: exitToolFailed, err: fmt.Errorf("%s is not whole: %s left out, as told above", dir, counted(x.left, "thing was", "things were"))}
+	}
 	return err
+}
+
+// file is the name of a tool's file: ids that differ in case alone would be one file on some systems.
+func (x *folderExport) file(id string) string {
+	name := id
+	for n := 2; x.folded[strings.ToLower(name)]; n++ {
+		name = fmt.Sprintf("%s-%d", id, n)
+	}
+	x.folded[strings.ToLower(name)] = true
+	return declare.ToolsDir + "/" + name + ".json"
 }
 
 // leave tells what is not written.
@@ -185,6 +202,10 @@ func (x *folderExport) tools(ctx context.Context, say func(string)) error {
 	for i, id := range ids {
 		say(fmt.Sprintf("reading %d of %d tools", i+1, len(ids)))
 		raw, err := x.cl.do(ctx, "GET", "/api/v1/tools/"+url.PathEscape(id), nil)
+		var r *refusedError
+		if errors.As(err, &r) && slices.Contains([]string{string(toolkeep.ToolNotFound), string(toolkeep.ToolRemoved), string(toolkeep.ToolBlocked)}, r.Code) {
+			continue // it left since it was listed
+		}
 		if err != nil {
 			return err
 		}
@@ -211,7 +232,7 @@ func (x *folderExport) tools(ctx context.Context, say func(string)) error {
 		if err != nil {
 			return err
 		}
-		x.files[declare.ToolsDir+"/"+id+".json"] = []byte(text + "\n")
+		x.files[x.file(id)] = []byte(text + "\n")
 	}
 	return nil
 }

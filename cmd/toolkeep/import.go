@@ -135,13 +135,15 @@ func (a *app) importOpenAPI(ctx context.Context, o openapi.Options, choice impor
 		var listing error
 		cl, err := a.connect()
 		if err == nil {
-			o.Choices = func(namespace string) (map[string]openapi.Choice, error) {
-				all, err := cl.choices(ctx, namespace, choice.shared)
-				if err != nil && choice.dryRun { // which needs no server
-					a.warnUnknownChoice(err)
-					return nil, nil
+			if a.collect == nil { // a folder says all of it itself
+				o.Choices = func(namespace string) (map[string]openapi.Choice, error) {
+					all, err := cl.choices(ctx, namespace, choice.shared)
+					if err != nil && choice.dryRun { // which needs no server
+						a.warnUnknownChoice(err)
+						return nil, nil
+					}
+					return all, err
 				}
-				return all, err
 			}
 			o.Published = func(namespace string) (ids []string) {
 				listing = cl.eachTool(ctx, namespace, func(t toolSummary) bool {

@@ -51,10 +51,10 @@ given it: by --config, --set or TOOLKEEP_EGRESS_PROXY.`,
 			}
 			o.Target = args[0]
 			var err error
-			if o.Metadata, err = metadataPairs("--metadata", fixed, false); err != nil {
+			if o.Metadata, err = a.metadataPairs("--metadata", fixed, false); err != nil {
 				return err
 			}
-			if o.ReflectMetadata, err = metadataPairs("--reflect-metadata", reflected, true); err != nil {
+			if o.ReflectMetadata, err = a.metadataPairs("--reflect-metadata", reflected, true); err != nil {
 				return err
 			}
 			if o.Auth, err = grpcAuth(auth, secret); err != nil {
@@ -148,7 +148,7 @@ func readGRPCFiles(o *grpc.Options, protoset, ca, cert, key string) (err error) 
 }
 
 // metadataPairs parses NAME=VALUE, or NAME=REFERENCE of a secret that this process can read.
-func metadataPairs(flag string, list []string, secret bool) (map[string]string, error) {
+func (a *app) metadataPairs(flag string, list []string, secret bool) (map[string]string, error) {
 	out := map[string]string{}
 	for _, entry := range list {
 		name, value, ok := strings.Cut(entry, "=")
@@ -157,7 +157,7 @@ func metadataPairs(flag string, list []string, secret bool) (map[string]string, 
 		}
 		if secret {
 			var err error
-			if value, err = localSecret(value); err != nil {
+			if value, err = a.localSecret(value); err != nil {
 				return nil, usagef("%s %s: %v", flag, name, err)
 			}
 		}
@@ -166,16 +166,19 @@ func metadataPairs(flag string, list []string, secret bool) (map[string]string, 
 	return out, nil
 }
 
-// localSecret reads a secret from this process's environment or a file.
-func localSecret(ref string) (string, error) {
+// localSecret reads a secret from this process's environment or, unless a folder names it, a file.
+func (a *app) localSecret(ref string) (string, error) {
 	scheme, rest, _ := strings.Cut(ref, "://")
 	switch scheme {
 	case "env":
-		if v, ok := os.LookupEnv(rest); ok {
+		if v, ok := a.variable(rest); ok {
 			return v, nil
 		}
-		return "", fmt.Errorf("the environment has no %s", rest)
+		return "", fmt.Errorf("there is no variable %s in the environment", rest)
 	case "file":
+		if a.mayRead != nil {
+			return "", fmt.Errorf("a folder's imports read no secrets from files: write env://NAME, and allow the variable with --env NAME")
+		}
 		raw, err := readFile(rest)
 		return strings.TrimRight(string(raw), "\r\n"), err
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -54,7 +53,7 @@ only in sql.socket_dirs.`,
 			if t.Password != "" {
 				fmt.Fprintf(a.stderr, "toolkeep: warning: other users of this machine can see a password on the command line; set %s instead\n", sqlPassword)
 			}
-			t.Password = schemaPassword(t.Password, o)
+			t.Password = a.schemaPassword(t.Password, o)
 			o.Target = t
 			return a.importSource(cmd.Context(), t.URI(), choice, func(previous source.Previous) (*source.Plan, error) {
 				o.Previous = previous
@@ -73,15 +72,15 @@ only in sql.socket_dirs.`,
 
 // schemaPassword returns the password for reading the schema: from the variable, from the secret if it is a
 // variable of this process, or from the DSN.
-func schemaPassword(given string, o sql.Options) string {
-	if p := os.Getenv(sqlPassword); p != "" {
+func (a *app) schemaPassword(given string, o sql.Options) string {
+	if p, _ := a.variable(sqlPassword); p != "" {
 		return p
 	}
 	if given != "" {
 		return given
 	}
 	if name, ok := strings.CutPrefix(o.Secret, "env://"); ok {
-		p := os.Getenv(name)
+		p, _ := a.variable(name)
 		if _, password, ok := strings.Cut(p, ":"); o.Login && ok {
 			return password
 		}
@@ -116,7 +115,10 @@ A tool can only read, which the database enforces, unless --write names it.`,
 			if o.Data, err = readFile(args[0]); err != nil {
 				return usagef("%v", err)
 			}
-			o.Env = os.Getenv
+			o.Env = func(name string) string {
+				v, _ := a.variable(name)
+				return v
+			}
 			for _, s := range secrets {
 				name, ref, ok := strings.Cut(s, "=")
 				if !ok || name == "" || sql.CheckReference(ref) != nil {

@@ -6,8 +6,11 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/toolkeep/toolkeep/catalog/source/sql"
 )
 
 // TestChoiceNeedsTheList: where the published tools cannot be listed, an import does not take everything by mistake.
@@ -58,5 +61,46 @@ func TestChoiceNeedsTheList(t *testing.T) {
 		if exit != c.exit || published != c.published || !strings.Contains(stdout.String()+stderr.String(), c.says) {
 			t.Errorf("%q ended with %d and published %d times:\n%s%s", c.args, exit, published, &stdout, &stderr)
 		}
+	}
+}
+
+// TestVariablesOfAFolder: an import of a folder reads the variables alone that it is allowed, and no secret from a file.
+func TestVariablesOfAFolder(t *testing.T) {
+	t.Setenv(sqlPassword, "a")
+	t.Setenv("SHOP", "b")
+	of := func(names ...string) *app {
+		return &app{mayRead: func(name string) bool { return slices.Contains(names, name) }}
+	}
+	for _, x := range []struct {
+		a    *app
+		want string
+	}{{&app{}, "a"}, {of(), ""}, {of(sqlPassword), "a"}, {of("SHOP"), "b"}} {
+		if got := x.a.schemaPassword("", sql.Options{Secret: "env://SHOP"}); got != x.want {
+			t.Errorf("the password is %q, not %q", got, x.want)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(file, []byte("c"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for ref, want := range map[string]string{"env://SHOP": "b", "file://" + file: "c"} {
+		if got, err := new(app).localSecret(ref); err != nil || got != want {
+			t.Errorf("%s: %q %v", ref, got, err)
+		}
+		if got, err := of().localSecret(ref); err == nil || got != "" {
+			t.Errorf("a folder reads %s: %q", ref, got)
+		}
+	}
+}
+
+// TestFilesOfAnExport: ids that differ in case alone are files of their own.
+func TestFilesOfAnExport(t *testing.T) {
+	x := &folderExport{folded: map[string]bool{}}
+	var names []string
+	for _, id := range []string{"a.get", "a.Get", "a.GET", "a.Get-2", "a.other"} {
+		names = append(names, x.file(id))
+	}
+	if want := []string{"tools/a.get.json", "tools/a.Get-2.json", "tools/a.GET-3.json", "tools/a.Get-2-2.json", "tools/a.other.json"}; !slices.Equal(names, want) {
+		t.Errorf("%q", names)
 	}
 }

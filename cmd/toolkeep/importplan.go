@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -22,6 +23,14 @@ func importFlags(c *cobra.Command, choice *importChoice) {
 	f.BoolVar(&choice.force, "force", false, "publish breaking changes under the bump as it is; recorded")
 	f.BoolVar(&choice.shared, "shared", false, "the tools belong to all tenants")
 	f.BoolVar(&choice.all, "all", false, "list unchanged tools too")
+}
+
+// variable reads a variable of this process for an import.
+func (a *app) variable(name string) (string, bool) {
+	if a.mayRead != nil && !a.mayRead(name) {
+		return "", false
+	}
+	return os.LookupEnv(name)
 }
 
 // checkNamespace refuses an invalid --namespace before anything is read.
