@@ -114,6 +114,7 @@ type application struct {
 	has       map[string]string // ids of the tools of all manifests, with the file of each
 	notes     []string
 	withheld  []string // variables that the import which is read asked for and --env does not name
+	abouts    []about  // what the documents of imports say of themselves
 	now       declare.Now
 }
 
@@ -464,6 +465,9 @@ func (x *application) runImport(ctx context.Context, one declare.Import, run fun
 			x.folder.References(one.Place, t.Manifest)
 			x.manifests, x.places = append(x.manifests, raw), append(x.places, declare.Place{File: one.File, Line: one.Line})
 		}
+		if p.about.namespace != "" && p.tools > 0 {
+			x.abouts = append(x.abouts, p.about)
+		}
 		if p.refused > 0 {
 			x.notes = append(x.notes, fmt.Sprintf("%s: %d of what it names do not become tools; toolkeep import %s --dry-run says why%s", where, p.refused, one.Kind, withheld()))
 		}
@@ -793,7 +797,15 @@ func (x *application) publish(ctx context.Context, steps []declare.Step, say fun
 		say(fmt.Sprintf("published %d of %d tools", n, len(manifests)))
 		return err
 	})
-	return n, err
+	if err != nil || len(manifests) == 0 {
+		return n, err
+	}
+	for _, said := range x.abouts { // what a person wrote in its place stays
+		if _, err := x.cl.do(ctx, http.MethodPut, "/api/v1/namespaces/"+said.namespace+"/about", map[string]any{"about": said.text, "shared": x.folder.Shared, "import": true}); err != nil {
+			return n, err
+		}
+	}
+	return n, nil
 }
 
 func (x *application) putServer(ctx context.Context, name string) error {
