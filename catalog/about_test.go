@@ -143,7 +143,7 @@ func TestAboutFrom(t *testing.T) {
 
 // TestAboutOfAServer takes servers:admin to say what an MCP server's tools are for.
 func TestAboutOfAServer(t *testing.T) {
-	c, _, _ := open(t)
+	c, _, _ := open(t, func(c *Config) { c.Checkers["mcp"] = allow })
 	if _, err := c.Publish(t.Context(), admin("acme"), [][]byte{manifest("pages.read", "1.0.0", `{"execution":{"kind":"mcp","binding":{"server":"pages","tool":"read"}},"side_effects":"reads"}`)}, PublishOptions{}); err != nil {
 		t.Fatal(err)
 	}
