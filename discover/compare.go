@@ -70,9 +70,12 @@ func embedNow(ctx context.Context, e Embedder, texts []string) ([][]float32, err
 	return e.Embed(ctx, texts)
 }
 
+// embedding returns the vectors of texts.
+type embedding func(by *space, texts []string) ([][]float32, error)
+
 // compare returns, for each text and each tool of r, the cosine similarity, 0 for a missing vector
 // or a negative cosine. moved moves the texts, unless it is nil or of other vectors. If that is impossible it returns nil and the reason.
-func (x *Index) compare(ctx context.Context, r *ranker, texts []string, moved *questionMap) ([][]float32, string) {
+func (x *Index) compare(ctx context.Context, r *ranker, texts []string, moved *questionMap, vectors embedding) ([][]float32, string) {
 	m := x.meaning
 	if m == nil {
 		return nil, "no embedding model is installed, so only words are compared; `toolkeep models install` brings one"
@@ -84,7 +87,10 @@ func (x *Index) compare(ctx context.Context, r *ranker, texts []string, moved *q
 	}
 	ctx, cancel := context.WithTimeout(ctx, m.limit)
 	defer cancel()
-	asked, err := m.vectors(ctx, a.by, texts)
+	if vectors == nil {
+		vectors = func(by *space, texts []string) ([][]float32, error) { return m.vectors(ctx, by, texts) }
+	}
+	asked, err := vectors(a.by, texts)
 	if err != nil {
 		return nil, "the embedding model does not answer, so only words are compared" + publicReason(err)
 	}

@@ -52,6 +52,10 @@ type exampleSets struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
+	// One map is learned at a time, of all tenants, and none from its end until mapAfter.
+	learning atomic.Bool
+	mapAfter atomic.Int64
+
 	mu      sync.Mutex
 	closed  bool
 	tenants map[string]*tenantExamples
@@ -66,9 +70,10 @@ type tenantExamples struct {
 
 	mapped atomic.Pointer[questionMap] // nil: none, or no better one than the identity
 
-	known    map[string]*exampleText // by query; owned by the busy goroutine
-	mapAfter time.Time               // no map is learned before, unless mapOf changed; owned by the busy goroutine
-	mapOf    int64                   // forgotten of the map that was learned last; owned by the busy goroutine
+	mapping atomic.Bool             // a map is being learned
+	tried   atomic.Pointer[attempt] // of the map that was learned last, used or not
+
+	known map[string]*exampleText // by query; owned by the busy goroutine
 }
 
 // exampleText is an analysed query. It is immutable except for its vector, which the busy goroutine
@@ -129,18 +134,24 @@ func (l *exampleSets) of(tenant string, by *space) *learned {
 	now := time.Now().UnixNano()
 	t.used.Store(now)
 	have := t.now.Load()
-	if have.fits(examples, by) || now < t.after.Load() || !t.busy.CompareAndSwap(false, true) {
+	fits := have.fits(examples, by)
+	if fits && !l.mapDue(tenant, t, have, forgotten) || now < t.after.Load() || !t.busy.CompareAndSwap(false, true) {
 		return have
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
+		t.busy.Store(false)
 		return have
 	}
 	l.wg.Go(func() {
 		defer t.busy.Store(false)
-		if n := l.take(t, examples, by); n != nil {
-			l.learnMap(tenant, t, n, forgotten)
+		n := have
+		if !fits {
+			n = l.take(t, examples, by)
+		}
+		if l.mapDue(tenant, t, n, forgotten) {
+			l.startMap(tenant, t, n, forgotten)
 		}
 	})
 	return have
@@ -151,7 +162,7 @@ func (l *exampleSets) forgetOne() bool {
 	oldest, found := "", false
 	var at int64 = math.MaxInt64
 	for tenant, t := range l.tenants {
-		if u := t.used.Load(); u < at && !t.busy.Load() {
+		if u := t.used.Load(); u < at && !t.busy.Load() && !t.mapping.Load() {
 			oldest, at, found = tenant, u, true
 		}
 	}
@@ -478,7 +489,7 @@ func (x *Index) Learned(tenant string) bool {
 	x.exampleSets.mu.Lock()
 	busy := false
 	if t := x.exampleSets.tenants[tenant]; t != nil {
-		n, busy = t.now.Load(), t.busy.Load()
+		n, busy = t.now.Load(), t.busy.Load() || t.mapping.Load()
 	}
 	x.exampleSets.mu.Unlock()
 	return n.fits(x.usage.Examples(tenant), by) && !busy

@@ -188,7 +188,7 @@ func (x *Index) askAgain(ctx context.Context) {
 			}
 			began := time.Now()
 			ask, done := context.WithTimeout(ctx, m.limit)
-			_, err := by.Embed(ask, []string{probeText})
+			_, err := embedNow(ask, by, []string{probeText})
 			m.asked(ask, time.Since(began), err)
 			done()
 		}

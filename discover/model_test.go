@@ -507,7 +507,7 @@ func BenchmarkCompare(b *testing.B) {
 			r, texts := &ranker{x: x, p: x.current.Load()}, []string{benchQuery, "get the w1 w20 of a w300", "w7 w99 w1200", "find w4000 w12"}
 			b.ReportAllocs()
 			for b.Loop() {
-				if got, why := x.compare(b.Context(), r, texts, nil); got == nil {
+				if got, why := x.compare(b.Context(), r, texts, nil, nil); got == nil {
 					b.Fatal(why)
 				}
 			}

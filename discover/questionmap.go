@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"maps"
 	"math"
 	"math/rand/v2"
@@ -101,24 +102,68 @@ type lesson struct {
 	near   []uint32 // of those and the nearest
 }
 
-// learnMap learns a tenant's map again, and adopts it if it finds more of what was chosen after questions that were held out.
-func (l *exampleSets) learnMap(tenant string, t *tenantExamples, n *learned, forgotten int64) {
+// attempt is what a map was learned from.
+type attempt struct {
+	from      *learned
+	forgotten int64
+}
+
+// mapDue reports whether a tenant's map is to be learned now. Where a user was forgotten since the last one, nothing waits.
+func (l *exampleSets) mapDue(tenant string, t *tenantExamples, n *learned, forgotten int64) bool {
 	usage, ok := l.usage.(Mapping)
-	if !ok || t.mapOf == forgotten && time.Now().Before(t.mapAfter) {
-		return
+	if !ok || n == nil || n.by == nil || n.have < len(n.texts) || n.by.e.Dimensions() > mostSize || l.learning.Load() {
+		return false
+	}
+	last := t.tried.Load()
+	if last != nil && last.from == n && last.forgotten == forgotten {
+		return false
+	}
+	if (last == nil || last.forgotten == forgotten) && time.Now().UnixNano() < l.mapAfter.Load() {
+		return false
 	}
 	on, _ := usage.MapsQuestions(tenant)
 	p := l.x.current.Load()
-	if _, gives := readableOf(p); !gives || !on || n.by == nil || n.by.e.Dimensions() > mostSize || n.have < len(n.texts) || p.alike.by != n.by {
+	_, gives := readableOf(p)
+	return on && gives && p.alike.by == n.by
+}
+
+// startMap learns a tenant's map in the background, beside new examples. It is called by the busy goroutine.
+func (l *exampleSets) startMap(tenant string, t *tenantExamples, n *learned, forgotten int64) {
+	if !l.learning.CompareAndSwap(false, true) {
 		return
 	}
+	p := l.x.current.Load()
 	lessons := l.lessons(tenant, t, n, p)
-	if len(lessons) < leastMapped {
-		t.mapped.Store(nil)
-		return
-	}
-	began := time.Now()
-	defer func() { t.mapAfter, t.mapOf = time.Now().Add(mapRest*time.Since(began)), forgotten }()
+	t.mapping.Store(true)
+	l.wg.Go(func() {
+		defer func() {
+			l.learning.Store(false)
+			t.mapping.Store(false)
+		}()
+		if len(lessons) < leastMapped || p.alike.by != n.by {
+			t.mapped.Store(nil)
+			t.tried.Store(&attempt{n, forgotten})
+			return
+		}
+		began := time.Now()
+		m, err := l.learnMap(tenant, n, p, lessons)
+		switch {
+		case err == nil:
+			if m != nil {
+				m.forgotten = forgotten
+			}
+			t.mapped.Store(m)
+			t.tried.Store(&attempt{n, forgotten})
+		case l.ctx.Err() == nil:
+			t.after.Store(time.Now().Add(exampleRetry).UnixNano())
+			l.log.Warn("no map of questions is learned now", "tenant", tenant, "error", err, "again_in", exampleRetry.String())
+		}
+		l.mapAfter.Store(time.Now().Add(mapRest * time.Since(began)).UnixNano())
+	})
+}
+
+// learnMap learns a tenant's map again; nil where it does not find more of what was chosen after questions that were held out.
+func (l *exampleSets) learnMap(tenant string, n *learned, p *postings, lessons []lesson) (*questionMap, error) {
 	var held, older []lesson
 	for _, one := range lessons {
 		if sha256.Sum256([]byte(one.text))[0]%mapHeld == 0 && len(held) < mostHeld {
@@ -129,12 +174,8 @@ func (l *exampleSets) learnMap(tenant string, t *tenantExamples, n *learned, for
 	}
 	m, err := learnQuestions(l.ctx, p, n.by, older)
 	if err != nil {
-		if l.ctx.Err() == nil {
-			l.log.Warn("no map of questions is learned now", "tenant", tenant, "error", err)
-		}
-		return
+		return nil, err
 	}
-	m.forgotten = forgotten
 	visible := func(t *toolkeep.Tool) bool { return t.Tenant == "" || t.Tenant == tenant }
 	known := map[string]bool{}
 	for _, one := range lessons {
@@ -142,17 +183,51 @@ func (l *exampleSets) learnMap(tenant string, t *tenantExamples, n *learned, for
 			known[p.docs[at].tool.ID] = true
 		}
 	}
-	before, share := l.x.rankOf(l.ctx, p, held, known, visible, nil)
-	after, _ := l.x.rankOf(l.ctx, p, held, known, visible, m)
-	if l.ctx.Err() != nil {
-		return
+	vectors := l.once()
+	before, share, err := l.x.rankOf(l.ctx, p, held, known, visible, nil, vectors)
+	if err != nil {
+		return nil, err
+	}
+	after, _, err := l.x.rankOf(l.ctx, p, held, known, visible, m, vectors)
+	if err != nil {
+		return nil, err
 	}
 	better := after >= before+mapBetter && share >= mapKnown
 	l.log.Info("a map of questions was learned", "tenant", tenant, "questions", len(older), "held_out", len(held), "ndcg_before", before, "ndcg_after", after, "known_tools", share, "used", better)
 	if !better {
-		m = nil
+		return nil, nil
 	}
-	t.mapped.Store(m)
+	return m, nil
+}
+
+// once embeds each text once, behind the searches of callers and outside their cache.
+func (l *exampleSets) once() embedding {
+	known := map[string][]float32{}
+	return func(by *space, texts []string) ([][]float32, error) {
+		var missing []string
+		for _, text := range texts {
+			if known[text] == nil && !slices.Contains(missing, text) {
+				missing = append(missing, text)
+			}
+		}
+		if len(missing) > 0 {
+			got, err := by.e.Embed(l.ctx, missing)
+			if err == nil {
+				err = CheckVectors(by.e.Model(), by.e.Dimensions(), len(missing), got)
+			}
+			if err != nil {
+				return nil, err
+			}
+			for i, text := range missing {
+				known[text] = got[i]
+			}
+		}
+		out := make([][]float32, len(texts))
+		for i, text := range texts {
+			out[i] = known[text]
+		}
+		return out, nil
+	}
 }
 
 // lessons returns what a tenant's questions teach, the newest first.
@@ -334,10 +409,16 @@ func (d *descent) step(v []float32, round int) {
 
 // rankOf returns how high searches rank what was chosen after questions, by NDCG@10, without any usage, and the share of known
 // tools among those that are found.
-func (x *Index) rankOf(ctx context.Context, p *postings, list []lesson, known map[string]bool, visible func(*toolkeep.Tool) bool, m *questionMap) (sum, share float64) {
+func (x *Index) rankOf(ctx context.Context, p *postings, list []lesson, known map[string]bool, visible func(*toolkeep.Tool) bool, m *questionMap, vectors embedding) (sum, share float64, err error) {
 	all, of := 0, 0
 	for _, one := range list {
-		found, _ := x.find(ctx, Query{Text: one.text, Limit: 10}, visible, m)
+		found, report := x.find(ctx, Query{Text: one.text, Limit: 10}, visible, m, vectors)
+		switch {
+		case ctx.Err() != nil:
+			return 0, 0, ctx.Err()
+		case report.Degraded != "" && !report.Partial:
+			return 0, 0, errors.New(report.Degraded)
+		}
 		got, ideal := 0.0, 0.0
 		for place, f := range found {
 			all++
@@ -353,7 +434,7 @@ func (x *Index) rankOf(ctx context.Context, p *postings, list []lesson, known ma
 		}
 		sum += got / ideal
 	}
-	return sum / float64(max(1, len(list))), float64(of) / float64(max(1, all))
+	return sum / float64(max(1, len(list))), float64(of) / float64(max(1, all)), nil
 }
 
 func (s *memorySelection) read(at []uint32) ([][]float32, error) {

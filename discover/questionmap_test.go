@@ -3,6 +3,7 @@ package discover
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -159,4 +160,73 @@ func TestQuestionMap(t *testing.T) {
 	if x.mapFor("acme") != nil || found("acme") != before {
 		t.Error("a map of nothing")
 	}
+}
+
+// engaged is an embedder whose slots for callers fail.
+type engaged struct {
+	turned
+	now atomic.Int64
+}
+
+func (e *engaged) EmbedNow(context.Context, []string) ([][]float32, error) {
+	e.now.Add(1)
+	return nil, fmt.Errorf("no slot")
+}
+
+// TestMapIsLearnedBehindSearches neither takes the slots of callers nor says anything of them, takes in new questions meanwhile,
+// and learns one map at a time.
+func TestMapIsLearnedBehindSearches(t *testing.T) {
+	var all []toolkeep.Version
+	var list []Example
+	for i := range 40 {
+		all = append(all, tool(fmt.Sprintf("a.t%d", i), "1.0.0", "do"))
+		for k := range 10 {
+			list = append(list, Example{Query: fmt.Sprintf("ask%dn%d", i, k), Tool: fmt.Sprintf("a.t%d", i), Count: 1})
+		}
+	}
+	usage, e := &mapping{}, &engaged{}
+	x := New(Config{Embedder: e, Usage: usage})
+	x.Update(slices.Values(all))
+	if err := x.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := x.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	embedded(t, x, len(all))
+	ask := func() {
+		x.Find(t.Context(), Query{Text: "begin", Session: Session{Tenant: "acme"}, Strategy: InSession}, nil)
+	}
+	taken := func() {
+		t.Helper()
+		eventually(t, "the questions are not taken in", func() bool { ask(); return x.Learned("acme") })
+	}
+	l := x.exampleSets
+	l.learning.Store(true) // for another tenant
+	usage.asked.Store(&list)
+	taken()
+	if x.mapFor("acme") != nil {
+		t.Fatal("two maps are learned at once")
+	}
+	l.learning.Store(false)
+	asked := e.now.Load()
+	// The questions are the same, and a map is due.
+	due := func() { l.of("acme", x.current.Load().alike.by) }
+	eventually(t, "no map is learned", func() bool { due(); return x.Learned("acme") && x.mapFor("acme") != nil })
+	if e.now.Load() != asked {
+		t.Errorf("the map asked %d times for a caller's slot", e.now.Load()-asked)
+	}
+	// Its rest counts for all tenants.
+	more := slices.Clone(list[:360])
+	usage.asked.Store(&more)
+	l.mapAfter.Store(math.MaxInt64)
+	before := x.mapFor("acme")
+	taken()
+	if x.mapFor("acme") != before {
+		t.Error("learned again before its time")
+	}
+	l.mapAfter.Store(0)
+	eventually(t, "no map is learned after the rest", func() bool { due(); return x.Learned("acme") && x.mapFor("acme") != before })
 }

@@ -16,13 +16,14 @@ const (
 	MaxQuestion   = 16_000
 	maxTerms      = 2000 // different words of a query
 	maxSubqueries = 24
+	maxWhy        = 32 // words of a match explanation
 )
 
 // Match is one tool that was found.
 type Match struct {
 	Tool  *toolkeep.Tool
 	Score float64  // comparable only within one answer
-	Why   []string // words of the query that match the tool, in order
+	Why   []string // words of the query that match the tool, in order, at most 32
 	Parts
 }
 
@@ -133,11 +134,11 @@ func (x *Index) Find(ctx context.Context, ask Query, visible func(*toolkeep.Tool
 	if ask.Strategy != Semantic && ask.Strategy != Keyword {
 		m = x.mapFor(ask.Session.Tenant)
 	}
-	return x.find(ctx, ask, visible, m)
+	return x.find(ctx, ask, visible, m, nil)
 }
 
-// find is Find with questions moved by m, unless that is nil.
-func (x *Index) find(ctx context.Context, ask Query, visible func(*toolkeep.Tool) bool, m *questionMap) ([]Match, Report) {
+// find is Find with questions moved by m, unless that is nil. vectors gives their vectors in place of the cache; nil: the cache.
+func (x *Index) find(ctx context.Context, ask Query, visible func(*toolkeep.Tool) bool, m *questionMap, vectors embedding) ([]Match, Report) {
 	limit := ask.Limit
 	if limit <= 0 {
 		limit = 10
@@ -154,7 +155,7 @@ func (x *Index) find(ctx context.Context, ask Query, visible func(*toolkeep.Tool
 	defer r.done()
 	r.threshold = float32(x.threshold)
 	if report.Strategy != Keyword && strings.TrimSpace(text) != "" && len(p.sorted) > 0 {
-		r.alike, report.Degraded = x.compare(ctx, r, q.texts(text), m)
+		r.alike, report.Degraded = x.compare(ctx, r, q.texts(text), m, vectors)
 		if r.alike != nil {
 			report.Degraded = r.partialReason()
 			report.Partial = report.Degraded != "" && p.alike.own
@@ -409,7 +410,7 @@ func identifiers(text string) (out []string) {
 func (p *postings) matchedWords(q *query, tool uint32) []string {
 	var out []string
 	for _, t := range q.terms {
-		if p.term(t.stem).has(tool) {
+		if p.term(t.stem).has(tool) && len(out) < maxWhy {
 			out = append(out, t.word)
 		}
 	}

@@ -3,6 +3,8 @@ package usage
 import (
 	"cmp"
 	"context"
+	"fmt"
+	"hash/fnv"
 	"log/slog"
 	"sync"
 	"time"
@@ -283,14 +285,16 @@ func (u *Usage) Weights(tenant string) (w discover.Weights, ok bool) {
 	return w, false
 }
 
-// MapsQuestions reports whether Learning is on, and when a user of the tenant was forgotten last, of those that are still
-// remembered as forgotten.
+// MapsQuestions reports whether Learning is on, and a sum over the users of the tenant that are remembered as forgotten: the
+// clocks of nodes differ, so the latest time may stay the same.
 func (u *Usage) MapsQuestions(tenant string) (on bool, forgotten int64) {
 	u.mu.RLock()
 	defer u.mu.RUnlock()
 	if t, ok := u.state.tenants.get(tenant); ok {
 		for f := range t.Forgotten.all() {
-			forgotten = max(forgotten, f.At)
+			h := fnv.New64a()
+			_, _ = fmt.Fprintf(h, "%s %d", f.Mark, f.At)
+			forgotten += int64(h.Sum64())
 		}
 	}
 	return u.c.Learning == LearnOn, forgotten
