@@ -48,7 +48,6 @@ func (x *Index) hear(latest []showing) (changed map[aboutKey]bool) {
 		}
 		if changed == nil {
 			changed = map[aboutKey]bool{}
-			x.abouts = slices.Clone(x.abouts) // published
 		}
 		changed[key] = true
 		if have {
@@ -62,6 +61,14 @@ func (x *Index) hear(latest []showing) (changed map[aboutKey]bool) {
 				}
 			})
 			x.abouts = slices.Insert(x.abouts, at, a)
+		}
+	}
+	if changed != nil {
+		x.aboutsBy = map[string][]*about{}
+		for _, a := range x.abouts {
+			for s := range a.stems {
+				x.aboutsBy[s] = append(x.aboutsBy[s], a)
+			}
 		}
 	}
 	return changed
@@ -101,10 +108,7 @@ func (r *ranker) addAbouts(to []float32, terms []int) {
 		stem := r.q.terms[t].stem
 		var its []uint32
 		n := 0
-		for _, a := range r.p.abouts {
-			if !a.stems[stem] {
-				continue
-			}
+		for _, a := range r.p.aboutsBy[stem] {
 			for _, at := range r.p.namespace(a.key.namespace) {
 				if r.p.docs[at].owner == a.key.tenant {
 					its = append(its, at)

@@ -95,12 +95,13 @@ type Index struct {
 	turn   sync.Mutex
 	turned chan struct{} // closed at the next change; nil if no goroutine waits
 
-	mu     sync.Mutex // serialises Update; guards the fields below
-	abouts abouts     // of the newest postings; the slice is never written again
-	docs   map[docKey]*doc
-	long   lengthSum // over docs
-	vocab  vocabulary
-	stems  map[string]uint32 // the term of every word seen, since few words make up most text
+	mu       sync.Mutex // serialises Update; guards the fields below
+	abouts   abouts
+	aboutsBy map[string][]*about // of the newest postings, by stem; never written again
+	docs     map[docKey]*doc
+	long     lengthSum // over docs
+	vocab    vocabulary
+	stems    map[string]uint32 // the term of every word seen, since few words make up most text
 }
 
 type docKey struct{ id, tenant string }
@@ -315,7 +316,7 @@ func (x *Index) apply(d delta) {
 			x.meaning.follow(p, before, d.removed, d.added)
 		}
 	}
-	p.abouts = x.abouts
+	p.aboutsBy = x.aboutsBy
 	x.publish(p)
 	if x.meaning != nil {
 		x.meaning.nudge() // wakes it to examine the published index

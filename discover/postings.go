@@ -14,13 +14,13 @@ import (
 // posting lists grow at their ends; its old position stays empty, like that of a removed tool. When
 // many are empty, everything is rebuilt.
 type postings struct {
-	docs    []*doc   // nil: an empty position
-	sorted  []uint32 // positions of tools, by id, then tenant
-	vocab   vocabulary
-	pages   []*termPage // by term
-	average lengths     // of the fields, rounded
-	abouts  abouts
-	alike   *similarity // what docs are compared by; nil without an embedder
+	docs     []*doc   // nil: an empty position
+	sorted   []uint32 // positions of tools, by id, then tenant
+	vocab    vocabulary
+	pages    []*termPage         // by term
+	average  lengths             // of the fields, rounded
+	aboutsBy map[string][]*about // by stem
+	alike    *similarity         // what docs are compared by; nil without an embedder
 }
 
 const pageSize = 64

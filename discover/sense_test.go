@@ -134,7 +134,7 @@ func TestAbout(t *testing.T) {
 	}
 	abouts.Delete("sky")
 	x.Update(slices.Values(all))
-	if got := ask("for a pilot", Keyword); len(got) != 0 || len(x.current.Load().abouts) != 0 {
+	if got := ask("for a pilot", Keyword); len(got) != 0 || len(x.current.Load().aboutsBy) != 0 {
 		t.Errorf("what is said no more: %v", got)
 	}
 }
@@ -149,8 +149,8 @@ func TestAboutAddsNoListEntries(t *testing.T) {
 	x := New(Config{About: func(*toolkeep.Tool) string { return text }})
 	x.Update(slices.Values(all))
 	p := x.current.Load()
-	if n := len(p.term(stem("gamma")).tools); n != 0 || len(p.abouts) != 1 {
-		t.Errorf("%d entries, %d texts", n, len(p.abouts))
+	if n := len(p.term(stem("gamma")).tools); n != 0 || len(x.abouts) != 1 {
+		t.Errorf("%d entries, %d texts", n, len(x.abouts))
 	}
 	if got := x.Search("gamma", 200, nil); len(got) != 100 {
 		t.Errorf("%d tools", len(got))
