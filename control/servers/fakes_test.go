@@ -127,10 +127,10 @@ func (m *memory) Watch(ctx context.Context, after int64) iter.Seq2[toolkeep.Comm
 	}
 }
 
-func (m *memory) Documents(context.Context, string) ([]toolkeep.Document, int64, error) {
+func (m *memory) Documents(_ context.Context, kind string) ([]toolkeep.Document, int64, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return slices.Clone(m.docs), int64(len(m.feed)), nil
+	return slices.DeleteFunc(slices.Clone(m.docs), func(d toolkeep.Document) bool { return kind != "" && d.Kind != kind }), int64(len(m.feed)), nil
 }
 
 func (m *memory) Versions(context.Context) ([]toolkeep.Version, int64, error) {
