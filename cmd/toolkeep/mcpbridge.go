@@ -60,7 +60,7 @@ func (a *app) bridge(ctx context.Context, view string) error {
 		return usagef("the data directory %q has no place: %v", a.data, err)
 	}
 	a.data = dir
-	b := &bridge{a: a, view: strings.Trim(view, "/"), lines: transport.Lines(readCloser{a.stdin}, a.stdout, transport.LinesConfig{}),
+	b := &bridge{a: a, view: strings.Trim(view, "/"), lines: transport.Lines(readCloser{a.stdin}, a.stdout, transport.LinesConfig{Answer: true}),
 		local: os.Getenv("TOOLKEEP_URL") == "", flights: map[string]flight{}, subscribed: map[string]*mcp.Message{}, gone: make(chan struct{}, 1)}
 	if b.conn, err = b.open(ctx, b.local); err != nil {
 		b.lines.Close()
@@ -243,6 +243,8 @@ func (b *bridge) run(ctx context.Context) error {
 			break
 		}
 		switch {
+		case m.Method == mcp.MethodInitialize && m.ID == nil:
+			_ = b.lines.Write(ctx, mcp.Refuse(nil, mcp.NewError(mcp.CodeInvalidRequest, "initialize is a request; give it an id")))
 		case m.Method == mcp.MethodInitialize:
 			b.mu.Lock()
 			b.begin = m

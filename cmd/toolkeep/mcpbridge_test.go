@@ -212,6 +212,10 @@ func TestBridgeOutlivesItsServer(t *testing.T) {
 		t.Fatal(got)
 	}
 	b.write(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	b.write(`{broken`)
+	b.until(`"id":null,"error":{"code":-32700,`)
+	b.write(`{"jsonrpc":"2.0","method":"initialize"}`)
+	b.until(`"id":null,"error":{"code":-32600,`)
 	id := 1
 	// told repeats a request while its response is the error of the connection cut by the kill: repeating is the
 	// client's task.

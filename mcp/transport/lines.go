@@ -19,6 +19,9 @@ type LinesConfig struct {
 	MaxMessage int64
 	// OnJunk receives the first 200 bytes of a line that is not a valid message.
 	OnJunk func(head []byte)
+	// Answer sends the JSON-RPC error for a line that is no message, as a server does:
+	// with the request's id if one can be read, else null. A broken response gets none.
+	Answer bool
 	// maxJunk is how many lines in a row may be no message; 0 is 10,000. That many, and
 	// at most four times MaxMessage bytes of them, are skipped; more ends the
 	// connection.
@@ -191,6 +194,8 @@ func (l *LinesConn) read() {
 // messages parses one line; nil means that it holds no message.
 func (l *LinesConn) messages(data []byte, over bool) []*mcp.Message {
 	var why error
+	var asked []byte // the id of a request
+	bad := mcp.NewError(mcp.CodeInvalidRequest, "")
 	if !over {
 		if len(data) == 0 {
 			return []*mcp.Message{}
@@ -202,11 +207,16 @@ func (l *LinesConn) messages(data []byte, over bool) []*mcp.Message {
 		}
 		what := err.Error()
 		if e, ok := errors.AsType[*mcp.Error](err); ok {
-			what = e.Message
+			what, bad.Code = e.Message, e.Code
 		}
+		if len(list) == 1 {
+			asked = list[0].ID
+		}
+		bad.Message = what
 		why = fmt.Errorf("%w: %s", ErrUnreadable, what)
 	} else {
 		why = fmt.Errorf("a line has more than %d bytes: %w", l.config.MaxMessage, mcp.ErrTooLarge)
+		asked, bad.Message = askedID(data), why.Error()
 	}
 	id := answeredID(data)
 	if l.config.OnJunk != nil && (id == nil || !over) {
@@ -214,6 +224,9 @@ func (l *LinesConn) messages(data []byte, over bool) []*mcp.Message {
 	}
 	if id != nil { // fail the pending request
 		return []*mcp.Message{{ID: id, Lost: why, Err: mcp.NewError(mcp.CodeLost, "the answer was lost: "+why.Error())}}
+	}
+	if l.config.Answer {
+		_ = l.Write(context.Background(), mcp.Refuse(asked, bad)) // where it fails, the peer does not read any more
 	}
 	return nil
 }
@@ -295,6 +308,21 @@ func answeredID(ends []byte) []byte {
 			id = idOf(value)
 		case name != "jsonrpc":
 			return nil
+		}
+	}
+	return nil
+}
+
+// askedID finds the id of a request of which only the beginning and the end are known:
+// it stands before params.
+func askedID(ends []byte) (id []byte) {
+	for name, value := range mcp.Members(ends) {
+		switch name {
+		case "id":
+			id = idOf(value)
+		case "jsonrpc", "method":
+		default:
+			return id
 		}
 	}
 	return nil

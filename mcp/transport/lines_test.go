@@ -81,6 +81,37 @@ func TestLinesJunk(t *testing.T) {
 	}
 }
 
+// TestLinesAnswers: each line that is no message is answered, with the request's id where one can be read.
+func TestLinesAnswers(t *testing.T) {
+	conn, theirs, ours, _ := pipes(t, transport.LinesConfig{MaxMessage: 2000, Answer: true})
+	for line, want := range map[string]string{
+		"{broken":                             `"id":null,"error":{"code":-32700,`,
+		"[]":                                  `"id":null,"error":{"code":-32600,`,
+		"5":                                   `"id":null,"error":{"code":-32600,`,
+		`{"jsonrpc":"2.0","id":4}`:            `"id":4,"error":{"code":-32600,`,
+		`{"id":6,"method":"ping"}`:            `"id":6,"error":{"code":-32600,`,
+		`{"jsonrpc":"2.0","id":7,"method":5}`: `"id":7,"error":{"code":-32600,`,
+		`{"jsonrpc":"2.0","id":8,"method":"ping","params":3}`:                                       `"id":8,"error":{"code":-32600,`,
+		`{"jsonrpc":"2.0","id":{},"method":"ping"}`:                                                 `"id":null,"error":{"code":-32600,`,
+		`{"jsonrpc":"2.0","id":9,"id":9,"method":"ping"}`:                                           `"id":null,"error":{"code":-32600,`,
+		`{"jsonrpc":"2.0","id":10,"method":"ping","params":{"a":1,"a":2}}`:                          `"id":null,"error":{"code":-32600,`,
+		`{"jsonrpc":"2.0","id":11,"method":"a","params":{"x":"` + strings.Repeat("x", 3000) + `"}}`: `"id":11,"error":{"code":-32600,`,
+	} {
+		if _, err := io.WriteString(theirs, line+"\n"); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := ours.ReadString('\n'); err != nil || !strings.Contains(got, want) {
+			t.Errorf("%.60s: answered %q, %v; want %s", line, got, err, want)
+		}
+	}
+	go func() { // a broken response is no request: it gets no answer
+		_, _ = io.WriteString(theirs, `{"jsonrpc":"2.0","id":3,"result":{}`+"\n")
+	}()
+	if m := read(t, conn); m.Lost == nil {
+		t.Errorf("read %s", m.Bytes())
+	}
+}
+
 func TestLinesTooLarge(t *testing.T) {
 	pad := strings.Repeat("x", 100_000)
 	for _, c := range []struct{ name, line, lost string }{
