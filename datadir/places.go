@@ -23,6 +23,7 @@ const (
 	NodeFile     = "node.name"
 	Server       = "server.json"
 	ServerLog    = "server.log"
+	Started      = "started.json"
 	lock         = "lock"
 )
 
@@ -91,6 +92,7 @@ var Places = []Place{
 	{Name: NodeFile, Kept: Never, AtStart: true, What: "the node's name among those that share a store (`node.name` sets another)", Why: "a start makes one; a restored server beside the old one needs its own"},
 	{Name: Server, Kept: Never, What: "addresses of the running server", Why: "each start writes it"},
 	{Name: ServerLog, Kept: Never, What: "log of a server that `toolkeep mcp` started", Why: "it is needed on this machine alone"},
+	{Name: Started, Kept: Never, What: "how the latest server was started: by `toolkeep mcp`, or with which flags", Why: "each start writes it"},
 	{Name: lock, Kept: Never, AtStart: true, What: "the process that owns the directory", Why: "each start takes it"},
 	{Name: Database + "-*", Kept: Never, AtStart: true, What: "SQLite's write-ahead log", Why: "the copy of the database has what is in it"},
 	{Name: ".*", Kept: Never, What: "temporary files, also those that an interrupted write or restore left", Why: "nothing reads them"},

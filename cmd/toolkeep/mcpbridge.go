@@ -35,7 +35,8 @@ func (a *app) mcpCmd() *cobra.Command {
 		Short: "Speak MCP over standard input and output, for clients that start a program",
 		Long: `Speak MCP over standard input and output, as a client of the running server. If none runs for
 the data directory, one is started in the background; it keeps running when the client has gone
-(toolkeep serve --help shows how to run it yourself).
+(toolkeep serve --help shows how to run it yourself). If the last one was started with flags or
+variables of its own, none is started: requests are refused until you start it again.
 
 The views are those of HTTP: auto (default), all, search, sets/NAME, servers/NAME.`,
 		Example: `  claude mcp add toolkeep -- toolkeep mcp
@@ -79,8 +80,31 @@ func (r readCloser) Close() error {
 	return nil
 }
 
+// mayStart refuses to start a server in place of one that was started with flags or variables that this process does
+// not have, and that has ended: another would be at other addresses, with other tools and roles.
+func mayStart(data string) error {
+	last, err := datadir.ReadStartedFile(data)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return &failure{code: exitUnavailable, err: fmt.Errorf("how the server of %s was started cannot be read: %w", data, err)}
+	}
+	with := slices.DeleteFunc(last.With, func(name string) bool { return os.Getenv(name) != "" })
+	if last.Bridge || len(with) == 0 {
+		return nil
+	}
+	return &failure{code: exitUnavailable, err: fmt.Errorf("the server of %s does not run. It was started with settings of its own (%s), which toolkeep mcp does not know: start it as before with `toolkeep serve`; "+
+		"or delete %s, and toolkeep mcp starts one without them", data, strings.Join(with, ", "), filepath.Join(data, datadir.Started))}
+}
+
 // startServer starts a server that outlives this command, and waits until it answers.
 func (a *app) startServer(ctx context.Context) (*client, error) {
+	if pid, _ := datadir.Holder(a.data); pid == 0 {
+		if err := mayStart(a.data); err != nil {
+			return nil, err
+		}
+	}
 	_, err := os.Stat(a.data)
 	made := errors.Is(err, fs.ErrNotExist)
 	undo, err := datadir.Make(a.data, 0o700)
@@ -100,7 +124,7 @@ func (a *app) startServer(ctx context.Context) (*client, error) {
 	if err != nil {
 		return nil, &failure{code: exitUnavailable, err: err}
 	}
-	cmd := exec.Command(self, "serve", "--data", a.data)
+	cmd := exec.Command(self, "serve", "--data", a.data, "--"+bridgeFlag)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
@@ -126,6 +150,9 @@ func (a *app) startServer(ctx context.Context) (*client, error) {
 			if pid, _ := datadir.Holder(a.data); pid != 0 { // it starts
 				ended, ours = nil, false
 				continue
+			}
+			if err := mayStart(a.data); err != nil { // the other one ended meanwhile
+				return nil, err
 			}
 			why := log.Name() + " says why"
 			if !datadir.Is(a.data) { // it refused to start, so that its log is all there is

@@ -230,6 +230,10 @@ func TestBridgeOutlivesItsServer(t *testing.T) {
 		t.Fatal("every connection is cut")
 		return ""
 	}
+	out, err := command("serve", "--data", dir).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "toolkeep mcp started that process") {
+		t.Errorf("serve beside the bridge's server: %v\n%s", err, out)
+	}
 	for range 3 {
 		if got := told("tools/call", `{"name":"std__hash","arguments":{"text":"hello"}}`); !strings.Contains(got, "2cf24dba") {
 			t.Fatal(got)
@@ -238,6 +242,47 @@ func TestBridgeOutlivesItsServer(t *testing.T) {
 	}
 	if got := told("tools/list", `{}`); !strings.Contains(got, "std__hash") {
 		t.Fatal(got)
+	}
+	b.end()
+}
+
+// TestBridgeStartsNoOtherServer: a server with a flag of its own is gone. A request is refused with what was given, and
+// succeeds when the server runs again; a bridge that begins meanwhile ends.
+func TestBridgeStartsNoOtherServer(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	t.Cleanup(func() { endServer(dir) })
+	serve := func() {
+		t.Helper()
+		c := command("serve", "--data", dir, "--set", "limits.agent_per_minute=1000")
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		go func() { _ = c.Wait() }()
+		awaitReady(t, dir)
+	}
+	serve()
+	b := startBridge(t, "--data", dir)
+	if got := b.ask(1, "initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}`); !strings.Contains(got, `"result"`) {
+		t.Fatal(got)
+	}
+	killServer(t, dir)
+	got := b.ask(2, "tools/list", `{}`)
+	for id := 3; strings.Contains(got, "may not have been delivered") && id < 10; id++ {
+		got = b.ask(id, "tools/list", `{}`)
+	}
+	if !strings.Contains(got, `"error"`) || !strings.Contains(got, "(--set)") || strings.Contains(got, "agent_per_minute") {
+		t.Error(got)
+	}
+	c := command("mcp", "--data", dir)
+	if out, err := c.CombinedOutput(); err == nil || c.ProcessState.ExitCode() != exitUnavailable || !strings.Contains(string(out), "(--set)") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if pid, err := datadir.Holder(dir); pid != 0 || err != nil {
+		t.Errorf("process %d runs, %v", pid, err)
+	}
+	serve()
+	if got := b.ask(20, "tools/list", `{}`); !strings.Contains(got, "std__hash") {
+		t.Error(got)
 	}
 	b.end()
 }

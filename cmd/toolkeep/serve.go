@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access"
@@ -92,6 +93,7 @@ func (a *app) load(cmd *cobra.Command, f *serveFlags) (*config.Config, error) {
 
 func (a *app) serveCmd() *cobra.Command {
 	var f serveFlags
+	var bridge bool
 	c := &cobra.Command{
 		Use:   "serve",
 		Short: "Start Toolkeep",
@@ -110,11 +112,34 @@ end. A second signal ends the process at once.`,
 			if err := checkSettings(cmd.Context(), c, err); err != nil {
 				return err
 			}
-			return a.serve(cmd.Context(), c)
+			return a.serve(cmd.Context(), c, startedWith(cmd, bridge))
 		},
 	}
 	f.add(c)
+	c.Flags().BoolVar(&bridge, bridgeFlag, false, "toolkeep mcp starts it")
+	_ = c.Flags().MarkHidden(bridgeFlag)
 	return c
+}
+
+// bridgeFlag tells serve that toolkeep mcp starts it.
+const bridgeFlag = "started-by-mcp"
+
+// startedWith is how this server was started. Values are left out: they can be secrets.
+func startedWith(cmd *cobra.Command, bridge bool) datadir.StartedFile {
+	f := datadir.StartedFile{PID: os.Getpid(), Bridge: bridge}
+	cmd.Flags().Visit(func(flag *pflag.Flag) {
+		if flag.Name != "data" && flag.Name != bridgeFlag {
+			f.With = append(f.With, "--"+flag.Name)
+		}
+	})
+	for _, v := range os.Environ() {
+		name, value, _ := strings.Cut(v, "=")
+		if strings.HasPrefix(name, "TOOLKEEP_") && value != "" && !slices.Contains([]string{"TOOLKEEP_DATA", "TOOLKEEP_KEY", "TOOLKEEP_URL", envSigning, envCA, envClientCert, envClientKey}, name) {
+			f.With = append(f.With, name)
+		}
+	}
+	slices.Sort(f.With)
+	return f
 }
 
 // checkSettings returns the error of load, and what single settings do not show: faults of the files that they name,
@@ -169,7 +194,7 @@ func checkSettings(ctx context.Context, c *config.Config, loaded error) error {
 	return &failure{code: exitUsage, err: config.Refusal(all)}
 }
 
-func (a *app) serve(ctx context.Context, c *config.Config) error {
+func (a *app) serve(ctx context.Context, c *config.Config, how datadir.StartedFile) error {
 	if err := checkPorts(c); err != nil {
 		return err
 	}
@@ -186,9 +211,21 @@ func (a *app) serve(ctx context.Context, c *config.Config) error {
 			fmt.Fprintln(a.stderr, "toolkeep: stopped before it served:", err)
 			return nil
 		}
+		before, none := datadir.ReadStartedFile(c.Data)
+		if pid, _ := datadir.Holder(c.Data); none == nil && before.Bridge && pid != 0 && pid == before.PID {
+			err = fmt.Errorf("%w. toolkeep mcp started that process for a client, and starts another when the client asks again: start yours at once after the stop", err)
+		}
 		return &failure{code: exitUnavailable, err: err}
 	}
-	err = n.Start(context.WithoutCancel(ctx))
+	if how.Bridge { // decided under the lock of the data directory
+		err = mayStart(c.Data)
+	}
+	if err == nil {
+		err = how.Write(c.Data)
+	}
+	if err == nil {
+		err = n.Start(context.WithoutCancel(ctx))
+	}
 	if err == nil {
 		a.welcome(n, c)
 		started()
