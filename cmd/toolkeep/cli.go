@@ -153,7 +153,14 @@ func plainFlagError(c *cobra.Command, err error) error {
 		return err
 	}
 	f := bad.GetFlag()
-	if !strings.HasPrefix(fmt.Sprintf("%T", f.Value), "*pflag.") { // a flag of our own says what it takes
+	value := f.Value
+	if o, is := value.(*once); is {
+		value = o.Value
+	}
+	if twice, is := errors.AsType[*twiceError](err); is {
+		return fmt.Errorf("--%s %w", f.Name, twice)
+	}
+	if !strings.HasPrefix(fmt.Sprintf("%T", value), "*pflag.") { // a flag of our own says what it takes
 		return fmt.Errorf("--%s: %w", f.Name, bad.Unwrap())
 	}
 	takes := "another value"
@@ -170,6 +177,47 @@ func plainFlagError(c *cobra.Command, err error) error {
 		takes = "a duration with its unit, such as 90s, 15m or 24h"
 	}
 	return fmt.Errorf("--%s takes %s, not %q", f.Name, takes, toolkeep.ClipBytes(bad.GetValue(), 100))
+}
+
+// once is the value of a flag that takes one: another after it is refused, since the last would win in silence.
+type once struct {
+	pflag.Value
+	given *string // nil before the first
+}
+
+type twiceError struct{ first, second string }
+
+func (e *twiceError) Error() string {
+	return fmt.Sprintf("takes one value and is given two, %q and %q", toolkeep.ClipBytes(e.first, 100), toolkeep.ClipBytes(e.second, 100))
+}
+
+func (o *once) Set(text string) error {
+	if err := o.Value.Set(text); err != nil {
+		return err
+	}
+	if o.given != nil && *o.given != text {
+		return &twiceError{*o.given, text}
+	}
+	o.given = &text
+	return nil
+}
+
+// refuseTwice makes all flags of c and its subcommands that are not lists take one value.
+func refuseTwice(c *cobra.Command) {
+	for _, set := range []*pflag.FlagSet{c.Flags(), c.PersistentFlags()} {
+		set.VisitAll(func(f *pflag.Flag) {
+			_, list := f.Value.(pflag.SliceValue)
+			if _, done := f.Value.(*once); !list && !done {
+				f.Value = &once{Value: f.Value}
+				if f.DefValue == "0s" { // pflag does not see that a wrapped duration is zero, and the help would show it
+					f.DefValue = "0"
+				}
+			}
+		})
+	}
+	for _, sub := range c.Commands() {
+		refuseTwice(sub)
+	}
 }
 
 // explainUsage points a cobra error to the help.
@@ -371,6 +419,7 @@ TOOLKEEP_URL (http or https) and TOOLKEEP_KEY.`,
 	}
 	root.AddCommand(exitCodesTopic())
 	root.SetFlagErrorFunc(plainFlagError)
+	refuseTwice(root)
 	root.SetHelpCommandGroupID("run")
 	root.SetCompletionCommandGroupID("run")
 	return root

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -29,7 +30,7 @@ func TestFlagsSayWhatTheyTake(t *testing.T) {
 		c.Flags().VisitAll(func(f *pflag.Flag) {
 			for _, value := range []string{"many", "5q", "7", "-1", "1.5", "", "99999999999999999999999999"} {
 				err := c.ParseFlags([]string{"--" + f.Name + "=" + value})
-				if err == nil {
+				if _, twice := errors.AsType[*twiceError](err); err == nil || twice {
 					continue
 				}
 				refused++
@@ -43,6 +44,27 @@ func TestFlagsSayWhatTheyTake(t *testing.T) {
 	walk((&app{}).root())
 	if refused < 100 {
 		t.Errorf("only %d values were refused", refused)
+	}
+}
+
+// TestFlagsGivenTwice: a flag that takes one value refuses a second one that differs, of every command.
+func TestFlagsGivenTwice(t *testing.T) {
+	root := (&app{}).root()
+	for _, args := range []string{"apply -f A -f B", "tools --namespace a --namespace=b", "tools --jq .a --jq .b", "tools -o json --output yaml",
+		"search --limit 3 --limit 4", "lifecycle --yes --yes=false", "tools --data a --data b"} {
+		c, rest, err := root.Find(strings.Fields(args))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.ParseFlags(rest); err == nil || !strings.Contains(c.FlagErrorFunc()(c, err).Error(), "takes one value and is given two") {
+			t.Errorf("%s: %v", args, err)
+		}
+	}
+	for _, args := range []string{"export --tool a --tool b", "apply -f A -f A", "serve --set a=1 --set b=2"} {
+		c, rest, _ := (&app{}).root().Find(strings.Fields(args))
+		if err := c.ParseFlags(rest); err != nil {
+			t.Errorf("%s: %v", args, err)
+		}
 	}
 }
 
