@@ -40,7 +40,7 @@ func (a *app) changeAll(ctx context.Context, pattern, version string, body map[s
 		return err
 	}
 	if len(list) == 0 {
-		return &failure{code: exitRefused, err: fmt.Errorf("the pattern %s fits no version that could become %s; `toolkeep tools --deprecated` lists the tools that it is compared with", joinRef(pattern, version), state)}
+		return &failure{code: exitRefused, err: fmt.Errorf("the pattern %s fits no version that could become %s; `toolkeep tools --deprecated` lists the tools that it is compared with. A tool that has only sunset, blocked or removed versions is not listed: name it, as in `toolkeep lifecycle demo.tool@1.0.0 %s`", joinRef(pattern, version), state, state)}
 	}
 	err = table(a.stderr, "TOOL|VERSION|IS|BECOMES", func(row func(...any)) {
 		for _, c := range list {
