@@ -105,6 +105,9 @@ func (a *app) export(ctx context.Context, q url.Values, output, report string) e
 			return err
 		}
 	}
+	if len(res.Names)+len(res.LeftOut) == 0 {
+		fmt.Fprintln(a.stderr, "toolkeep: no tool fits that you may see"+a.namespaceMeant(ctx, q.Get("namespace"), 0))
+	}
 	if a.json {
 		return a.printJSON(raw)
 	}
