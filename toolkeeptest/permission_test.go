@@ -41,7 +41,7 @@ func TestPermissionComesBeforeTheBody(t *testing.T) {
 	// open needs no permission for these: everybody may do it for themselves. With the
 	// members here it needs one.
 	open := map[string][]string{
-		"invokeTool": nil, "toolContext": nil, "searchToolsLong": nil, "retrievalFeedback": nil,
+		"invokeTool": nil, "invokeForModel": nil, "toolContext": nil, "searchToolsLong": nil, "retrievalFeedback": nil,
 		"approveCall": nil, "denyCall": nil, "makeDecisionLink": nil, // who may depends on the request, and others do not learn that there is one
 		"decideByLink":     nil, // the link's token is the permission
 		"cancelInvocation": {`"agent_context":{"agent_did":"other"}`, `"agent_context":{"tenant_id":"other"}`},
