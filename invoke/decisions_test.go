@@ -219,13 +219,6 @@ func toolIDs() map[string]bool {
 	return ids
 }
 
-func must[V any](v V, err error) V {
-	if err != nil {
-		panic(err)
-	}
-	return v
-}
-
 // outcome is what a call or an explanation of it said.
 type outcome struct {
 	code    toolkeep.Code

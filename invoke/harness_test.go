@@ -395,3 +395,10 @@ func hold(started chan<- struct{}, goOn <-chan struct{}) func(context.Context, *
 }
 
 var errBroken = errors.New("broken by the test")
+
+func must[V any](v V, err error) V {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
