@@ -278,7 +278,8 @@ func TestNodesShareVectors(t *testing.T) {
 	before = e.count("small")
 	c := start("search.vectors_dsn", server.NewDatabase(t))
 	allEmbedded(t, c)
-	if tools, _, _ := samples(t, c); e.count("small")-before != int(tools) {
+	// Each tool has one text, or two if it takes parameters.
+	if tools, _, _ := samples(t, c); e.count("small")-before < int(tools) || e.count("small")-before > 2*int(tools) {
 		t.Errorf("%d texts of %v tools were embedded", e.count("small")-before, tools)
 	}
 }
