@@ -169,6 +169,8 @@ func (b *behind) secrets(ctx context.Context) error {
 		return err
 	}
 	unread := 0
+	unnamed := map[[2]string][]string{} // tools, by namespace and type
+	var order [][2]string
 	for _, id := range lacking[:min(len(lacking), maxAsked)] {
 		t, err := b.cl.published(ctx, id, "")
 		var m toolkeep.Manifest
@@ -186,17 +188,32 @@ func (b *behind) secrets(ctx context.Context) error {
 		for _, spec := range m.Auth {
 			for _, s := range secret.Entries(spec) {
 				if s.Secret == "" && s.Type != "none" {
-					b.add("secrets", doctor.Warn, "import it again with --secret", "%s names no secret for its %s", id, s.Type)
+					namespace, _, _ := strings.Cut(id, ".")
+					of := [2]string{namespace, s.Type}
+					if unnamed[of] = append(unnamed[of], id); len(unnamed[of]) == 1 {
+						order = append(order, of)
+					}
 				} else if s.Secret != "" {
 					b.refs[s.Secret] = append(b.refs[s.Secret], id)
 				}
 			}
 		}
 	}
+	for _, of := range order { // one line for each API, not for each of its tools
+		b.add("secrets", doctor.Warn, "import them again with --secret", "no secret is named for the %s of %s", of[1], andMore(unnamed[of]))
+	}
 	if unread > 0 {
 		b.add("secrets", doctor.OK, "", "%d tools that lack a secret could not be read", unread)
 	}
 	return b.test(ctx, tools, len(lacking))
+}
+
+// andMore names the first of some tools, and how many more there are.
+func andMore(ids []string) string {
+	if len(ids) == 1 {
+		return ids[0]
+	}
+	return fmt.Sprintf("%s and %d more", ids[0], len(ids)-1)
 }
 
 func (b *behind) test(ctx context.Context, tools, lacking int) error {
@@ -229,11 +246,6 @@ func (b *behind) test(ctx context.Context, tools, lacking int) error {
 		if st.State == secret.Ready && !own {
 			continue
 		}
-		by := b.refs[ref]
-		who := by[0]
-		if len(by) > 1 {
-			who = fmt.Sprintf("%s and %d more", who, len(by)-1)
-		}
 		advice := "`toolkeep secrets test " + quote(ref) + "` says why"
 		if name, stored := strings.CutPrefix(ref, "secret://"); stored {
 			advice = "toolkeep secrets set " + quote(name)
@@ -245,7 +257,7 @@ func (b *behind) test(ctx context.Context, tools, lacking int) error {
 		if own {
 			st.State, whose = secret.Missing, "in the scope organisation"
 		}
-		b.add("secrets", doctor.Warn, advice, "%s is %s %s, and %s needs it", ref, st.State, whose, who)
+		b.add("secrets", doctor.Warn, advice, "%s is %s %s, and %s needs it", ref, st.State, whose, andMore(b.refs[ref]))
 	}
 	if lacking > maxAsked {
 		b.add("secrets", doctor.Warn, "`toolkeep tools` shows which", "%d further tools lack a secret", lacking-maxAsked)

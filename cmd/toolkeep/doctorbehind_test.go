@@ -78,7 +78,9 @@ func TestBehindTellsARefusalOnce(t *testing.T) {
 			}
 			fmt.Fprint(w, `{"state":"missing"}`)
 		case r.URL.Path == "/api/v1/tools":
-			fmt.Fprint(w, `{"tools":[{"tool_id":"a.gone","authentication":{"state":"missing"}},{"tool_id":"a.there","authentication":{"state":"missing"}}],"total_count":2}`)
+			fmt.Fprint(w, `{"tools":[{"tool_id":"a.gone","authentication":{"state":"missing"}},{"tool_id":"a.there","authentication":{"state":"missing"}},{"tool_id":"b.one","authentication":{"state":"missing"}},{"tool_id":"b.two","authentication":{"state":"missing"}}],"total_count":4}`)
+		case strings.Contains(r.URL.Path, "/b."):
+			fmt.Fprint(w, `{"manifest":{"auth":[{"type":"bearer"}]}}`)
 		case strings.HasSuffix(r.URL.Path, "a.gone"):
 			w.WriteHeader(http.StatusNotFound)
 			fmt.Fprint(w, `{"code":"E3001","name":"NO","detail":"gone"}`)
@@ -103,10 +105,11 @@ func TestBehindTellsARefusalOnce(t *testing.T) {
 			}
 		}
 	}
-	look("1 tools that lack a secret could not be read", "3 references were not tested: E3201")
+	const unnamed = "no secret is named for the bearer of b.one and 1 more" // one line for an API
+	look("1 tools that lack a secret could not be read", unnamed, "3 references were not tested: E3201")
 	if tests != 1 {
 		t.Errorf("%d references were tested", tests)
 	}
 	code = ""
-	look("could not be read", `toolkeep secrets set 'it'\''s'`, "secret://b is missing", "secret://c is missing")
+	look("could not be read", unnamed, `toolkeep secrets set 'it'\''s'`, "secret://b is missing", "secret://c is missing")
 }
