@@ -68,6 +68,7 @@ var sections = []section{
 	{"audit", []string{"audit"}, []string{"entries", "a second", "CPU per entry", "PostgreSQL CPU per entry", "all sealed after"}},
 	{"executors", []string{"executors"}, []string{"executor and request", "CPU, direct", "CPU, executor", "difference", "time, direct", "time, executor"}},
 	{"retrieval", []string{"retrieval"}, []string{"set", "strategy", "aim", "recall@1", "recall@5", "NDCG@10", "queries"}},
+	{"served", []string{"served"}, []string{"set", "aim", "recall@5", "tools", "queries"}},
 	{"search", []string{"search"}, []string{"search", "goal", "p50", "p95", "a second"}},
 	{"disclosure", []string{"disclosure"}, []string{"tools", "phase", "tokens of all manifests", "tokens of the context", "less", "a right tool is in it", "all right tools are", "a right tool is whole", "questions"}},
 	{"register", []string{"register"}, []string{"publication", "goal", "tools a second", "p50", "p95"}},
@@ -84,7 +85,7 @@ var measurements = map[string]func(*bench) (part, error){
 	"calls": calls, "latency": openLoop, "memory": memory, "start": start,
 	"grpc": grpcCalls, "mcp": throughMCP, "postgres": stores, "nodes": nodes, "scale": scale, "executors": executors,
 	"decisions": decisions, "audit": audits, "catalogue": largeCatalogue, "shed": shedding, "timeouts": timeouts, "denied": denied, "agents": agents,
-	"retrieval": retrieval, "search": searching,
+	"retrieval": retrieval, "served": served, "search": searching,
 	"disclosure": disclosure, "register": registering,
 }
 
