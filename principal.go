@@ -44,6 +44,9 @@ type Principal struct {
 	// Certificate is the client certificate of the connection, verified by its handshake, nil without one; also where another
 	// credential decides. What it opened ends with it. It is stored nowhere.
 	Certificate *x509.Certificate `json:"-"`
+	// Console is the session of a browser that the caller came by, whose end ends what it opened; nil for other credentials. It is
+	// stored nowhere.
+	Console *ConsoleSession `json:"-"`
 
 	Addr string // remote address without port, for audit and failure limits
 	// UserAgent is the program that asks, as it names itself: redacted, without control characters, at
@@ -52,6 +55,14 @@ type Principal struct {
 	// Until is when the credential ends; zero means never. Calls already admitted
 	// continue, but open streams end.
 	Until time.Time
+}
+
+// ConsoleSession is the session of a browser. It has the rights of the API key with which it began, as they are now.
+type ConsoleSession struct {
+	ID     string
+	Method string // how it began: key, link
+	// Until is when it ends, and IdleUntil when it ends if no request of it comes.
+	Until, IdleUntil time.Time
 }
 
 // Narrowing is what a capability token shows of the tools that its holder's roles show. It is immutable.

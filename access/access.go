@@ -48,6 +48,7 @@ type Config struct {
 	SameSubject bool
 	Failures    FailureLimits
 	Signing     Signing
+	Sessions    Sessions           // of browsers
 	Tokens      *capability.Tokens // verifies capability tokens; nil refuses each
 	// TokenRequired demands a capability token of every call.
 	TokenRequired bool
@@ -77,9 +78,10 @@ type Access struct {
 	certificates *reload.Files[*Certificates]
 	roles        *reload.Files[*[]Role] // nil without a file of roles
 	verifier     *signing.Verifier
-	shared       *secrets              // Config.Signing.Shared
-	proxies      *secrets              // Config.Signing.Proxy
-	results      *secrets              // Config.Signing.Results
+	shared       *secrets // Config.Signing.Shared
+	proxies      *secrets // Config.Signing.Proxy
+	results      *secrets // Config.Signing.Results
+	ended        endedSessions
 	position     toolkeep.FeedPosition // up to which the keys of all nodes are known
 
 	mu      sync.Mutex // serialises key changes, Start and Stop
@@ -211,6 +213,9 @@ func (a *Access) Start(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := a.ended.load(ctx, &a.config.Sessions); err != nil {
+		return err
+	}
 	a.keys.Store(ring)
 	a.position.Reach(seq)
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -270,12 +275,13 @@ func (a *Access) follow(ctx context.Context, after int64) {
 	}
 }
 
-// Follow applies a feed change that concerns keys or capability tokens. Start calls it;
+// Follow applies a feed change that concerns keys, capability tokens or sessions. Start calls it;
 // applying a change twice is harmless.
 func (a *Access) Follow(c toolkeep.Committed) {
 	if a.config.Tokens != nil {
 		a.config.Tokens.Follow(c)
 	}
+	a.ended.follow(c)
 	switch ch := c.Change.(type) {
 	case toolkeep.PutKey:
 		a.change(func(r *keyring) { r.add(ch.Key) })
@@ -460,6 +466,9 @@ func (g *generation) rights(tenant string, given []string) *rights {
 // still gives. One that a capability token narrowed stays narrowed. E3214, E3201, E3208, and E3003 as
 // Authenticate.
 func (a *Access) Refresh(ctx context.Context, p *toolkeep.Principal) (*toolkeep.Principal, error) {
+	if err := a.sessionHolds(p); err != nil {
+		return nil, err
+	}
 	token, narrowed := p.Narrowed.(*capability.Token)
 	if narrowed && a.config.Tokens != nil {
 		if err := a.config.Tokens.Revoked(&token.Grant); err != nil {

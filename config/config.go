@@ -59,6 +59,7 @@ type Config struct {
 	Vault       Vault
 	SQL         SQL
 	Examples    Examples
+	Console     Console
 	Drain       Drain
 
 	// Notes lists settings that were set and have no effect in this build, or another than one may
@@ -66,6 +67,13 @@ type Config struct {
 	Notes []string
 
 	given map[string]given // values by key, with their sources; nil for a Config that was not loaded
+}
+
+// Console configures the web console and the sessions of browsers.
+type Console struct {
+	Enabled bool          `key:"console.enabled" default:"true" help:"the web console at / of http.addr, and sessions of browsers, which it needs; false: neither is there"`
+	Session time.Duration `key:"console.session" default:"12h" min:"5m" max:"30d" help:"how long after the login a browser's session ends"`
+	Idle    time.Duration `key:"console.idle" default:"2h" min:"5m" max:"30d" help:"how long after its last request it ends"`
 }
 
 // Service is the server's identity.
@@ -239,6 +247,7 @@ type Limits struct {
 	AgentToolPerMinute int      `key:"limits.agent_tool_per_minute" env:"L03_RATE_LIMITER_PER_TOOL_RPM" default:"10" development:"1000" min:"-1" max:"100000000" help:"calls of one agent on one tool a minute, on all nodes together; -1 is no limit, 0 the default"`
 	GlobalPerMinute    int      `key:"limits.global_per_minute" env:"L03_RATE_LIMITER_GLOBAL_RPM" default:"10000" development:"1000000" min:"-1" max:"100000000" help:"requests of all agents a minute, on all nodes together; -1 is no limit, 0 the default"`
 	TenantPerMinute    int      `key:"limits.tenant_per_minute" default:"0" min:"-1" max:"100000000" help:"requests of all agents of a tenant a minute, on all nodes together; 0 and -1 are no limit"`
+	ConsolePerMinute   int      `key:"limits.console_per_minute" default:"600" min:"-1" max:"100000000" help:"requests without calls that one subject's browsers send a minute, on all nodes together; they do not count for limits.agent_per_minute; -1 is no limit, 0 the default"`
 	UpstreamPerMinute  int      `key:"limits.upstream_per_minute" default:"0" min:"-1" max:"100000000" help:"calls a minute of all tools of a tenant that one upstream answers, on all nodes together, an upstream being what has a breaker of its own: a host and port, or an MCP server; 0 and -1 are no limit"`
 	Upstreams          []string `key:"limits.upstreams" help:"upstreams with another limit than limits.upstream_per_minute, such as host:api.example.com:443=600 or mcp:search=60, named as toolkeep breakers names them; -1 is no limit"`
 	Algorithm          string   `key:"limits.algorithm" default:"token_bucket" choices:"token_bucket,leaky_bucket,fixed_window,sliding_window" help:"how requests of an agent and its calls of one tool are counted; the other limits here are token buckets, and a tool's manifest names its own"`

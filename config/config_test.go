@@ -78,7 +78,7 @@ func refused(t *testing.T, s Sources, want ...string) {
 
 // limits are those with these of agents and of all, and the defaults of the others.
 func limits(agent, tool, all, concurrent int) Limits {
-	return Limits{AgentPerMinute: agent, AgentToolPerMinute: tool, GlobalPerMinute: all, Algorithm: "token_bucket", Shared: true, AgentConcurrent: concurrent,
+	return Limits{AgentPerMinute: agent, AgentToolPerMinute: tool, GlobalPerMinute: all, ConsolePerMinute: 600, Algorithm: "token_bucket", Shared: true, AgentConcurrent: concurrent,
 		Concurrent: 1000, HTTPConcurrent: 300, SQLConcurrent: 50, GRPCConcurrent: 200, MCPConcurrent: 300, CostlyConcurrent: 10, CostlyUSD: 0.1, Queue: 100, QueueWait: time.Minute}
 }
 
@@ -121,8 +121,8 @@ func TestDefaults(t *testing.T) {
 		SQL:      SQL{MaxConns: 64, PoolConns: 8, Wait: 5 * time.Second, IdleTimeout: time.Minute},
 		Files:    Files{Roots: []string{"{tenant}:rw"}},
 		Context:  Context{Required: true, Timeout: 500 * time.Millisecond, TTL: 5 * time.Minute},
-		Examples: Examples{Addr: "127.0.0.1:8090"},
-		Drain:    Drain{Timeout: 30 * time.Second},
+		Examples: Examples{Addr: "127.0.0.1:8090"}, Console: Console{Enabled: true, Session: 12 * time.Hour, Idle: 2 * time.Hour},
+		Drain: Drain{Timeout: 30 * time.Second},
 	}
 	if !reflect.DeepEqual(c, want) {
 		t.Fatalf("got  %+v\nwant %+v", c, want)

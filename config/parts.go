@@ -119,7 +119,11 @@ func (c *Config) Callers(credential func(ref string) func(context.Context) (stri
 		}
 		return all
 	}
-	return access.Config{TokenRequired: c.Access.TokenRequired(), CertificatesFile: c.Access.CertificatesFile, IssuersFile: c.OAuth.IssuersFile, RolesText: c.Access.Roles, RolesFile: c.Access.RolesFile, SameSubject: c.Access.SameSubject,
+	var sessions access.Sessions
+	if c.Console.Enabled {
+		sessions.Life, sessions.Idle = c.Console.Session, c.Console.Idle
+	}
+	return access.Config{Sessions: sessions, TokenRequired: c.Access.TokenRequired(), CertificatesFile: c.Access.CertificatesFile, IssuersFile: c.OAuth.IssuersFile, RolesText: c.Access.Roles, RolesFile: c.Access.RolesFile, SameSubject: c.Access.SameSubject,
 		Failures: c.Access.Failures(), Signing: access.Signing{Faces: c.Signing.Required, Shared: read(c.Signing.Keys), Skew: c.Signing.Skew,
 			Results: credential(c.Results.SigningKey), Proxy: read(c.Proxy.Keys), ProxyRoles: c.Proxy.Roles, ProxyTenants: c.Proxy.Tenants}}
 }
@@ -221,7 +225,7 @@ func (t Tools) Targets() []string { return append([]string{}, t.CoerceTo...) }
 func (l Limits) Rates() limit.Config {
 	upstreams, _ := l.upstreams() // checked by Validate
 	return limit.Config{PerAgentRPM: l.AgentPerMinute, PerToolRPM: l.AgentToolPerMinute, PerTenantRPM: l.TenantPerMinute, PerUpstreamRPM: l.UpstreamPerMinute, Upstreams: upstreams,
-		GlobalRPM: l.GlobalPerMinute, Concurrent: l.AgentConcurrent, Algorithm: l.Algorithm, Burst: l.Burst}
+		GlobalRPM: l.GlobalPerMinute, ConsoleRPM: l.ConsolePerMinute, Concurrent: l.AgentConcurrent, Algorithm: l.Algorithm, Burst: l.Burst}
 }
 
 // upstreams reads Upstreams, and names them as calls do (invoke.ServiceOf); why says what is wrong.

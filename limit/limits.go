@@ -18,6 +18,7 @@ type Config struct {
 	// Upstreams are those with another number, by the name that Take gets; negative is no limit.
 	Upstreams  map[string]int
 	GlobalRPM  int // requests a minute in total; default 10,000
+	ConsoleRPM int // requests a minute of one subject's browsers, in place of PerAgentRPM; default 600
 	Concurrent int // concurrent calls per agent; default 4
 	// Algorithm is how requests of an agent, and its calls of one tool, are counted: token_bucket (the default),
 	// leaky_bucket, fixed_window or sliding_window. The other limits are token buckets, but for those of manifests.
@@ -41,6 +42,7 @@ const (
 	TypeTenant    = "tenant"
 	TypeUpstream  = "upstream" // in the metric upstream_limit: its upstream is the one that answers 429
 	TypeGlobal    = "global"
+	TypeConsole   = "console" // of what a subject's browsers read
 )
 
 // slotWait is the RetryAfter of E3802: the end of a running call is not known.
@@ -49,9 +51,9 @@ const slotWait = time.Second
 // Limits holds all that is counted. An agent is a tenant and a subject; versions of a
 // tool with the same rate_limit are counted together, and so are the tools of a tenant with one upstream.
 type Limits struct {
-	agent, pair, tenant, anyUpstream, global toolkeep.RateLimitSpec // on all nodes; zero is no limit
-	named                                    map[string]int         // upstreams with a limit of their own
-	concurrent, burst                        int
+	agent, pair, tenant, anyUpstream, global, console toolkeep.RateLimitSpec // on all nodes; zero is no limit
+	named                                             map[string]int         // upstreams with a limit of their own
+	concurrent, burst                                 int
 
 	whole  *shares                // undivided
 	shares atomic.Pointer[shares] // as divided among the nodes
@@ -82,6 +84,7 @@ func New(c Config) *Limits {
 	l.concurrent = or(c.Concurrent, 4)
 	l.agent = l.withBurst(toolkeep.RateLimitSpec{Algorithm: c.Algorithm, PerMinute: or(c.PerAgentRPM, 100)})
 	l.pair = l.withBurst(toolkeep.RateLimitSpec{Algorithm: c.Algorithm, PerMinute: or(c.PerToolRPM, 10)})
+	l.console.PerMinute = or(c.ConsoleRPM, 600)
 	l.named = c.Upstreams
 	l.anyUpstream = l.withBurst(toolkeep.RateLimitSpec{PerMinute: or(c.PerUpstreamRPM, 0)})
 	l.tenant.PerMinute, l.global.PerMinute = or(c.PerTenantRPM, 0), or(c.GlobalRPM, 10_000)
@@ -143,8 +146,13 @@ func (l *Limits) upstream(name string) toolkeep.RateLimitSpec {
 }
 
 // ofRequest appends what a request takes of.
-func (l *Limits) ofRequest(to []bounded, p *toolkeep.Principal) []bounded {
-	if l.agent.PerMinute > 0 {
+func (l *Limits) ofRequest(to []bounded, p *toolkeep.Principal, console bool) []bounded {
+	switch {
+	case console:
+		if l.console.PerMinute > 0 {
+			to = append(to, l.bound(TypeConsole, l.console, l.agents, p.Tenant, p.Subject, TypeConsole))
+		}
+	case l.agent.PerMinute > 0:
 		to = append(to, l.bound(TypeAgent, l.agent, l.agents, p.Tenant, p.Subject, ""))
 	}
 	if l.tenant.PerMinute > 0 {
@@ -185,8 +193,18 @@ func (l *Limits) ofCall(to []bounded, p *toolkeep.Principal, t *toolkeep.Tool, u
 //
 // With a Counter it asks that once, within ctx and 50 ms.
 func (l *Limits) TakeRequest(ctx context.Context, p *toolkeep.Principal) (toolkeep.RateLeft, error) {
+	return l.takeRequest(ctx, p, false)
+}
+
+// TakeConsole is TakeRequest for what a browser's session reads: in place of the agent's rate it takes of the console's, so that
+// who watches tools does not use up what the tools' calls take of. details.limit_type is console, tenant or global.
+func (l *Limits) TakeConsole(ctx context.Context, p *toolkeep.Principal) (toolkeep.RateLeft, error) {
+	return l.takeRequest(ctx, p, true)
+}
+
+func (l *Limits) takeRequest(ctx context.Context, p *toolkeep.Principal, console bool) (toolkeep.RateLeft, error) {
 	var room [most]bounded
-	all := l.ofRequest(room[:0], p)
+	all := l.ofRequest(room[:0], p, console)
 	if c := l.counter(); c != nil {
 		if left, ok, err := c.take(ctx, l, all, nil, false); ok {
 			return left, err
@@ -351,7 +369,7 @@ func (l *Limits) takeGlobal(mine *toolkeep.RateLimitSpec, now int64) (wait, rese
 }
 
 var whose = map[string]string{TypeAgent: "this agent", TypeAgentTool: "this agent on this tool", TypeTool: "this tool", TypeTenant: "this tenant",
-	TypeUpstream: "the upstream of this tool", TypeGlobal: "the whole server"}
+	TypeUpstream: "the upstream of this tool", TypeConsole: "the browsers of this subject", TypeGlobal: "the whole server"}
 
 func (s *shares) rateError(b *bounded, wait, reset time.Duration) *toolkeep.Error {
 	who, perMinute, again := whose[b.kind], b.spec.PerMinute, wait.Round(time.Millisecond)

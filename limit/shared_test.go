@@ -345,7 +345,7 @@ func TestLateAnswers(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			config.Clock = new(clock).Now
 			l := New(config)
-			b := l.ofRequest(nil, agentOf("a"))[0]
+			b := l.ofRequest(nil, agentOf("a"), false)[0]
 			for _, reset := range []time.Duration{59 * time.Second, 60 * time.Second, 58 * time.Second} {
 				l.copy(&b, &State{Reset: reset}, false, true)
 			}

@@ -90,7 +90,7 @@ func (n *Node) buildFaces(context.Context) error {
 		return err
 	}
 	n.faces.gate = gate.New(gate.Config{
-		Auth: n.access, Requests: n.limits, Limited: n.metrics.Limited, Sealer: n.sealer, Hosts: c.HTTP.Names(), Proxies: proxies, Clean: n.redact.All().Clean, Log: n.logger("rest"),
+		Auth: n.access, Requests: n.limits, Limited: n.metrics.Limited, Sealer: n.sealer, BaseURL: n.publicURL, Hosts: c.HTTP.Names(), Proxies: proxies, Clean: n.redact.All().Clean, Log: n.logger("rest"),
 		Pages: []gate.Pages{{Path: "/mcp", Origins: c.MCP.Origins, Allow: mcpserver.AllowPage},
 			{Path: access.ResourceMetadataPath, Origins: []string{"*"}}},
 		Challenge: func(path string, err error, sent bool) string { return n.access.Challenge(path, err, sent) },
@@ -115,7 +115,7 @@ func (n *Node) buildFaces(context.Context) error {
 		Reads: n.reads, Retrievals: n.usage, Learning: n.usage,
 		Guide: c.Search.Guide(n.search, n.usage), Analytics: n.usage.Analytics, Indexing: n.index,
 		Search: n.search, Audience: n.access.Audience, SearchAdmin: n.searchControl, Keys: n.access, Blobs: n.blobs, Set: n.faces.sets.Member,
-		Invalidate: n.recall.Drop, Health: n.health.Handler(),
+		Sessions: n.access, NodeName: n.name, BaseURL: n.publicURL, Invalidate: n.recall.Drop, Health: n.health.Handler(),
 		Version: n.options.Version, Addr: c.HTTP.Addr, Log: n.logger("rest"),
 	})
 	return nil

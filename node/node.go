@@ -331,7 +331,7 @@ func (n *Node) buildAccess(context.Context) error {
 	}
 	c := n.config.Callers(n.credential)
 	c.Tokens, c.Load, c.Store, c.Clock, c.Log, c.Share, c.BaseURL, c.OAuth = n.tokens, n.store.Keys, n.store, n.options.Clock, t.Log, n.limits.Share, n.publicURL, n.config.OAuth.Access(n.publicURL)
-	c.Signing.Sealer, c.OnFailure = n.sealer, func(f access.Failure) { n.metrics.Unauthenticated(f.Reason) }
+	c.Sessions.Documents, c.Signing.Sealer, c.OnFailure = n.store.Documents, n.sealer, func(f access.Failure) { n.metrics.Unauthenticated(f.Reason) }
 	c.Fresh = func(ctx context.Context) error { _, err := n.freshness.Check(ctx); return err }
 	if n.policy != nil {
 		c.Policy = n.policy

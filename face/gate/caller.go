@@ -33,6 +33,8 @@ type Request struct {
 	// InCall reports whether it is one call whose message has its own signature, which the pipeline
 	// verifies; nil where messages have none.
 	InCall func() bool
+	// session and csrf are the cookie of a browser's session and what goes with it; at REST alone.
+	session, csrf string
 }
 
 // sender is a request whose sender is to be named.
@@ -47,7 +49,7 @@ type sender struct {
 type prover func(g *Gate, ctx context.Context, s sender, p *toolkeep.Principal) (*toolkeep.Principal, error)
 
 // provers are asked in this order. A further kind of credential is a file with its prover, and its name here.
-var provers = []prover{(*Gate).proveProxy, (*Gate).proveBearer, (*Gate).proveCertificate}
+var provers = []prover{(*Gate).proveProxy, (*Gate).proveBearer, (*Gate).proveSession, (*Gate).proveCertificate}
 
 // Authenticate names the caller of a request. Its user and its proofs are not checked: those of a
 // call are the pipeline's, which records the refusal. A bearer decides before a client certificate.
@@ -103,6 +105,9 @@ func (g *Gate) AuthenticateHTTP(r *http.Request) (*toolkeep.Principal, error) {
 		face = MCP
 	}
 	q := &Request{Headers: HTTP(r.Header), Peer: Address(r.RemoteAddr), TLS: r.TLS, Face: face, Method: r.Method, Target: r.RequestURI, Body: g.digest(r)}
+	if face == REST {
+		q.session, q.csrf = g.session(r)
+	}
 	if face == MCP { // nodes hand over nothing else
 		q.InCall = func() bool { return g.signedInCall(r) }
 		switch h, err := g.handedOver(r); {
@@ -196,6 +201,11 @@ func (g *Gate) Note(p *toolkeep.Principal, err error) {
 		permission, _ := e.Details["permission"].(string)
 		t.NoteRefused(p, permission)
 	}
+}
+
+// Client is the address of a request's client, without port, as far as trusted proxies say it.
+func (g *Gate) Client(r *http.Request) string {
+	return g.proxies.client(HTTP(r.Header), Address(r.RemoteAddr))
 }
 
 // Address is a remote address without its port.

@@ -32,6 +32,9 @@ type Config struct {
 	// whether credentials were sent; nil names the scheme alone.
 	Challenge func(path string, err error, sent bool) string
 	Limits    Limits
+	// BaseURL is the address under which browsers reach the server: over https its cookies are secure, and they are for its path;
+	// nil: http and /.
+	BaseURL func() string
 	// Requests counts requests that are no calls; nil: nothing does.
 	Requests Requests
 	// Limited is told of each request that is no call and that Requests refuses; nil: nothing is.
@@ -86,6 +89,7 @@ type Gate struct {
 	pages       []Pages
 	challenge   func(path string, err error, sent bool) string
 	limits      Limits
+	baseURL     func() string
 	requests    Requests
 	limited     func(*toolkeep.Error)
 	sealer      Sealer
@@ -104,7 +108,7 @@ func New(c Config) *Gate {
 	if c.Auth == nil {
 		panic("gate: Auth is required")
 	}
-	g := &Gate{auth: c.Auth, hosts: map[string]bool{}, proxies: c.Proxies, challenge: c.Challenge, limits: c.Limits.withDefaults(), requests: c.Requests, limited: c.Limited, sealer: c.Sealer, clean: c.Clean, log: c.Log,
+	g := &Gate{auth: c.Auth, hosts: map[string]bool{}, proxies: c.Proxies, challenge: c.Challenge, limits: c.Limits.withDefaults(), baseURL: c.BaseURL, requests: c.Requests, limited: c.Limited, sealer: c.Sealer, clean: c.Clean, log: c.Log,
 		compressors: newCompressors()}
 	if g.log == nil {
 		g.log = slog.Default()

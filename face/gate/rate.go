@@ -16,7 +16,7 @@ type Requests interface {
 	TakeRequest(ctx context.Context, p *toolkeep.Principal) (toolkeep.RateLeft, error)
 }
 
-// Count takes a request that is no call from its caller's limits; those of calls the pipeline takes. Faces ask it of what an agent
+// Count takes a request that is no call from its caller's limits, or, for a browser's session, from those of the console; those of calls the pipeline takes. Faces ask it of what an agent
 // may do without a permission, before anything is read or recorded for it, and tell in the answer what is left, or what refuses.
 // What an operator does, and what follows a call that was counted, is not: it must be possible while agents have used up the
 // limits. E3801.
@@ -24,7 +24,13 @@ func (g *Gate) Count(ctx context.Context, p *toolkeep.Principal) (toolkeep.RateL
 	if g.requests == nil {
 		return toolkeep.RateLeft{}, nil
 	}
-	left, err := g.requests.TakeRequest(ctx, p)
+	take := g.requests.TakeRequest
+	if by, ok := g.requests.(interface {
+		TakeConsole(context.Context, *toolkeep.Principal) (toolkeep.RateLeft, error)
+	}); ok && p.Console != nil {
+		take = by.TakeConsole
+	}
+	left, err := take(ctx, p)
 	if e := toolkeep.AsError(err); e != nil {
 		left = e.Rate
 		if g.limited != nil {

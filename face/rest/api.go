@@ -62,7 +62,11 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (a *API) serve(w http.ResponseWriter, r *http.Request) {
-	if r.URL.RawQuery != "" && strings.HasPrefix(r.URL.Path, "/api/") {
+	api := strings.HasPrefix(r.URL.Path, "/api/")
+	if api {
+		a.gate.RenewSession(w.Header(), r)
+	}
+	if api && r.URL.RawQuery != "" {
 		if err := checkQuery(r.URL.RawQuery); err != nil {
 			a.gate.Refuse(w, r, err)
 			return

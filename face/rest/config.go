@@ -138,6 +138,10 @@ type Config struct {
 	Contexts  Contexts
 	Secrets   Secrets
 	Approvals Approvals
+	// Sessions are those of browsers; nil: no routes.
+	Sessions Sessions
+	NodeName string        // of this node
+	BaseURL  func() string // under which people reach the server; required with Sessions
 	// Invalidate drops the cached results that a tenant, "" for all, has of a tool, "" for all, on every node, and tells how many
 	// this one had.
 	Invalidate func(ctx context.Context, tenant, toolID, by string) (int, error)

@@ -19,6 +19,7 @@ const (
 	tagRetrieval = "retrieval"
 	tagAdmin     = "admin"
 	tagServers   = "servers"
+	tagSession   = "session"
 	tagSystem    = "system"
 )
 
@@ -140,7 +141,7 @@ func (a *API) writeDocument() []byte {
 	for _, t := range [][2]string{
 		{tagCalls, "call tools and follow the calls"}, {tagTools, "what tools there are"},
 		{tagRegistry, "publish tools and move versions through their lifecycle"}, {tagRetrieval, "find tools by words"},
-		{tagServers, "MCP servers behind this one"}, {tagAdmin, "keys and caches"}, {tagSystem, "health and this document"},
+		{tagServers, "MCP servers behind this one"}, {tagSession, "browsers that are logged in"}, {tagAdmin, "keys and caches"}, {tagSystem, "health and this document"},
 	} {
 		tags = append(tags, tree{"name": t[0], "description": t[1]})
 	}

@@ -101,7 +101,7 @@ func register[I, O any](a *API, r route, permission string, fn func(context.Cont
 	serve := func(w http.ResponseWriter, req *http.Request, to *progress) {
 		answer, err := carryOut(w.Header(), req, to)
 		status, body := r.status, []byte(nil)
-		if err == nil && out.body != nil {
+		if err == nil && answer != nil && (out.body != nil || out.headers != nil) {
 			status, body, err = out.write(w.Header(), status, reflect.ValueOf(answer).Elem())
 		}
 		switch {
@@ -415,6 +415,9 @@ func (out *output) write(h http.Header, status int, v reflect.Value) (int, []byt
 		if n := int(v.FieldByIndex(out.status).Int()); n != 0 {
 			status = n
 		}
+	}
+	if out.body == nil {
+		return status, nil, nil
 	}
 	body, err := gate.Marshal(v.FieldByIndex(out.body).Interface())
 	return status, body, err

@@ -154,6 +154,7 @@ func (a *API) operations() {
 	a.secretRoutes()
 	a.approvalRoutes()
 	a.tokenRoutes()
+	a.sessionRoutes()
 	if a.c.Keys != nil {
 		register(a, op("GET", "/api/v1/keys", "listKeys", tagAdmin, "List API keys"), toolkeep.PermKeys, a.listKeys)
 		create := op("POST", "/api/v1/keys", "createKey", tagAdmin, "Make an API key")
