@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 
 	"github.com/toolkeep/toolkeep/access"
-	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/config"
 	"github.com/toolkeep/toolkeep/control/breakers"
 	"github.com/toolkeep/toolkeep/control/erasure"
@@ -21,6 +20,7 @@ import (
 	"github.com/toolkeep/toolkeep/datadir"
 	"github.com/toolkeep/toolkeep/egress"
 	"github.com/toolkeep/toolkeep/examples/bookshop"
+	"github.com/toolkeep/toolkeep/face/console"
 	"github.com/toolkeep/toolkeep/face/gate"
 	"github.com/toolkeep/toolkeep/face/listen"
 	"github.com/toolkeep/toolkeep/face/mcpserver"
@@ -115,6 +115,7 @@ func (n *Node) buildFaces(context.Context) error {
 		Reads: n.reads, Retrievals: n.usage, Learning: n.usage,
 		Guide: c.Search.Guide(n.search, n.usage), Analytics: n.usage.Analytics, Indexing: n.index,
 		Search: n.search, Audience: n.access.Audience, SearchAdmin: n.searchControl, Keys: n.access, Blobs: n.blobs, Set: n.faces.sets.Member,
+		Console:  console.New(console.Config{Off: !c.Console.Enabled, Gate: n.faces.gate, BaseURL: n.publicURL, Login: []string{"key"}}).Serve,
 		Sessions: n.access, NodeName: n.name, BaseURL: n.publicURL, Invalidate: n.recall.Drop, Health: n.health.Handler(),
 		Version: n.options.Version, Addr: c.HTTP.Addr, Log: n.logger("rest"),
 	})
@@ -191,10 +192,7 @@ func (n *Node) announce(context.Context) error {
 	return f.Write(n.config.Data)
 }
 
-var (
-	_ rest.Catalog   = (*catalog.Catalog)(nil)
-	_ gate.Refresher = (*access.Access)(nil)
-)
+var _ gate.Refresher = (*access.Access)(nil)
 
 // startExamples runs the bookshop and imports its document.
 func (n *Node) startExamples(ctx context.Context) error {

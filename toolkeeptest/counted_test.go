@@ -39,8 +39,9 @@ func TestEveryRequestIsCounted(t *testing.T) {
 			"getInvocation": "it follows a call that was counted", "watchInvocation": "it follows a call that was counted", "cancelInvocation": "it ends a call that was counted",
 			"approveCall": "it decides about a call that was counted", "denyCall": "it decides about a call that was counted",
 			"invokeForModel": "each call of the message is counted, and a message without calls",
-			"getBlob":        "it follows a call that was counted",
-			"openapi-json":   "it has no caller", "openapi-yaml": "it has no caller", "showDecisionLink": "it has no caller", "decideByLink": "it has no caller",
+			"endSession":     "it ends what was counted", "redeemLoginLink": "it has no caller, and wrong links count as guesses",
+			"getBlob":      "it follows a call that was counted",
+			"openapi-json": "it has no caller", "openapi-yaml": "it has no caller", "showDecisionLink": "it has no caller", "decideByLink": "it has no caller",
 			"health": "it has no caller", "ready": "it has no caller", "health-startup": "it has no caller", "health-live": "it has no caller", "health-ready": "it has no caller",
 		}
 		var doc struct {

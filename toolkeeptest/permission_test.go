@@ -43,6 +43,7 @@ func TestPermissionComesBeforeTheBody(t *testing.T) {
 	open := map[string][]string{
 		"invokeTool": nil, "invokeForModel": nil, "toolContext": nil, "searchToolsLong": nil, "retrievalFeedback": nil,
 		"approveCall": nil, "denyCall": nil, "makeDecisionLink": nil, // who may depends on the request, and others do not learn that there is one
+		"redeemLoginLink":  nil, // the link is the credential
 		"decideByLink":     nil, // the link's token is the permission
 		"cancelInvocation": {`"agent_context":{"agent_did":"other"}`, `"agent_context":{"tenant_id":"other"}`},
 		"putSecret":        {`"scope":"organisation"`, `"scope":"organization"`, `"scope":"workspace"`, `"user":"other"`, `"scope":"user","user":"other"`},

@@ -411,7 +411,7 @@ TOOLKEEP_URL (http or https) and TOOLKEEP_KEY.`,
 	add("run", a.serveCmd(), a.connectCmd(), a.mcpCmd(), a.configCmd(), a.versionCmd())
 	add("tools", a.importCmd(), a.registryCmd(), withFolderExport(a, a.exportCmd()), a.toolsCmd(), a.searchCmd(), a.relatedCmd(), a.describeCmd(), withFolderDiff(a, a.diffCmd()))
 	add("calls", a.withJSON(a.callCmd()), a.withJSON(a.explainCmd()), a.invocationsCmd(), a.approvalsCmd(), a.blobsCmd(), a.verifyCmd())
-	add("admin", a.applyCmd(), a.keysCmd(), a.tokenCmd(), a.policyCmd(), a.breakersCmd(), a.lifecycleCmd(), a.serversCmd(), a.contextCmd(), a.secretsCmd(), a.modelsCmd(), a.cacheCmd(), a.reindexCmd(), a.analyticsCmd(), a.nodesCmd(), a.auditCmd(), a.outboxCmd(), a.doctorCmd(), a.backupCmd(), a.restoreCmd())
+	add("admin", a.consoleCmd(), a.applyCmd(), a.keysCmd(), a.tokenCmd(), a.policyCmd(), a.breakersCmd(), a.lifecycleCmd(), a.serversCmd(), a.contextCmd(), a.secretsCmd(), a.modelsCmd(), a.cacheCmd(), a.reindexCmd(), a.analyticsCmd(), a.nodesCmd(), a.auditCmd(), a.outboxCmd(), a.doctorCmd(), a.backupCmd(), a.restoreCmd())
 	for _, c := range root.Commands() {
 		if c.GroupID != "run" && c.Name() != "backup" && c.Name() != "restore" || c.Name() == "mcp" || c.Name() == "connect" {
 			a.tls.addFlags(c)

@@ -279,6 +279,7 @@ func (a *app) welcome(n *node.Node, c *config.Config) {
 			fmt.Fprintf(w, "The admin key is in %s.\n", keyFile)
 		}
 	}
+	a.welcomeConsole(n, c, keyFile)
 	for _, note := range c.Notes {
 		fmt.Fprintln(a.stderr, "toolkeep: note:", note)
 	}

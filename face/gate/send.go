@@ -56,6 +56,31 @@ func (g *Gate) Send(w http.ResponseWriter, r *http.Request, status int, contentT
 	}
 }
 
+// SendEncoded writes a whole answer that was compressed before, "" for one that was not; see Accepts.
+func (g *Gate) SendEncoded(w http.ResponseWriter, r *http.Request, contentType, encoding string, body []byte) {
+	h := w.Header()
+	h["Content-Type"] = []string{contentType}
+	vary(h)
+	if encoding != "" {
+		h["Content-Encoding"] = []string{encoding}
+	}
+	h["Content-Length"] = []string{strconv.Itoa(len(body))}
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(g.limits.WriteTimeout))
+	w.WriteHeader(http.StatusOK)
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(body) // the peer is gone and cannot be told
+	}
+}
+
+// Accepts tells whether the client takes a coding, br or gzip.
+func Accepts(r *http.Request, coding string) bool {
+	q := weights(r.Header["Accept-Encoding"])
+	if coding == "br" {
+		return q[brotlied] > 0
+	}
+	return q[gzipped] > 0
+}
+
 // vary says that the answer depends on what the client decodes.
 func vary(h http.Header) {
 	if h["Vary"] == nil {
@@ -103,7 +128,19 @@ func (e encoding) String() string { return [...]string{"identity", "gzip", "br"}
 // chooseEncoding picks what the client likes best, gzip among equals because it
 // costs less here.
 func chooseEncoding(accept []string) encoding {
-	var q [encodings]float64
+	q := weights(accept)
+	best := identity
+	if q[gzipped] > 0 && q[gzipped] >= q[identity] {
+		best = gzipped
+	}
+	if q[brotlied] > q[best] {
+		best = brotlied
+	}
+	return best
+}
+
+// weights are how much the client likes each.
+func weights(accept []string) (q [encodings]float64) {
 	for _, line := range accept {
 		for item := range strings.SplitSeq(line, ",") {
 			name, params, _ := strings.Cut(item, ";")
@@ -125,14 +162,7 @@ func chooseEncoding(accept []string) encoding {
 			}
 		}
 	}
-	best := identity
-	if q[gzipped] > 0 && q[gzipped] >= q[identity] {
-		best = gzipped
-	}
-	if q[brotlied] > q[best] {
-		best = brotlied
-	}
-	return best
+	return q
 }
 
 // compressor is a reusable writer with its buffer.

@@ -118,11 +118,18 @@ func (a *API) mounts() {
 		root = root || pattern == "/"
 	}
 	if !root {
-		a.mux.HandleFunc("/", a.notFound)
+		a.mux.HandleFunc("/", a.page)
 		return
 	}
 	// A console under / must not swallow mistakes in API paths.
 	a.mux.HandleFunc("/api/", a.notFound)
+}
+
+// page is a page of the console, or what notFound says.
+func (a *API) page(w http.ResponseWriter, r *http.Request) {
+	if a.c.Console == nil || !a.c.Console(w, r) {
+		a.notFound(w, r)
+	}
 }
 
 // notFound is 404, or 405 if the path exists with other methods.

@@ -151,6 +151,9 @@ type Config struct {
 	// They stand behind the same gate.
 	Mounts map[string]http.Handler
 
+	// Console answers requests for the web console, and is false for what is not its own; nil: there is none.
+	Console func(w http.ResponseWriter, r *http.Request) bool
+
 	Version string       // of the program, in the document
 	Addr    string       // of Server; default 127.0.0.1:8080
 	Log     *slog.Logger // default slog.Default()

@@ -129,12 +129,15 @@ func (a *API) makeLoginLink(_ context.Context, p *toolkeep.Principal, _ *struct{
 var redeemBody = tree{"type": "object", "additionalProperties": false, "required": []any{"token"},
 	"properties": tree{"token": tree{"type": "string", "description": "what stands behind # in the link", "minLength": 1, "maxLength": 4096}}}
 
+// maxRedeem is the largest body of a redemption, in bytes.
+const maxRedeem = 8 << 10
+
 // redeem begins a session by a login link; it has no caller but the one that the link names.
 func (a *API) redeem(w http.ResponseWriter, r *http.Request, check *schema.Schema) {
-	body, err := gate.ReadBody(r, a.limits.BodyBytes, false)
+	body, err := gate.ReadBody(r, maxRedeem, false)
 	var sent map[string]any
 	if err == nil {
-		sent, err = canon.ParseObject(body, canon.Limits{Bytes: a.limits.BodyBytes})
+		sent, err = canon.ParseObject(body, canon.Limits{Bytes: maxRedeem})
 	}
 	if err == nil {
 		if faults := check.ValidateSecret(r.Context(), sent); len(faults) > 0 {
