@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -301,4 +302,57 @@ func TestStreamsEndWithTheirSession(t *testing.T) {
 		t.Errorf("the stream ended with %s", last)
 	}
 	k.Do("POST", "/api/v1/invocations/"+call.ID+"/cancel", "{}")
+}
+
+// The console is at /, and what is not its own is answered as without it.
+func TestConsoleAmongRoutes(t *testing.T) {
+	t.Parallel()
+	k := toolkeeptest.New(t)
+	for path, status := range map[string][]int{"/": {200, 503}, "/login": {200, 503}, "/none.such": {404}, "/api/v1/none": {404}, "/cache/invalidate/x": {405}, "/api/v1/session/redeem": {405}, "/openapi.json": {200}} {
+		resp, text := ask(t, "GET", k.URL()+path, "")
+		if !slices.Contains(status, resp.StatusCode) {
+			t.Errorf("%s: %d %s", path, resp.StatusCode, text)
+		}
+		if page := path == "/" || path == "/login"; page && (resp.Header.Get("X-Frame-Options") != "DENY" || !strings.Contains(resp.Header.Get("Content-Security-Policy"), "frame-ancestors 'none'")) {
+			t.Errorf("%s: %v", path, resp.Header)
+		}
+	}
+	if resp, _ := ask(t, "POST", k.URL()+"/", "{}"); resp.StatusCode != 404 {
+		t.Errorf("POST /: %d", resp.StatusCode)
+	}
+	// Another site's page gets nothing of it, and neither does one that made its own name point here.
+	for _, header := range [][2]string{{"Origin", "https://evil.example"}, {"Origin", "null"}} {
+		if resp, _ := ask(t, "GET", k.URL()+"/", "", header[0], header[1]); resp.StatusCode != 403 {
+			t.Errorf("%v: %d", header, resp.StatusCode)
+		}
+	}
+
+	off := toolkeeptest.New(t, toolkeeptest.Option{Settings: map[string]string{"console.enabled": "false"}})
+	if resp, _ := ask(t, "GET", off.URL()+"/", ""); resp.StatusCode != 404 {
+		t.Errorf("it is off: %d", resp.StatusCode)
+	}
+	if status, text := off.Do("POST", "/api/v1/session", ""); status != 403 || !strings.Contains(text, "console.enabled") {
+		t.Errorf("%d %s", status, text)
+	}
+	if status, text := off.Do("GET", "/api/v1/session", ""); status != 200 {
+		t.Errorf("%d %s", status, text)
+	}
+}
+
+// What a browser reads does not use up what its subject's agents may send, and has a limit of its own.
+func TestLimitsOfTheConsole(t *testing.T) {
+	t.Parallel()
+	k := toolkeeptest.New(t, toolkeeptest.Option{Limits: true, Settings: map[string]string{"limits.agent_per_minute": "3", "limits.console_per_minute": "5"}})
+	key := k.Key("default", "ann", "agent")
+	b := logIn(t, k.URL(), key, "") // the first of the agent's three
+	for range 5 {
+		b.does("GET", "/api/v1/tools", "", 200, "")
+	}
+	b.does("GET", "/api/v1/tools", "", 429, `"console"`)
+	b.does("POST", "/api/v1/tools/invoke", `{"tool_id":"std.hash","parameters":{"text":"a"}}`, 200, "")
+	if resp, text := ask(t, "GET", k.URL()+"/api/v1/tools", "", "Authorization", "Bearer "+key); resp.StatusCode != 200 {
+		t.Errorf("%d %s", resp.StatusCode, text)
+	}
+	// Calls of a session count as any.
+	b.does("POST", "/api/v1/tools/invoke", `{"tool_id":"std.hash","parameters":{"text":"a"}}`, 429, `"agent"`)
 }
