@@ -213,6 +213,8 @@ type Result struct {
 	CostUSD     float64
 	Progress    Progress
 	Fallback    *Fallback // set if another tool was asked because this one failed
+	// Tries are the attempts from the first that failed on, at most MaxTries; nil if the first answered.
+	Tries []Try
 	// NoOutcome says that output, attachments or error are not in it, since its record does not have them (any more). Such a
 	// result is not signed: it would say that the tool brought back nothing.
 	NoOutcome bool

@@ -98,6 +98,13 @@ type Invocation struct {
 	// Actor is who sent the call as Subject, "" if that is the same.
 	Actor string
 
+	// Steps is how long the call's steps took in the run that ended it, or until it began to wait.
+	Steps CallSteps
+	// Tries are the attempts of that run, where there was more than one: at most MaxTries, the first ones and the last.
+	Tries []Try
+	// TraceID is that of the caller's trace, 32 hex digits; "" without one and in rows of older programs.
+	TraceID string
+
 	// Only for waiting calls:
 	SealedArgs []byte // sealed with the data directory's key, erased when the call ends
 	// SealedCaller has the session and the claims of the principal, sealed as the arguments, and ends as they do; nil without any.
@@ -122,6 +129,45 @@ type Invocation struct {
 	// Approved is the digest of the version and the arguments that were approved, "" for none:
 	// nothing else runs under the approval.
 	Approved string
+}
+
+// CallSteps is how long each of a call's twelve steps took, and where it ended.
+type CallSteps struct {
+	// US is the microseconds of each step, 0 of one that did not run. The last one is always 0: it makes the record.
+	US [12]uint32
+	// Ended is the number of the step, from 1, at which the call ended or waits; 12 of one that passed all of them, 0 where it
+	// is not known: before the end, and in rows of older programs.
+	Ended uint8
+}
+
+// MaxTries is how many attempts a record has.
+const MaxTries = 8
+
+// Try is one attempt of a call.
+type Try struct {
+	AtUS   int64  // microseconds from the start of the step execute
+	TookUS int64  // microseconds
+	Code   Code   // of its error, "" without one
+	Tool   string // which was asked, "" for the call's own
+}
+
+// TraceID returns the trace id of a W3C traceparent, "" if it is malformed.
+func TraceID(parent string) string {
+	if len(parent) < 55 || parent[2] != '-' || parent[35] != '-' {
+		return ""
+	}
+	id, zero := parent[3:35], true
+	for i := range len(id) {
+		c := id[i]
+		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return ""
+		}
+		zero = zero && c == '0'
+	}
+	if zero {
+		return ""
+	}
+	return id
 }
 
 // Withheld is why a record lacks what it told of a person.

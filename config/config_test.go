@@ -614,6 +614,12 @@ func TestTrustedProxies(t *testing.T) {
 func TestRegistryIsAskedSafely(t *testing.T) {
 	refused(t, Sources{Flags: map[string]string{"mcp.registry": "http://registry.example"}}, "mcp.registry: the registry at registry.example would be asked without TLS")
 	refused(t, Sources{Flags: map[string]string{"mcp.registry": ""}}, "mcp.registry")
+	for _, at := range []string{"https://traces.example/trace", "http://traces.example/{trace_id}", "https://u:p@traces.example/{trace_id}", "javascript:{trace_id}", "/{trace_id}"} {
+		refused(t, Sources{Flags: map[string]string{"calls.trace_url": at}}, "calls.trace_url is an address with https")
+	}
+	for _, at := range []string{"https://traces.example/{trace_id}", "http://127.0.0.1:16686/trace/{trace_id}", "http://[::1]/#{trace_id}"} {
+		load(t, Sources{Flags: map[string]string{"calls.trace_url": at}})
+	}
 }
 
 func TestValidateOfAChangedConfig(t *testing.T) {

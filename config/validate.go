@@ -51,6 +51,12 @@ func (c *Config) faults() []toolkeep.Fault {
 	if _, err := mcpregistry.New(c.MCP.Registry); err != nil {
 		f.add("mcp.registry", "format", "mcp.registry: "+toolkeep.AsError(err).Message)
 	}
+	if at := c.Calls.TraceURL; at != "" {
+		u, err := url.Parse(strings.ReplaceAll(at, "{trace_id}", "0"))
+		if err != nil || u.Host == "" || u.User != nil || !strings.Contains(at, "{trace_id}") || u.Scheme != "https" && (u.Scheme != "http" || !loopback(net.JoinHostPort(u.Hostname(), "80"))) {
+			f.add("calls.trace_url", "format", "calls.trace_url is an address with https, or with http on loopback, and {trace_id} in it, such as https://traces.example/trace/{trace_id}")
+		}
+	}
 	if err := c.Breaker.Rule().Validate(); err != nil {
 		f.add("breaker.window_size", "contradiction", err.Error())
 	}

@@ -156,7 +156,7 @@ func newRow(a *asked) toolkeep.Invocation {
 		Session: c.Session, Plan: c.Plan, Task: c.Task, Face: c.Face,
 		ToolID: c.Tool, Range: c.Range, Key: c.Key, ArgsSize: len(c.Arguments),
 		Async: c.Async, Priority: c.Priority, Parent: c.Parent, Ordinal: c.Ordinal,
-		Traceparent: c.Traceparent, SkipCache: c.SkipCache, CacheTTL: c.CacheTTL, Timeout: c.Timeout,
+		Traceparent: c.Traceparent, TraceID: toolkeep.TraceID(c.Traceparent), SkipCache: c.SkipCache, CacheTTL: c.CacheTTL, Timeout: c.Timeout,
 		CreatedAt: a.began, StartedAt: a.began,
 	}
 	if row.Priority == "" {

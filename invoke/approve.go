@@ -122,6 +122,8 @@ func (p *Pipeline) patience(c *toolkeep.Call) time.Duration {
 // parkAgain parks a waiting call that owes an approval only now: its tool or the rules have
 // changed since it was queued.
 func (p *Pipeline) parkAgain(ctx context.Context, a *activeCall) (*toolkeep.Result, error) {
+	a.leave(StepApprove)
+	a.noteSteps(int(StepApprove) + 1)
 	row := a.row
 	row.State, row.LeaseOwner, row.LeaseUntil = toolkeep.CallPendingApproval, "", time.Time{}
 	row.Deadline = p.Clock().Add(a.owed.Expires)

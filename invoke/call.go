@@ -112,6 +112,7 @@ type record struct {
 	claimed   bool // the call came past its claim, so it may have been sent
 	parked    bool // the row waited for a person: a worker makes its record
 	next      next
+	stopped   int // number of the step, from 1, that ended the call before it was carried out; 0 for none
 	stepBegan time.Time
 	steps     Steps
 	explained *Explanation // of a dry run

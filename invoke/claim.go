@@ -73,6 +73,12 @@ func (p *Pipeline) claimWaiting(ctx context.Context, a *activeCall) (*toolkeep.R
 // stay with it.
 func (p *Pipeline) prepareWaiting(a *activeCall, state toolkeep.CallState, wait time.Duration) error {
 	a.row.State = state
+	waits := StepClaim
+	if state == toolkeep.CallPendingApproval {
+		waits = StepApprove
+	}
+	a.leave(waits)
+	a.noteSteps(int(waits) + 1)
 	a.row.StartedAt = time.Time{}
 	a.row.Deadline = p.Clock().Add(wait)
 	a.row.ExpiresAt = a.row.Deadline.Add(p.ResultLife)

@@ -29,13 +29,18 @@ func (p *Pipeline) execute(ctx context.Context, w *prepared, k *credentialSet, r
 	if err := p.memory.admit(ctx, w.id); err != nil {
 		return nil, err
 	}
-	for attempt := 1; ; attempt++ {
+	start := time.Now()
+	for attempt, began := 1, start; ; attempt, began = attempt+1, time.Now() {
 		held.free()        // what an earlier attempt read
 		w.slots.Await(ctx) // an earlier attempt may have left a question open
 		w.within.Retake()
 		x.Attempt = attempt
 		res.Attempts++
+		noted := len(res.Tries)
 		out, err, refused := p.tries(ctx, ex, x, w, res, held)
+		if !refused && len(res.Tries) == noted && (err != nil || noted > 0) { // else tries did, or it answered at once
+			noteTry(res, start, began, time.Since(began), err, "")
+		}
 		if out != nil {
 			res.BytesSent += out.BytesSent
 			res.BytesRecv += out.BytesRecv

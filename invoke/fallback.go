@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
@@ -49,12 +50,16 @@ func (p *Pipeline) fallBack(ctx context.Context, a *activeCall, res *toolkeep.Re
 		a.within.Retake()
 	}()
 	b := p.below(a, modeChild, x.Tool, x.Version)
+	began := time.Now()
 	got, refused := p.carry(ctx, b)
 	out := toolkeep.Result{ToolID: a.tool.ID, ToolVersion: a.tool.Version}
 	if res != nil {
 		out = *res
 	}
 	out.Error, out.Cached = nil, false
+	out.Tries = slices.Clone(out.Tries) // others may share the error
+	asked := failure(got, toolkeep.AsError(refused))
+	noteTry(&out, began.Add(-a.steps.Durations[StepExecute]), began, time.Since(began), asked, x.Tool)
 	if refused != nil {
 		e := toolkeep.AsError(refused)
 		// An earlier run of a call that waits may hold the key.

@@ -36,6 +36,8 @@ type tried struct {
 	out     *toolkeep.Output
 	fault   *toolkeep.Error
 	refused bool
+	began   time.Time
+	took    time.Duration
 }
 
 // tries is attempt, with a second one beside it if it takes long: the first answer wins, and ends the other. Where both
@@ -63,7 +65,9 @@ func (p *Pipeline) tries(ctx context.Context, ex toolkeep.Executor, x *toolkeep.
 			}
 			other <- t
 		}()
+		t.began = time.Now()
 		t.out, t.fault, t.refused = p.attempt(second, ex, &again, w, own, &hedge{second: true})
+		t.took = time.Since(t.began)
 		switch {
 		case t.fault != nil:
 			own.free() // the first may wait for the memory
@@ -71,7 +75,7 @@ func (p *Pipeline) tries(ctx context.Context, ex toolkeep.Executor, x *toolkeep.
 			endFirst(causeAnswered)
 		}
 	}
-	h := &hedge{}
+	h, began := &hedge{}, time.Now()
 	over := false
 	defer func() { // a panic in the first ends the second
 		if !over && h.timer != nil && !h.timer.Stop() {
@@ -88,6 +92,7 @@ func (p *Pipeline) tries(ctx context.Context, ex toolkeep.Executor, x *toolkeep.
 	}
 	out, fault, refused := p.attempt(first, ex, x, w, held, h)
 	over = true
+	took := time.Since(began)
 	if h.timer == nil || h.timer.Stop() {
 		return out, fault, refused
 	}
@@ -101,6 +106,8 @@ func (p *Pipeline) tries(ctx context.Context, ex toolkeep.Executor, x *toolkeep.
 		return out, fault, refused
 	}
 	res.Attempts++
+	noteTry(res, began, began, took, fault, "")
+	noteTry(res, began, o.began, o.took, o.fault, "")
 	lost, which := o.out, "first"
 	if fault != nil && o.fault == nil {
 		out, fault, lost, which = o.out, nil, out, "second"

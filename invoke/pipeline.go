@@ -217,6 +217,7 @@ func (p *Pipeline) carry(ctx context.Context, a *activeCall) (res *toolkeep.Resu
 		res, err := s.do(ctx, a)
 		a.leave(s.step)
 		if a.verdict(s.step, res, err) {
+			a.stopped = int(s.step) + 1
 			return p.end(ctx, a, res, err)
 		}
 	}
@@ -228,6 +229,8 @@ func (p *Pipeline) carry(ctx context.Context, a *activeCall) (res *toolkeep.Resu
 	defer leave()
 	if res, err = p.recheck(held, a); res == nil && err == nil {
 		res, err = p.perform(held, a)
+	} else {
+		a.stopped = int(StepClaim) + 1 // it is not its caller's any more, or was decided again
 	}
 	leave()
 	return p.end(ctx, a, res, err)

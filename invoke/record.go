@@ -147,6 +147,9 @@ func (p *Pipeline) settle(a *activeCall, res *toolkeep.Result, e *toolkeep.Error
 	if res != nil {
 		row.Attempts, row.Cached, row.Truncated = res.Attempts, res.Cached, res.Truncated
 		row.ToolUS, row.Fallback = res.ToolTime.Microseconds(), res.Fallback
+		if row.Tries = nil; len(res.Tries) > 1 && !res.Cached {
+			row.Tries = res.Tries
+		}
 		row.BytesSent, row.BytesRecv, row.CostUSD = res.BytesSent, res.BytesRecv, res.CostUSD
 		row.OutputSize, row.Attachments, row.Secrets = len(res.Output), res.Attachments, res.Secrets
 		row.Warnings = append(a.warnings, res.Warnings...)
@@ -158,6 +161,7 @@ func (p *Pipeline) settle(a *activeCall, res *toolkeep.Result, e *toolkeep.Error
 	if why != nil {
 		p.settleError(a, why)
 	}
+	a.noteSteps(a.endedAt(why != nil))
 	switch {
 	case e == nil && res != nil && res.Error != nil:
 		row.State = toolkeep.CallFailed

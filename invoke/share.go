@@ -58,7 +58,7 @@ func (p *Pipeline) performOnce(ctx context.Context, a *activeCall) (*toolkeep.Re
 		}
 		if err == nil && res.Error == nil {
 			kept := *res
-			kept.Secrets = nil // a call that gets it from the cache uses none
+			kept.Secrets, kept.Tries = nil, nil // a call that gets it from the cache uses none
 			kept.Warnings = slices.DeleteFunc(slices.Clone(res.Warnings), func(w toolkeep.Warning) bool { return w.Code == toolkeep.Hedged })
 			if p.Results.Put(a.cache.key, w.principal.Tenant, w.tool.ID, &kept, &a.cache.rule) && shares {
 				p.Results.Share(a.cache.key)
@@ -97,7 +97,7 @@ func (p *Pipeline) performOnce(ctx context.Context, a *activeCall) (*toolkeep.Re
 		}
 		res = &own
 	}
-	if !shared && err == nil {
+	if !shared { // the run is over, since ctx is not
 		a.steps.add(steps)
 	}
 	return res, err

@@ -116,7 +116,7 @@ func (n *Node) buildFaces(context.Context) error {
 		Guide: c.Search.Guide(n.search, n.usage), Analytics: n.usage.Analytics, Indexing: n.index,
 		Search: n.search, Audience: n.access.Audience, SearchAdmin: n.searchControl, Keys: n.access, Blobs: n.blobs, Set: n.faces.sets.Member,
 		Console:  console.New(console.Config{Off: !c.Console.Enabled, Gate: n.faces.gate, BaseURL: n.publicURL, Login: []string{"key"}}).Serve,
-		Sessions: n.access, NodeName: n.name, BaseURL: n.publicURL, Invalidate: n.recall.Drop, Health: n.health.Handler(),
+		Sessions: n.access, NodeName: n.name, BaseURL: n.publicURL, Invalidate: n.recall.Drop, Health: n.health.Handler(), TraceURL: c.Calls.TraceURL,
 		Version: n.options.Version, Addr: c.HTTP.Addr, Log: n.logger("rest"),
 	})
 	return nil

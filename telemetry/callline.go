@@ -68,7 +68,7 @@ func (l *Log) appendJSON(b []byte, lv slog.Level, v *toolkeep.Invocation, t *too
 	b = append(b, `","component":"`+CallComponent+`","event":"`...)
 	b = append(b, v.EventType()...)
 	b = append(b, '"')
-	if id := traceID(v.Traceparent); id != "" {
+	if id := toolkeep.TraceID(v.Traceparent); id != "" {
 		b = field(b, "trace_id", id)
 	}
 	b = appendRequest(b, v)
@@ -301,23 +301,4 @@ func appendEscape(b []byte, r rune) []byte {
 		return appendEscape(appendEscape(b, high), low)
 	}
 	return append(b, '\\', 'u', digits[r>>12&0xf], digits[r>>8&0xf], digits[r>>4&0xf], digits[r&0xf])
-}
-
-// traceID returns the trace id of a W3C traceparent, "" if it is malformed.
-func traceID(parent string) string {
-	if len(parent) < 55 || parent[2] != '-' || parent[35] != '-' {
-		return ""
-	}
-	id, zero := parent[3:35], true
-	for i := range len(id) {
-		c := id[i]
-		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
-			return ""
-		}
-		zero = zero && c == '0'
-	}
-	if zero {
-		return ""
-	}
-	return id
 }

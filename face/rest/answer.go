@@ -3,6 +3,7 @@ package rest
 import (
 	"encoding/json"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -10,6 +11,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/face/gate"
+	"github.com/toolkeep/toolkeep/invoke"
 )
 
 // The answers that carry results are appended to a buffer, so that the output
@@ -66,7 +68,50 @@ type ExecutionMetadata struct {
 
 	Fallback *toolkeep.Fallback `json:"fallback,omitempty" doc:"the tool that was asked because this one failed"`
 
+	CallWay
+
 	Signature *resultSignature `json:"signature,omitempty" doc:"of the result, if the server signs results (results.signing_key); toolkeep verify checks it"`
+}
+
+// CallWay is what a record has of the way of its call.
+type CallWay struct {
+	Steps    []invoke.StepTime `json:"steps,omitempty" doc:"of the call's record alone (GET): how its twelve steps went, in the run that ended it"`
+	Tries    []CallTry         `json:"attempts,omitempty" doc:"of the call's record alone: the attempts of that run, where there was more than one; the first ones and the last, at most 8"`
+	TraceID  string            `json:"trace_id,omitempty" doc:"of the caller's traceparent; of the call's record alone"`
+	TraceURL string            `json:"trace_url,omitempty" doc:"where the trace is shown, as the setting calls.trace_url says"`
+}
+
+// CallTry is one attempt of a call.
+type CallTry struct {
+	AtMS      float64 `json:"at_ms" doc:"milliseconds after the call began its steps"`
+	TookMS    float64 `json:"took_ms"`
+	ErrorCode string  `json:"error_code,omitempty" doc:"none of the one that answered"`
+	ToolID    string  `json:"tool_id,omitempty" doc:"the fallback that was asked; none where the call's own tool was"`
+}
+
+// wayOf is the way of a recorded call.
+func (a *API) wayOf(v *toolkeep.Invocation) *CallWay {
+	w := &CallWay{Steps: invoke.StepsOf(v), TraceID: v.TraceID}
+	if v.TraceID != "" && a.c.TraceURL != "" {
+		w.TraceURL = strings.ReplaceAll(a.c.TraceURL, "{trace_id}", v.TraceID)
+	}
+	before := int64(0)
+	for _, us := range v.Steps.US[:invoke.StepExecute] {
+		before += int64(us)
+	}
+	for _, t := range v.Tries {
+		w.Tries = append(w.Tries, CallTry{AtMS: float64(before+t.AtUS) / 1000, TookMS: float64(t.TookUS) / 1000, ErrorCode: string(t.Code), ToolID: t.Tool})
+	}
+	return w
+}
+
+// members are its members as JSON, each with a comma before it.
+func (w *CallWay) members() string {
+	raw, err := gate.Marshal(w)
+	if err != nil || len(raw) <= len("{}") {
+		return ""
+	}
+	return "," + string(raw[1:len(raw)-1])
 }
 
 type resultSignature struct {
@@ -132,12 +177,13 @@ func appendResponse(b []byte, r *toolkeep.Result) []byte {
 	b = append(b, `,"status":"`...)
 	b = append(b, r.State.BC2(codeOf(r.Error))...)
 	b = append(b, '"')
-	b = appendOutcome(b, r)
+	b = appendOutcome(b, r, "")
 	return append(b, '}')
 }
 
-// appendOutcome appends the members that response and status share.
-func appendOutcome(b []byte, r *toolkeep.Result) []byte {
+// appendOutcome appends the members that response and status share. more is what the status has in execution_metadata beside, each
+// with a comma before it.
+func appendOutcome(b []byte, r *toolkeep.Result, more string) []byte {
 	if len(r.Output) > 0 {
 		b = append(b, `,"result":`...)
 		b = append(b, r.Output...)
@@ -148,6 +194,7 @@ func appendOutcome(b []byte, r *toolkeep.Result) []byte {
 	}
 	b = append(b, `,"execution_metadata":`...)
 	b = appendMetadata(b, r)
+	b = append(append(b[:len(b)-1], more...), '}')
 	if r.CallID != "" {
 		b = append(b, `,"call_id":`...)
 		b = appendString(b, r.CallID)
@@ -234,9 +281,8 @@ func appendMetadata(b []byte, r *toolkeep.Result) []byte {
 	return append(b, '}')
 }
 
-// appendInvocation appends an InvocationAnswer; whole adds the outcome of a
-// call that has ended.
-func appendInvocation(b []byte, v *toolkeep.Invocation, r *toolkeep.Result, whole bool) []byte {
+// appendInvocation appends an InvocationAnswer; r, if there is one, adds the outcome, and way what the record has of its way.
+func appendInvocation(b []byte, v *toolkeep.Invocation, r *toolkeep.Result, way *CallWay) []byte {
 	b = append(b, `{"invocation_id":`...)
 	b = appendString(b, v.ID)
 	b = append(b, `,"status":"`...)
@@ -265,8 +311,8 @@ func appendInvocation(b []byte, v *toolkeep.Invocation, r *toolkeep.Result, whol
 	if v.CancelBy != "" {
 		b = append(b, `,"cancel_requested":true`...)
 	}
-	if whole && r != nil {
-		b = appendOutcome(b, r)
+	if r != nil {
+		b = appendOutcome(b, r, way.members())
 	}
 	return append(b, '}')
 }

@@ -145,6 +145,8 @@ type Config struct {
 	// Invalidate drops the cached results that a tenant, "" for all, has of a tool, "" for all, on every node, and tells how many
 	// this one had.
 	Invalidate func(ctx context.Context, tenant, toolID, by string) (int, error)
+	// TraceURL is where the trace of a call is shown, with {trace_id} in place of its id; "": nowhere.
+	TraceURL string
 	// Health answers /health, /ready and /health/….
 	Health http.Handler
 	// Mounts are other handlers on the same port, by ServeMux pattern (/mcp, /).

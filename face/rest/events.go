@@ -174,7 +174,7 @@ func (s *stream) show(v *toolkeep.Invocation) bool {
 		name = "state"
 	}
 	s.state, s.last = v.State, id
-	return s.event(name, id, appendInvocation(nil, v, nil, false))
+	return s.event(name, id, appendInvocation(nil, v, nil, nil))
 }
 
 // end closes a watch that failed or stopped before the call did.

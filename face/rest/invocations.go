@@ -26,7 +26,7 @@ func (a *API) invocation(w http.ResponseWriter, r *http.Request) {
 	if res != nil {
 		lifecycleHeaders(w.Header(), res.Warnings)
 	}
-	a.gate.Send(w, r, http.StatusOK, gate.JSONType, appendInvocation(nil, v, res, true))
+	a.gate.Send(w, r, http.StatusOK, gate.JSONType, appendInvocation(nil, v, res, a.wayOf(v)))
 }
 
 // callerAndCall is what the routes under one invocation begin with.
@@ -57,6 +57,7 @@ type listInvocationsInput struct {
 	Parent  string `query:"parent_invocation_id" maxLength:"4096"`
 	Since   string `query:"since" format:"date-time" doc:"created at or after"`
 	Until   string `query:"until" format:"date-time" doc:"created before"`
+	Way     bool   `query:"steps" doc:"with how the steps of each call went, its attempts and its trace"`
 }
 
 // InvocationSummary is one line of the list.
@@ -89,6 +90,7 @@ type InvocationSummary struct {
 	CallID       string     `json:"call_id,omitempty"`
 	Erased       bool       `json:"erased,omitempty" doc:"what was recorded of the person was erased"`
 	Unreadable   bool       `json:"unreadable,omitempty" doc:"what was recorded of the person was sealed with a key that this server does not have"`
+	Way          *CallWay   `json:"execution_metadata,omitempty" doc:"where the list was asked for with steps"`
 }
 
 type listInvocationsOutput struct {
@@ -121,6 +123,9 @@ func (a *API) listInvocations(ctx context.Context, p *toolkeep.Principal, in *li
 	out.Body.Invocations = make([]InvocationSummary, len(rows))
 	for i, v := range rows {
 		out.Body.Invocations[i] = summarise(v)
+		if in.Way {
+			out.Body.Invocations[i].Way = a.wayOf(v)
+		}
 	}
 	out.Body.paged = in.of(total)
 	out.Body.TotalIsLeast = total == toolkeep.MaxTotal

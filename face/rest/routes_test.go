@@ -470,6 +470,7 @@ func invocationRow(state toolkeep.CallState) *toolkeep.Invocation {
 
 func TestGetInvocation(t *testing.T) {
 	s := newSystem()
+	s.Config.TraceURL = "https://traces.example/{trace_id}?at=1"
 	row := invocationRow(toolkeep.CallRunning)
 	s.calls.get = func(_ *toolkeep.Principal, id string) (*toolkeep.Invocation, error) {
 		if id != "i1" {
@@ -487,6 +488,33 @@ func TestGetInvocation(t *testing.T) {
 	row.Output = []byte(`{"n":1}`)
 	if m := decode(t, s.do(t, "GET", "/api/v1/invocations/i1", "")); m["status"] != "success" || m["result"] == nil || m["polling_info"] != nil || m["execution_metadata"] == nil {
 		t.Errorf("%v", m)
+	}
+	meta := decode(t, s.do(t, "GET", "/api/v1/invocations/i1", ""))["execution_metadata"].(map[string]any)
+	for _, name := range []string{"steps", "attempts", "trace_id", "trace_url"} {
+		if meta[name] != nil {
+			t.Errorf("a row of an older program has %s: %v", name, meta[name])
+		}
+	}
+	row.Steps = toolkeep.CallSteps{US: [12]uint32{1000, 500}, Ended: 12}
+	row.Tries, row.TraceID = []toolkeep.Try{{TookUS: 3000, Code: toolkeep.UpstreamTimeout}, {AtUS: 4000, TookUS: 2000, Tool: "demo.other"}}, "0af7"
+	meta = decode(t, s.do(t, "GET", "/api/v1/invocations/i1", ""))["execution_metadata"].(map[string]any)
+	if all := meta["steps"].([]any); len(all) != 12 || !reflect.DeepEqual(all[1], map[string]any{"step": number("2"), "name": "resolve", "took_us": number("500"), "outcome": "pass"}) {
+		t.Errorf("%v", all)
+	}
+	if want := []any{map[string]any{"at_ms": number("1.5"), "took_ms": number("3"), "error_code": "E3502"}, map[string]any{"at_ms": number("5.5"), "took_ms": number("2"), "tool_id": "demo.other"}}; !reflect.DeepEqual(meta["attempts"], want) {
+		t.Errorf("%v", meta["attempts"])
+	}
+	if meta["trace_url"] != "https://traces.example/0af7?at=1" || meta["trace_id"] != "0af7" {
+		t.Errorf("%v", meta)
+	}
+	s.calls.list = func(*toolkeep.Principal, toolkeep.InvocationFilter) ([]*toolkeep.Invocation, int, error) {
+		return []*toolkeep.Invocation{row}, 1, nil
+	}
+	for query, want := range map[string]bool{"": false, "?steps=true": true} {
+		listed := decode(t, s.do(t, "GET", "/api/v1/invocations"+query, ""))["invocations"].([]any)[0].(map[string]any)
+		if m, ok := listed["execution_metadata"].(map[string]any); ok != want || ok && m["trace_id"] != "0af7" {
+			t.Errorf("%q: %v", query, listed)
+		}
 	}
 	row = invocationRow(toolkeep.CallRefused)
 	row.Code, row.Message = toolkeep.PermissionDenied, "no"

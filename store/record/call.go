@@ -2,6 +2,7 @@ package record
 
 import (
 	"encoding/binary"
+	"math"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
@@ -116,7 +117,56 @@ func AppendCall(b []byte, v *toolkeep.Invocation, parts Parts) ([]byte, error) {
 	b = appendBytes(b, other)
 	b = appendString(b, v.AllowedRole)
 	b = appendString(b, v.AllowedPolicy)
-	return appendString(b, v.Certificate), nil
+	b = appendString(b, v.Certificate)
+	b = appendSteps(b, &v.Steps)
+	b = binary.AppendUvarint(b, uint64(len(v.Tries)))
+	for _, t := range v.Tries {
+		e := appendInt(nil, t.AtUS)
+		e = appendInt(e, t.TookUS)
+		e = appendString(e, string(t.Code))
+		b = appendBytes(b, appendString(e, t.Tool))
+	}
+	return appendString(b, v.TraceID), nil
+}
+
+// appendSteps takes a byte where they are not known, else about 16.
+func appendSteps(b []byte, s *toolkeep.CallSteps) []byte {
+	if *s == (toolkeep.CallSteps{}) {
+		return append(b, 0)
+	}
+	at := len(b)
+	b = append(b, 0, s.Ended) // the length is at most 61, one byte
+	for _, us := range s.US {
+		b = binary.AppendUvarint(b, uint64(us))
+	}
+	b[at] = byte(len(b) - at - 1)
+	return b
+}
+
+func decodeSteps(d *decoder, s *toolkeep.CallSteps) {
+	span := d.span()
+	if len(span) == 0 {
+		return
+	}
+	s.Ended = span[0]
+	e := &decoder{b: span[1:]}
+	for i := range s.US {
+		s.US[i] = uint32(min(e.uint(), math.MaxUint32))
+	}
+	if e.err != nil {
+		d.fail()
+	}
+}
+
+func decodeTries(d *decoder, v *toolkeep.Invocation) {
+	for range d.count() {
+		e := &decoder{b: d.span()}
+		v.Tries = append(v.Tries, toolkeep.Try{AtUS: e.int(), TookUS: e.int(), Code: toolkeep.Code(e.string()), Tool: e.string()})
+		if e.err != nil {
+			d.fail()
+			return
+		}
+	}
 }
 
 func appendExtras(b []byte, v *toolkeep.Invocation) ([]byte, error) {
@@ -260,6 +310,9 @@ func DecodeCall(tenant, id string, data []byte) (*toolkeep.Invocation, error) {
 		}
 	}
 	v.AllowedRole, v.AllowedPolicy, v.Certificate = d.string(), d.string(), d.string()
+	decodeSteps(d, &v.Steps)
+	decodeTries(d, v)
+	v.TraceID = d.string()
 	if d.err == nil && len(waiting) != 0 {
 		d = &decoder{b: waiting}
 		decodeWaiting(d, v)

@@ -15,7 +15,7 @@ import (
 const inClear = `ID Tenant Subject Session Plan Task Face KeyID ToolID Version Range Digest Category Kind Writes State Code Retryable RetryS
 	Key ArgsSize Async Priority Parent Ordinal CreatedAt StartedAt EndedAt Deadline ExpiresAt FetchedAt Attempts Sent Cached Truncated ToolUS
 	TotalUS BytesSent BytesRecv CostUSD Output OutputSize Secrets PriorTools Sealed Withheld Replayed Missed SealedArgs Roles Scope Workspace Method Timeout
-	SkipCache CacheTTL Traceparent LeaseOwner LeaseUntil Requeued Grant Approved Fallback SealedCaller AllowedRole AllowedPolicy Certificate`
+	SkipCache CacheTTL Traceparent LeaseOwner LeaseUntil Requeued Grant Approved Fallback SealedCaller AllowedRole AllowedPolicy Certificate Steps Tries TraceID`
 
 // TestPersonal: the fields that are cleared come back, and every other one is named in inClear.
 func TestPersonal(t *testing.T) {

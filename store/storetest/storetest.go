@@ -283,6 +283,8 @@ func fill(v reflect.Value, name string, n *int) {
 		v.SetBool(true)
 	case reflect.Int, reflect.Int64:
 		v.SetInt(int64(*n))
+	case reflect.Uint32:
+		v.SetUint(uint64(*n))
 	case reflect.Uint8:
 		v.SetUint(uint64(*n)%255 + 1)
 	case reflect.Float64:
