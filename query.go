@@ -2,6 +2,7 @@ package toolkeep
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -15,8 +16,33 @@ type InvocationFilter struct {
 	Parent  string
 	Since   time.Time
 	Until   time.Time
-	Offset  int
-	Limit   int // required, at most 200
+	// States selects calls in one of several states.
+	States []CallState
+	// Code, Face and Person (see Invocation.OnBehalf) are no columns of the stores, which pass over them: the pipeline looks
+	// through the newest calls that fit the rest.
+	Code   Code
+	Face   string
+	Person string
+	Offset int
+	Limit  int // required, at most 200
+}
+
+// Selects reports whether a call fits the filter.
+func (f *InvocationFilter) Selects(v *Invocation) bool {
+	for _, c := range [...][2]string{{f.Tenant, v.Tenant}, {f.Subject, v.Subject}, {f.ToolID, v.ToolID}, {string(f.State), string(v.State)}, {f.Session, v.Session}, {f.Parent, v.Parent}} {
+		if c[0] != "" && c[0] != c[1] {
+			return false
+		}
+	}
+	return (len(f.States) == 0 || slices.Contains(f.States, v.State)) && (f.Since.IsZero() || !v.CreatedAt.Before(f.Since)) &&
+		(f.Until.IsZero() || v.CreatedAt.Before(f.Until)) && f.looks(v)
+}
+
+// Looks reports whether the filter has what stores pass over.
+func (f *InvocationFilter) Looks() bool { return f.Code != "" || f.Face != "" || f.Person != "" }
+
+func (f *InvocationFilter) looks(v *Invocation) bool {
+	return (f.Code == "" || f.Code == v.Code) && (f.Face == "" || f.Face == v.Face) && (f.Person == "" || f.Person == v.OnBehalf)
 }
 
 // MaxTotal is how far the calls that fit a filter are counted: counting millions takes longer

@@ -58,7 +58,10 @@ func (p *Pipeline) List(ctx context.Context, pr *toolkeep.Principal, f toolkeep.
 		f.Subject = pr.Subject
 	}
 	list := p.Invocations.List
-	if pr.Narrowed != nil {
+	if f.Code != "" && f.State == "" && len(f.States) == 0 { // of which there are fewer
+		f.States = []toolkeep.CallState{toolkeep.CallFailed, toolkeep.CallRefused, toolkeep.CallCancelled, toolkeep.CallExpired, toolkeep.CallUnknown}
+	}
+	if pr.Narrowed != nil || f.Looks() {
 		list = func(ctx context.Context, f toolkeep.InvocationFilter) ([]*toolkeep.Invocation, int, error) {
 			return p.listShown(ctx, pr, f)
 		}
@@ -74,10 +77,10 @@ func (p *Pipeline) List(ctx context.Context, pr *toolkeep.Principal, f toolkeep.
 }
 
 // MaxNarrowed is how many calls are looked through, newest first, for the list of a caller with a
-// capability token. It is counted within them.
+// capability token, and by what stores pass over. It is counted within them.
 const MaxNarrowed = 2000
 
-// listShown is a page of those calls that the principal's capability token shows.
+// listShown is a page of those calls that the principal's capability token shows, and that the whole filter selects.
 func (p *Pipeline) listShown(ctx context.Context, pr *toolkeep.Principal, f toolkeep.InvocationFilter) (page []*toolkeep.Invocation, total int, err error) {
 	from, most := f.Offset, f.Limit
 	f.Limit = 200
@@ -88,7 +91,7 @@ func (p *Pipeline) listShown(ctx context.Context, pr *toolkeep.Principal, f tool
 		}
 		for _, row := range rows {
 			row = told(pr, row)
-			if !pr.Shows(row.ToolID, row.Version, row.Writes) {
+			if !pr.Shows(row.ToolID, row.Version, row.Writes) || f.Looks() && !f.Selects(row) {
 				continue
 			}
 			if total >= from && len(page) < most {
@@ -146,9 +149,7 @@ func (p *Pipeline) Cancel(ctx context.Context, pr *toolkeep.Principal, id, why s
 		if err != nil {
 			return false, "", recordUnavailable(err)
 		}
-		if p.Observer != nil {
-			p.Observer.Called(&end, nil, e, nil)
-		}
+		p.called(&end, nil, e, nil)
 		return true, "Cancelled", nil
 	}
 }

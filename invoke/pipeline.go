@@ -108,6 +108,7 @@ type Pipeline struct {
 	seldom       *slog.Logger // for lines that callers can cause at will
 	running      running
 	watchers     watchers
+	live         live
 	sequence     *sequence
 	spool        *spool
 	sensitive    sensitiveTools
@@ -225,6 +226,11 @@ func (p *Pipeline) carry(ctx context.Context, a *activeCall) (res *toolkeep.Resu
 		return nil, p.explainSecrets(ctx, a)
 	}
 	a.claimed = true
+	if a.mode != modeWorker && p.live.any() { // of what a worker runs the move to running tells
+		row := a.row
+		row.State = toolkeep.CallRunning
+		p.live.tell(LiveStarted, &row)
+	}
 	held, leave := p.hold(ctx, a)
 	defer leave()
 	if res, err = p.recheck(held, a); res == nil && err == nil {

@@ -12,7 +12,8 @@ import (
 type reporter struct {
 	p    *Pipeline
 	ref  toolkeep.CallRef
-	of   *activeCall // for redaction; its cleaner is set before the executor begins
+	row  *toolkeep.Invocation // the call as it was when its run began, which does not change; nil in tests
+	of   *activeCall          // for redaction; its cleaner is set before the executor begins
 	mu   sync.Mutex
 	last time.Time         // time of the latest write
 	kept toolkeep.Progress // latest written
@@ -57,6 +58,10 @@ func (r *reporter) write() {
 	r.busy = r.p.spawn(func() {
 		if err := r.p.apply(context.Background(), toolkeep.ReportProgress{Call: r.ref, Progress: g}); err != nil {
 			r.p.Log.Warn("progress could not be stored", "invocation_id", r.ref.ID, "error", err)
+		} else if r.row != nil && r.p.live.any() {
+			own := *r.row
+			own.Progress = g
+			r.p.live.tell(LiveProgress, &own)
 		}
 		r.mu.Lock()
 		defer r.mu.Unlock()

@@ -311,8 +311,24 @@ func (a *activeCall) freesKey(failure *toolkeep.Error) bool {
 }
 
 func (p *Pipeline) observe(a *activeCall, e *toolkeep.Error) {
-	if p.Observer != nil {
+	if !a.unrecorded {
+		p.called(&a.row, a.tool, a.reason(e), a.steps.Durations[:])
+	} else if p.Observer != nil {
 		p.Observer.Called(&a.row, a.tool, a.reason(e), a.steps.Durations[:])
+	}
+}
+
+// called tells of a record: the observer, and those who follow the calls.
+func (p *Pipeline) called(v *toolkeep.Invocation, t *toolkeep.Tool, e *toolkeep.Error, durations []time.Duration) {
+	if p.Observer != nil {
+		p.Observer.Called(v, t, e, durations)
+	}
+	switch {
+	case !p.live.any() || v.Replayed:
+	case v.State.Ended():
+		p.live.tell(LiveEnded, v)
+	default:
+		p.live.tell(LiveState, v)
 	}
 }
 

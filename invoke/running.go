@@ -189,6 +189,9 @@ func (p *Pipeline) onChanges(all []toolkeep.Change) {
 		switch c := c.(type) {
 		case toolkeep.MoveCall:
 			p.watchers.notify(c.Invocation.Ref())
+			if p.live.any() && !c.Invocation.State.Ended() && !slices.Contains(c.From, c.Invocation.State) {
+				p.live.tell(LiveState, c.Invocation)
+			}
 		case toolkeep.ReportProgress:
 			p.watchers.notify(c.Call)
 		case toolkeep.RequestCancel:

@@ -171,8 +171,8 @@ func (p *Pipeline) freeLost(ctx context.Context, row *toolkeep.Invocation, stopp
 	if errors.Is(err, toolkeep.ErrStale) {
 		return nil
 	}
-	if err == nil && p.Observer != nil {
-		p.Observer.Called(&end, nil, toolkeep.NewError(end.Code, "%s", end.Message), nil)
+	if err == nil {
+		p.called(&end, nil, toolkeep.NewError(end.Code, "%s", end.Message), nil)
 	}
 	return err
 }

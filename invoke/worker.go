@@ -75,7 +75,7 @@ func (p *Pipeline) runLeased(ctx context.Context, row *toolkeep.Invocation) erro
 		record: record{row: *row, stored: true},
 	}
 	a.row.AllowedRole, a.row.AllowedPolicy = "", "" // it is decided again
-	report := &reporter{p: p, ref: ref, of: a}
+	report := &reporter{p: p, ref: ref, of: a, row: row}
 	defer report.stop()
 	a.call.Caller = report
 	_, err := p.carry(ctx, a) // the row holds the answer
@@ -212,8 +212,8 @@ func (p *Pipeline) finishWith(ctx context.Context, row *toolkeep.Invocation, to 
 	}
 	move := toolkeep.MoveCall{Invocation: &end, From: []toolkeep.CallState{from}, Owner: owner, FreeKey: free}
 	err := p.apply(ctx, eventsFirst(append([]toolkeep.Change{move}, with...))...)
-	if err == nil && p.Observer != nil {
-		p.Observer.Called(&end, nil, e, nil)
+	if err == nil {
+		p.called(&end, nil, e, nil)
 	}
 	return err
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/toolkeep/toolkeep/discover/assembly"
 	"github.com/toolkeep/toolkeep/discover/usage"
 	"github.com/toolkeep/toolkeep/face/gate"
+	"github.com/toolkeep/toolkeep/invoke"
 )
 
 // Calls reads and steers calls.
@@ -34,6 +35,8 @@ type Calls interface {
 	// Watch yields the call's row at once and at every change of state or
 	// progress, and ends after the final state or when ctx ends. E3013.
 	Watch(ctx context.Context, p *toolkeep.Principal, id string) iter.Seq2[*toolkeep.Invocation, error]
+	// Follow yields what happens in the calls that the filter selects, first an event of kind open, until ctx ends. E3802.
+	Follow(ctx context.Context, p *toolkeep.Principal, f toolkeep.InvocationFilter) iter.Seq2[invoke.LiveEvent, error]
 	// Explain says what would happen to the call; the answer marshals to JSON.
 	Explain(ctx context.Context, p *toolkeep.Principal, c *toolkeep.Call) (any, error)
 	// Result is the receipt that a row holds.

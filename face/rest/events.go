@@ -119,11 +119,7 @@ func (s *stream) run(ctx context.Context, r *http.Request, rows *latest) {
 		case <-ctx.Done():
 			return
 		case <-s.a.closing:
-			if s.begun {
-				s.write([]byte(": the server is shutting down\nretry: 1000\n\n"))
-			} else {
-				s.a.gate.Refuse(s.w, r, toolkeep.NewError(toolkeep.Draining, "the server is shutting down").After(time.Second))
-			}
+			s.shuttingDown(r)
 			return
 		case <-tick.C:
 			if s.begun && !s.write([]byte(": keep-alive\n\n")) {
@@ -152,6 +148,14 @@ func (s *stream) run(ctx context.Context, r *http.Request, rows *latest) {
 				return
 			}
 		}
+	}
+}
+
+func (s *stream) shuttingDown(r *http.Request) {
+	if s.begun {
+		s.write([]byte(": the server is shutting down\nretry: 1000\n\n"))
+	} else {
+		s.a.gate.Refuse(s.w, r, toolkeep.NewError(toolkeep.Draining, "the server is shutting down").After(time.Second))
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/toolkeep/toolkeep/control/imports"
 	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/face/gate"
+	"github.com/toolkeep/toolkeep/invoke"
 )
 
 // Fakes with function fields; a nil field is a call that the test did not expect.
@@ -47,6 +48,7 @@ type fakeCalls struct {
 	list    func(*toolkeep.Principal, toolkeep.InvocationFilter) ([]*toolkeep.Invocation, int, error)
 	cancel  func(p *toolkeep.Principal, id, why string) (bool, string, error)
 	watch   func(context.Context, *toolkeep.Principal, string) iter.Seq2[*toolkeep.Invocation, error]
+	follow  func(context.Context, *toolkeep.Principal, toolkeep.InvocationFilter) iter.Seq2[invoke.LiveEvent, error]
 	explain func(*toolkeep.Principal, *toolkeep.Call) (any, error)
 }
 
@@ -61,6 +63,9 @@ func (f *fakeCalls) Cancel(_ context.Context, p *toolkeep.Principal, id, why str
 }
 func (f *fakeCalls) Watch(ctx context.Context, p *toolkeep.Principal, id string) iter.Seq2[*toolkeep.Invocation, error] {
 	return f.watch(ctx, p, id)
+}
+func (f *fakeCalls) Follow(ctx context.Context, p *toolkeep.Principal, q toolkeep.InvocationFilter) iter.Seq2[invoke.LiveEvent, error] {
+	return f.follow(ctx, p, q)
 }
 func (f *fakeCalls) Explain(_ context.Context, p *toolkeep.Principal, c *toolkeep.Call) (any, error) {
 	return f.explain(p, c)

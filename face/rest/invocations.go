@@ -48,16 +48,24 @@ func (a *API) caller(r *http.Request) (*toolkeep.Principal, error) {
 	return a.gate.Acting(gate.HTTP(r.Header), p)
 }
 
+// callFilter is the part of an input that selects calls.
+type callFilter struct {
+	ToolID  string   `query:"tool_id" maxLength:"4096" doc:"only calls of this tool"`
+	State   []string `query:"state,explode" maxItems:"11" enum:"accepted,pending_approval,queued,running,input_required,succeeded,failed,refused,cancelled,expired,unknown" doc:"only calls in this state; repeatable"`
+	AgentID string   `query:"agent_id" maxLength:"4096" doc:"only this agent's calls; others than your own need invocations:read"`
+	Session string   `query:"session_id" maxLength:"4096"`
+	Parent  string   `query:"parent_invocation_id" maxLength:"4096"`
+	Since   string   `query:"since" format:"date-time" doc:"created at or after"`
+	Until   string   `query:"until" format:"date-time" doc:"created before"`
+	Code    string   `query:"error_code" pattern:"^E[0-9]{4}$" doc:"only calls that ended with this error; with this, face or user_id, the newest 2,000 calls that fit the rest are looked through"`
+	Face    string   `query:"face" maxLength:"32" doc:"only calls by rest, cli, grpc, mcp or child"`
+	UserID  string   `query:"user_id" maxLength:"4096" doc:"only calls for this person"`
+}
+
 type listInvocationsInput struct {
 	paging
-	ToolID  string `query:"tool_id" maxLength:"4096" doc:"only calls of this tool"`
-	State   string `query:"state" enum:"accepted,pending_approval,queued,running,input_required,succeeded,failed,refused,cancelled,expired,unknown" doc:"only calls in this state"`
-	AgentID string `query:"agent_id" maxLength:"4096" doc:"only this agent's calls; others than your own need invocations:read"`
-	Session string `query:"session_id" maxLength:"4096"`
-	Parent  string `query:"parent_invocation_id" maxLength:"4096"`
-	Since   string `query:"since" format:"date-time" doc:"created at or after"`
-	Until   string `query:"until" format:"date-time" doc:"created before"`
-	Way     bool   `query:"steps" doc:"with how the steps of each call went, its attempts and its trace"`
+	callFilter
+	Way bool `query:"steps" doc:"with how the steps of each call went, its attempts and its trace"`
 }
 
 // InvocationSummary is one line of the list.
@@ -101,20 +109,34 @@ type listInvocationsOutput struct {
 	} `nameHint:"InvocationList"`
 }
 
-func (a *API) listInvocations(ctx context.Context, p *toolkeep.Principal, in *listInvocationsInput) (*listInvocationsOutput, error) {
-	f := toolkeep.InvocationFilter{
-		Tenant: p.Tenant, Subject: in.AgentID, ToolID: a.toolID(p, in.ToolID), State: toolkeep.CallState(in.State),
-		Session: in.Session, Parent: in.Parent, Offset: in.offset(), Limit: in.PageSize,
+// selects is the filter that an input describes. E3201.
+func (a *API) selects(p *toolkeep.Principal, in *callFilter) (toolkeep.InvocationFilter, error) {
+	f := toolkeep.InvocationFilter{Tenant: p.Tenant, Subject: in.AgentID, ToolID: a.toolID(p, in.ToolID), Session: in.Session, Parent: in.Parent,
+		Code: toolkeep.Code(in.Code), Face: in.Face, Person: in.UserID}
+	for _, s := range in.State {
+		f.States = append(f.States, toolkeep.CallState(s))
+	}
+	if len(f.States) == 1 {
+		f.State, f.States = f.States[0], nil
 	}
 	if !p.May(toolkeep.PermInvocations) {
 		if in.AgentID != "" && in.AgentID != p.Subject {
-			return nil, gate.Need(p, toolkeep.PermInvocations)
+			return f, gate.Need(p, toolkeep.PermInvocations)
 		}
 		f.Subject = p.Subject
 	}
 	// The schema has checked both formats.
 	f.Since, _ = time.Parse(time.RFC3339, in.Since)
 	f.Until, _ = time.Parse(time.RFC3339, in.Until)
+	return f, nil
+}
+
+func (a *API) listInvocations(ctx context.Context, p *toolkeep.Principal, in *listInvocationsInput) (*listInvocationsOutput, error) {
+	f, err := a.selects(p, &in.callFilter)
+	if err != nil {
+		return nil, err
+	}
+	f.Offset, f.Limit = in.offset(), in.PageSize
 	rows, total, err := a.c.Calls.List(ctx, p, f)
 	if err != nil {
 		return nil, err
@@ -128,7 +150,7 @@ func (a *API) listInvocations(ctx context.Context, p *toolkeep.Principal, in *li
 		}
 	}
 	out.Body.paged = in.of(total)
-	out.Body.TotalIsLeast = total == toolkeep.MaxTotal
+	out.Body.TotalIsLeast = total == toolkeep.MaxTotal || f.Looks()
 	return out, nil
 }
 

@@ -10,7 +10,7 @@ import (
 )
 
 // repeatable are the query parameters that are lists.
-var repeatable = map[string]bool{"tool": true, "tag": true}
+var repeatable = map[string]bool{"tool": true, "tag": true, "state": true}
 
 // checkQuery refuses what net/url would pass over: a part that cannot be decoded, of two
 // values all but the first, and characters that no JSON body may have.

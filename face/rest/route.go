@@ -281,6 +281,9 @@ func (in *input) readParams(r *http.Request, v reflect.Value) error {
 			}
 			values = []string{p.absent}
 		}
+		if len(values) > 1 && !p.explode && p.in == "query" { // one that may be repeated elsewhere
+			return toolkeep.NewError(toolkeep.InvalidEncoding, "the query parameter %q is given %d times", p.name, len(values))
+		}
 		sent[p.in][p.name] = setField(v.FieldByIndex(p.index), values)
 	}
 	for name := range query {

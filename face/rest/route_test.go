@@ -22,7 +22,7 @@ func TestFaultsOfInputs(t *testing.T) {
 		{"GET", keys + "?size=1", "", toolkeep.MalformedRequest, []string{"query.size additionalProperties"}},
 		{"GET", "/api/v1/tools/a.b/diff?from=1.0.0", "", toolkeep.MissingParameter, []string{"query required"}},
 		{"GET", "/api/v1/invocations?since=yesterday", "", toolkeep.InvalidParameters, []string{"query.since format"}},
-		{"GET", "/api/v1/invocations?state=lost", "", toolkeep.InvalidParameters, []string{"query.state enum"}},
+		{"GET", "/api/v1/invocations?state=lost", "", toolkeep.InvalidParameters, []string{"query.state.0 enum"}},
 		{"POST", keys, `{}`, toolkeep.MissingParameter, []string{" required", " required"}},
 		{"POST", keys, `{"subject":"","roles":[]}`, toolkeep.InvalidParameters, []string{"/roles minItems", "/subject minLength"}},
 		{"POST", keys, `{"subject":5,"roles":[1],"Name":"x"}`, toolkeep.MalformedRequest, []string{"/Name additionalProperties", "/roles/0 type", "/subject type"}},

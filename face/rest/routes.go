@@ -57,6 +57,8 @@ func (a *API) rawRoutes() {
 	watch.responses["204"] = tree{"description": "the result was received before; do not come back"}
 	a.raw(watch, a.gate.Streaming(http.HandlerFunc(a.events)))
 
+	a.liveRoutes()
+
 	if a.c.Blobs != nil {
 		blob := op("GET", "/api/v1/blobs/{blob_id}", "getBlob", tagCalls, "Download an attachment of a result")
 		blob.params = []tree{pathParam("blob_id"), headerParam("Range", "")}

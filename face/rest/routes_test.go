@@ -538,7 +538,12 @@ func TestListInvocations(t *testing.T) {
 	wantStatus(t, w, 200)
 	want := toolkeep.InvocationFilter{Tenant: "t", Subject: "a", ToolID: "demo.hash", State: toolkeep.CallFailed, Session: "s", Parent: "p",
 		Since: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), Until: time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC), Offset: 4, Limit: 4}
-	if got != want {
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v", got)
+	}
+	wantStatus(t, s.do(t, "GET", "/api/v1/invocations?state=failed&state=refused&error_code=E3201&face=mcp&user_id=u", ""), 200)
+	want = toolkeep.InvocationFilter{Tenant: "t", States: []toolkeep.CallState{toolkeep.CallFailed, toolkeep.CallRefused}, Code: "E3201", Face: "mcp", Person: "u", Limit: 50}
+	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v", got)
 	}
 	m := decode(t, w)

@@ -15,7 +15,7 @@ type tree = map[string]any
 
 // components are the named schemas of the document. They are made of types and
 // their tags: json (omitempty and omitzero make a member optional), doc, enum,
-// format, example, default, writeOnly, minimum, maximum, minLength, maxLength,
+// format, pattern, example, default, writeOnly, minimum, maximum, minLength, maxLength,
 // minItems and maxItems; nameHint names a struct that has no name.
 type components struct {
 	schemas map[string]any
@@ -143,7 +143,7 @@ func (c *components) member(f reflect.StructField, hint string) tree {
 	if items, ok := s["items"].(tree); ok {
 		of = items
 	}
-	for _, name := range []string{"format", "minimum", "maximum", "minLength", "maxLength"} {
+	for _, name := range []string{"format", "pattern", "minimum", "maximum", "minLength", "maxLength"} {
 		if v, ok := f.Tag.Lookup(name); ok {
 			of[name] = tagValue(tree{}, v)
 		}

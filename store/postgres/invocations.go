@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -149,6 +150,20 @@ func filter(f toolkeep.InvocationFilter) (where string, args []any) {
 		add("state = ", text(string(f.State)))
 	default:
 		add(troubleWhere+" AND state = ", text(string(f.State)))
+	}
+	if len(f.States) > 0 {
+		most := slices.ContainsFunc(f.States, func(s toolkeep.CallState) bool {
+			return s == toolkeep.CallSucceeded || s == toolkeep.CallRunning || s == toolkeep.CallQueued
+		})
+		states := make([]string, len(f.States))
+		for i, s := range f.States {
+			states[i] = text(string(s))
+		}
+		add("state = ANY(", states)
+		terms[len(terms)-1] += ")"
+		if !most {
+			terms = append(terms, troubleWhere)
+		}
 	}
 	if f.Session != "" {
 		add("session <> '' AND session = ", text(f.Session))

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -138,6 +139,11 @@ func stateTerm(s toolkeep.CallState) string {
 	return troubleWhere + " AND state = ?"
 }
 
+// troubled reports whether the index by state covers the states.
+func troubled(states []toolkeep.CallState) bool {
+	return len(states) > 0 && !slices.ContainsFunc(states, func(s toolkeep.CallState) bool { return !strings.HasPrefix(stateTerm(s), troubleWhere) })
+}
+
 // filter converts a filter to conditions. Since is inclusive, Until is not.
 func filter(f toolkeep.InvocationFilter) (where string, args []any) {
 	terms := []string{"tenant = ?"}
@@ -154,6 +160,16 @@ func filter(f toolkeep.InvocationFilter) (where string, args []any) {
 	}
 	if f.State != "" {
 		add(stateTerm(f.State), string(f.State))
+	}
+	if len(f.States) > 0 {
+		in := "state IN (?" + strings.Repeat(",?", len(f.States)-1) + ")"
+		if troubled(f.States) {
+			in = troubleWhere + " AND " + in
+		}
+		terms = append(terms, in)
+		for _, s := range f.States {
+			args = append(args, string(s))
+		}
 	}
 	if f.Session != "" {
 		add("session <> '' AND session = ?", f.Session)
@@ -178,7 +194,7 @@ func indexOf(f toolkeep.InvocationFilter) string {
 		return "invocations_session"
 	case f.Parent != "":
 		return "invocations_parent"
-	case f.State != "" && strings.HasPrefix(stateTerm(f.State), troubleWhere):
+	case f.State != "" && strings.HasPrefix(stateTerm(f.State), troubleWhere), troubled(f.States):
 		return "invocations_trouble"
 	case f.ToolID != "":
 		return "invocations_tool"

@@ -74,6 +74,8 @@ func testFilters(t *testing.T, f *fixture) {
 		{"subject", toolkeep.InvocationFilter{Subject: "odd"}, []string{"5", "3", "1"}},
 		{"tool", toolkeep.InvocationFilter{ToolID: "ns.tool"}, []string{"2", "1", "0"}},
 		{"state", toolkeep.InvocationFilter{State: toolkeep.CallFailed}, []string{"5", "3", "1"}},
+		{"states", toolkeep.InvocationFilter{States: []toolkeep.CallState{toolkeep.CallFailed, toolkeep.CallSucceeded}}, []string{"5", "4", "3", "2", "1", "0"}},
+		{"states of trouble", toolkeep.InvocationFilter{States: []toolkeep.CallState{toolkeep.CallFailed, toolkeep.CallRefused}, ToolID: "ns.other"}, []string{"5", "3"}},
 		{"session", toolkeep.InvocationFilter{Session: "session"}, []string{"5", "4", "3"}},
 		{"parent", toolkeep.InvocationFilter{Parent: "0"}, []string{"5", "4", "3"}},
 		{"since", toolkeep.InvocationFilter{Since: start.Add(4 * time.Minute)}, []string{"5", "4"}},
