@@ -27,7 +27,7 @@ model: ## fetch the embedding model all-MiniLM-L6-v2 into models/
 
 # Packages that start goroutines or share state, and all executors; their tests run under the
 # race detector. deps_test.go fails where one that starts goroutines or has a mutex is missing.
-RACE := . ./access/... ./approval ./audit/... ./catalog ./config ./control/health ./control/nodes ./control/search ./control/servers ./discover ./discover/cache ./discover/minilm ./discover/pgvector \
+RACE := . ./access/... ./approval ./audit/... ./catalog ./config ./control/health ./control/nodes ./control/overview ./control/search ./control/servers ./discover ./discover/cache ./discover/minilm ./discover/pgvector \
 	./discover/remote ./discover/usage ./egress ./executor/... ./face/... ./inspect ./invoke ./job ./limit/... ./mcp/... ./membership ./node/... ./overlay \
 	./redact ./reload ./resultcache ./schema ./secret/... ./sharedcache ./servertest ./store/... ./telemetry ./toolkeeptest ./upstream/...
 # Of these, the ones whose dearest tests only compute, in one goroutine, where the race detector finds nothing and takes ten times

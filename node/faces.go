@@ -14,6 +14,7 @@ import (
 	"github.com/toolkeep/toolkeep/control/erasure"
 	"github.com/toolkeep/toolkeep/control/holds"
 	"github.com/toolkeep/toolkeep/control/imports"
+	"github.com/toolkeep/toolkeep/control/overview"
 	"github.com/toolkeep/toolkeep/control/policies"
 	"github.com/toolkeep/toolkeep/control/secrets"
 	"github.com/toolkeep/toolkeep/control/tokens"
@@ -109,11 +110,10 @@ func (n *Node) buildFaces(context.Context) error {
 		Policies: policies.New(policies.Config{Explainer: n.pipeline, Store: n.store, Engine: n.policy, Access: n.access, Catalog: n.catalog, Approvals: n.approvals,
 			Calls: n.store.Invocations(), Timeout: c.Policy.Timeout, Clock: n.options.Clock}),
 		Tokens:  tokens.New(tokens.Config{Tokens: n.tokens, Store: n.store, Clock: n.options.Clock}),
-		Servers: n.servers, Breakers: &breakers.Breakers{Source: n.breakers, Catalog: n.catalog}, ToolHealth: n.monitor.Of, Nodes: n.members, Audit: n.audit, Erasure: erasure.New(erasure.Config{Records: n.persons, Forget: n.usage.Forget, Documents: n.store.Documents, Clock: n.options.Clock, Log: n.logger("audit")}),
+		Servers: n.servers, Breakers: &breakers.Breakers{Source: n.breakers, Catalog: n.catalog}, Overview: overview.New(overview.Config{Node: n.name, Recent: n.metrics.Recent, Calls: n.store.Invocations(), Approvals: n.approvals, Rates: c.Limits.Rates(), Bulkheads: n.pipeline.Bulkheads.Stats, Clock: n.options.Clock}), ToolHealth: n.monitor.Of, Nodes: n.members, Audit: n.audit, Erasure: erasure.New(erasure.Config{Records: n.persons, Forget: n.usage.Forget, Documents: n.store.Documents, Clock: n.options.Clock, Log: n.logger("audit")}),
 		Holds: &holds.Holds{Store: n.store, Clock: n.options.Clock}, Sinks: n.sinks, Contexts: n.contexts, Secrets: n.faces.secrets, Approvals: n.approving,
 		Mounts: mounts, Gate: n.faces.gate, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Imports: n.faces.imports, Visible: n.access.Visible, Callable: n.access.Callable,
-		Reads: n.reads, Retrievals: n.usage, Learning: n.usage,
-		Guide: c.Search.Guide(n.search, n.usage), Analytics: n.usage.Analytics, Indexing: n.index,
+		Reads: n.reads, Retrievals: n.usage, Learning: n.usage, Guide: c.Search.Guide(n.search, n.usage), Analytics: n.usage.Analytics, Indexing: n.index,
 		Search: n.search, Audience: n.access.Audience, SearchAdmin: n.searchControl, Keys: n.access, Blobs: n.blobs, Set: n.faces.sets.Member,
 		Console:  console.New(console.Config{Off: !c.Console.Enabled, Gate: n.faces.gate, BaseURL: n.publicURL, Login: []string{"key"}}).Serve,
 		Sessions: n.access, NodeName: n.name, BaseURL: n.publicURL, Invalidate: n.recall.Drop, Health: n.health.Handler(), TraceURL: c.Calls.TraceURL,

@@ -11,6 +11,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/control/health"
+	"github.com/toolkeep/toolkeep/control/overview"
 	"github.com/toolkeep/toolkeep/limit/breaker"
 	"github.com/toolkeep/toolkeep/limit/bulkhead"
 )
@@ -57,6 +58,9 @@ type Sample struct {
 
 // Metrics counts calls under the Prometheus names of contracts/wire.md.
 type Metrics struct {
+	// Recent has the counts of the last hours by tenant, of which Prometheus knows nothing.
+	Recent *overview.Recent
+
 	registry *prometheus.Registry
 
 	calls      *prometheus.CounterVec
@@ -85,7 +89,7 @@ func NewMetrics(c MetricsConfig) (*Metrics, error) {
 	if c.maxCategories == 0 {
 		c.maxCategories = 1_000
 	}
-	m := &Metrics{registry: prometheus.NewRegistry()}
+	m := &Metrics{Recent: overview.NewRecent(time.Now()), registry: prometheus.NewRegistry()}
 	m.define()
 	m.tools = series[*toolSeries]{max: c.MaxTools, make: m.newToolSeries}
 	m.categories = series[prometheus.Observer]{max: c.maxCategories,
@@ -188,6 +192,7 @@ func (m *Metrics) Called(v *toolkeep.Invocation, t *toolkeep.Tool, e *toolkeep.E
 		m.retries.Add(float64(v.Attempts - 1))
 	}
 	m.countError(v, e)
+	m.Recent.Called(v, e)
 	for i, d := range durations {
 		if d > 0 && i < len(m.steps) {
 			m.steps[i].Observe(milliseconds(d))
@@ -247,8 +252,9 @@ func (m *Metrics) countError(v *toolkeep.Invocation, e *toolkeep.Error) {
 	}
 }
 
-// Limited counts a request that is no call, such as a list or a search, and was refused by a limit.
-func (m *Metrics) Limited(e *toolkeep.Error) {
+// Limited counts a request of the principal that is no call, such as a list or a search, and was refused by a limit.
+func (m *Metrics) Limited(pr *toolkeep.Principal, e *toolkeep.Error) {
+	m.Recent.Limited(pr, e)
 	m.limited.WithLabelValues(limitType(e.Code, e)).Inc()
 }
 

@@ -35,7 +35,7 @@ func TestServedDocument(t *testing.T) {
 			defer cancel()
 			c := exec.CommandContext(ctx, program, "run", k.URL()+"/openapi.json", "-H", "Authorization: Bearer "+key,
 				"-c", "not_a_server_error,status_code_conformance,content_type_conformance,response_headers_conformance,response_schema_conformance",
-				"--phases", phases, "--max-examples", "3", "--seed", "1", "--no-shrink", "--continue-on-failure", "--max-failures", "10", "--request-timeout", "60")
+				"--phases", phases, "--max-examples", "3", "--seed", "1", "--no-shrink", "--continue-on-failure", "--max-failures", "10", "--request-timeout", "60", "--exclude-operation-id", "watchInvocations") // which has no end
 			c.Dir = t.TempDir()
 			out, err := c.CombinedOutput()
 			if err != nil {

@@ -112,6 +112,9 @@ func TestDocumentAndRoutesAgree(t *testing.T) {
 			}
 			n++
 			at := path
+			if path == "/api/v1/invocations/events" { // a GET has no end
+				method = "head"
+			}
 			for strings.Contains(at, "{") {
 				i, j := strings.Index(at, "{"), strings.Index(at, "}")
 				at = at[:i] + "none.such" + at[j+1:]

@@ -38,7 +38,7 @@ type Config struct {
 	// Requests counts requests that are no calls; nil: nothing does.
 	Requests Requests
 	// Limited is told of each request that is no call and that Requests refuses; nil: nothing is.
-	Limited func(*toolkeep.Error)
+	Limited func(*toolkeep.Principal, *toolkeep.Error)
 	// Sealer lets a node tell another what it checked of a request; nil: nodes check each again.
 	Sealer Sealer
 	// Clean removes what looks like a secret from the name that a client gives itself; nil: nothing is
@@ -91,7 +91,7 @@ type Gate struct {
 	limits      Limits
 	baseURL     func() string
 	requests    Requests
-	limited     func(*toolkeep.Error)
+	limited     func(*toolkeep.Principal, *toolkeep.Error)
 	sealer      Sealer
 	clean       func(text string) string
 	log         *slog.Logger

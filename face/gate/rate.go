@@ -34,7 +34,7 @@ func (g *Gate) Count(ctx context.Context, p *toolkeep.Principal) (toolkeep.RateL
 	if e := toolkeep.AsError(err); e != nil {
 		left = e.Rate
 		if g.limited != nil {
-			g.limited(e)
+			g.limited(p, e)
 		}
 	}
 	return left, err

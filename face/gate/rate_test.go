@@ -32,7 +32,7 @@ func TestCount(t *testing.T) {
 	} {
 		var told []*toolkeep.Error
 		g := New(Config{Auth: fakeAuth(nil), Requests: fakeRequests(func() (toolkeep.RateLeft, error) { return tc.left, tc.err }),
-			Limited: func(e *toolkeep.Error) { told = append(told, e) }})
+			Limited: func(_ *toolkeep.Principal, e *toolkeep.Error) { told = append(told, e) }})
 		left, err := g.Count(t.Context(), &toolkeep.Principal{})
 		h := http.Header{}
 		RateHeaders(h, left)

@@ -32,6 +32,8 @@ type Calls interface {
 	List(ctx context.Context, p *toolkeep.Principal, f toolkeep.InvocationFilter) ([]*toolkeep.Invocation, int, error)
 	// Cancel asks a call to stop; cancelled is false if it had ended. E3013, E3201.
 	Cancel(ctx context.Context, p *toolkeep.Principal, id, why string) (cancelled bool, message string, err error)
+	// Requeue puts a lost call into the queue again. E3013, E3963.
+	Requeue(ctx context.Context, p *toolkeep.Principal, id string) (*toolkeep.Invocation, error)
 	// Watch yields the call's row at once and at every change of state or
 	// progress, and ends after the final state or when ctx ends. E3013.
 	Watch(ctx context.Context, p *toolkeep.Principal, id string) iter.Seq2[*toolkeep.Invocation, error]
@@ -129,6 +131,7 @@ type Config struct {
 	Nodes      nodes.Members // the nodes of the store
 	Policies   Policies
 	Breakers   Breakers // nil: no routes
+	Overview   Overview // nil: no routes
 	// ToolHealth is how well a tool works that the principal may see; nil: no route.
 	ToolHealth func(p *toolkeep.Principal, t *toolkeep.Tool) health.Health
 	Tokens     Tokens // capability tokens; nil: no routes

@@ -64,6 +64,9 @@ func (f *fakeCalls) Cancel(_ context.Context, p *toolkeep.Principal, id, why str
 func (f *fakeCalls) Watch(ctx context.Context, p *toolkeep.Principal, id string) iter.Seq2[*toolkeep.Invocation, error] {
 	return f.watch(ctx, p, id)
 }
+func (f *fakeCalls) Requeue(_ context.Context, p *toolkeep.Principal, id string) (*toolkeep.Invocation, error) {
+	return f.get(p, id)
+}
 func (f *fakeCalls) Follow(ctx context.Context, p *toolkeep.Principal, q toolkeep.InvocationFilter) iter.Seq2[invoke.LiveEvent, error] {
 	return f.follow(ctx, p, q)
 }

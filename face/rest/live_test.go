@@ -11,8 +11,10 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/control/overview"
 	"github.com/toolkeep/toolkeep/invoke"
 )
 
@@ -78,4 +80,51 @@ func TestLiveEvents(t *testing.T) {
 	problem(t, s.do(t, "GET", "/api/v1/invocations/events?agent_id=other", "", "Authorization: Bearer agent"), toolkeep.PermissionDenied)
 	problem(t, s.do(t, "GET", "/api/v1/invocations/events?error_code=3201", ""), toolkeep.InvalidParameters)
 	problem(t, s.do(t, "GET", "/api/v1/invocations/events?page=1", ""), toolkeep.MalformedRequest)
+}
+
+// fakeOverview answers what it holds.
+type fakeOverview struct{ window time.Duration }
+
+func (f *fakeOverview) Show(_ context.Context, p *toolkeep.Principal, window time.Duration) (*overview.OverviewReport, error) {
+	f.window = window
+	return &overview.OverviewReport{Node: "n", Since: at, WindowS: 300, StepS: 60, Points: []overview.OverviewPoint{{At: at, CallCounts: overview.CallCounts{Calls: 2, P95: 1.5}}}, Codes: []overview.CodeCount{{ErrorCode: "E3201", Name: "permission_denied", Count: 1}}, Running: 1}, nil
+}
+
+func (f *fakeOverview) Limits(*toolkeep.Principal) (*overview.LimitReport, error) {
+	return &overview.LimitReport{Node: "n", Since: at, Limits: []overview.LimitInForce{{LimitType: "agent", Scope: "s", PerMinute: 100}}, Refused: []overview.RefusedByLimit{{LimitType: "agent", Count: 1, LastAt: at}}}, nil
+}
+
+func TestOverview(t *testing.T) {
+	s := newSystem()
+	o := &fakeOverview{}
+	s.Config.Overview = o
+	m := decode(t, s.do(t, "GET", "/api/v1/overview?window=5m", ""))
+	if p := m["points"].([]any)[0].(map[string]any); o.window != 5*time.Minute || p["calls"] != number("2") || p["p95_ms"] != number("1.5") || p["at"] == nil || m["running"] != number("1") {
+		t.Errorf("%v", m)
+	}
+	if wantStatus(t, s.do(t, "GET", "/api/v1/overview", ""), 200); o.window != time.Hour {
+		t.Errorf("the default is %s", o.window)
+	}
+	problem(t, s.do(t, "GET", "/api/v1/overview?window=1d", ""), toolkeep.InvalidParameters)
+	if m := decode(t, s.do(t, "GET", "/api/v1/limits", "")); m["limits"].([]any)[0].(map[string]any)["per_minute"] != number("100") || m["bulkheads"] != nil {
+		t.Errorf("%v", m)
+	}
+	for _, path := range []string{"/api/v1/overview", "/api/v1/limits"} {
+		problem(t, s.do(t, "GET", path, "", "Authorization: Bearer agent"), toolkeep.PermissionDenied)
+	}
+}
+
+func TestRequeue(t *testing.T) {
+	s := newSystem()
+	s.calls.get = func(_ *toolkeep.Principal, id string) (*toolkeep.Invocation, error) {
+		if id != "i1" {
+			return nil, toolkeep.NewError(toolkeep.StateConflict, "the call is not lost")
+		}
+		return invocationRow(toolkeep.CallQueued), nil
+	}
+	if m := decode(t, s.do(t, "POST", "/api/v1/invocations/i1/requeue", "")); m["state"] != "queued" || m["invocation_id"] != "i1" {
+		t.Errorf("%v", m)
+	}
+	problem(t, s.do(t, "POST", "/api/v1/invocations/i2/requeue", ""), toolkeep.StateConflict)
+	problem(t, s.do(t, "POST", "/api/v1/invocations/i1/requeue", "", "Authorization: Bearer agent"), toolkeep.PermissionDenied)
 }

@@ -176,6 +176,7 @@ func (a *API) operations() {
 	if a.c.Nodes != nil {
 		register(a, op("GET", "/api/v1/admin/nodes", "listNodes", tagAdmin, "List the nodes that share the store, and what each does for all"), toolkeep.PermOperate, a.listNodes)
 	}
+	a.overviewRoutes()
 	a.policyRoutes()
 	a.breakerRoutes()
 	a.auditRoutes()
