@@ -38,7 +38,7 @@ func TestEveryRequestIsCounted(t *testing.T) {
 		free := map[string]string{
 			"getInvocation": "it follows a call that was counted", "watchInvocation": "it follows a call that was counted", "cancelInvocation": "it ends a call that was counted",
 			"watchInvocations": "it tells of calls that were counted, to few at once",
-			"approveCall": "it decides about a call that was counted", "denyCall": "it decides about a call that was counted",
+			"approveCall":      "it decides about a call that was counted", "denyCall": "it decides about a call that was counted",
 			"invokeForModel": "each call of the message is counted, and a message without calls",
 			"endSession":     "it ends what was counted", "redeemLoginLink": "it has no caller, and wrong links count as guesses",
 			"getBlob":      "it follows a call that was counted",
