@@ -43,6 +43,8 @@ type Retrieval struct {
 	Took     time.Duration
 	Face     string // rest, grpc, mcp
 	Agent    string // user agent of the client, if known
+	// Unlearned is a search that is recorded for the audit alone: nothing is learned from it, and no feedback is taken.
+	Unlearned bool
 }
 
 // Offered is one tool in a search result.
@@ -53,7 +55,7 @@ type Offered struct {
 
 // Recorder records searches; Usage is one.
 type Recorder interface {
-	// Retrieved records a search in the background and returns its event id at once.
+	// Retrieved records a search in the background and returns its event id at once, "" where nothing is to be learned from it.
 	Retrieved(p *toolkeep.Principal, r Retrieval) (id string)
 }
 
@@ -113,6 +115,7 @@ type retrievedData struct {
 	Face      string       `json:"face,omitempty"`
 	Address   string       `json:"ip_address,omitempty"`
 	Agent     string       `json:"user_agent,omitempty"`
+	Unlearned bool         `json:"unlearned,omitempty"`
 }
 
 // feedbackData is the data of EventFeedback.

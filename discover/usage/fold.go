@@ -141,7 +141,7 @@ func (s *state) event(v *toolkeep.Event, e *toolkeep.Entry) {
 	switch v.Type {
 	case EventRetrieved:
 		var d retrievedData
-		if json.Unmarshal(v.Data, &d) == nil && d.UserID != "" && !v.Time.IsZero() {
+		if json.Unmarshal(v.Data, &d) == nil && d.UserID != "" && !v.Time.IsZero() && !d.Unlearned {
 			s.retrieved(&d, e)
 		}
 	case EventFeedback:

@@ -373,6 +373,31 @@ func TestRecordsOfOddBytes(t *testing.T) {
 	})
 }
 
+// TestUnlearned: a search of which nothing is to be learned is in the journal, and changes nothing.
+func TestUnlearned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newMemory(time.Now)
+		u := start(t, store, "a", time.Now)
+		before := u.dump(t)
+		r := aSearch("browse")
+		r.Unlearned = true
+		if id := u.Retrieved(ann, r); id != "" {
+			t.Errorf("feedback could name it: %s", id)
+		}
+		u.writer.write(t.Context(), 1)
+		settle(t, store, u)
+		if u.Stats().Written != 1 || u.dump(t) != before {
+			t.Errorf("%+v\n%s", u.Stats(), firstDiff(before, u.dump(t)))
+		}
+		u.Retrieved(ann, aSearch("browse"))
+		u.writer.write(t.Context(), 1)
+		settle(t, store, u)
+		if u.dump(t) == before {
+			t.Error("the test does not see what is learned")
+		}
+	})
+}
+
 // TestRecordsInBatches: at most a hundred, and none waits for more than a second.
 func TestRecordsInBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -136,7 +136,7 @@ func (u *Usage) kept(query string) string {
 }
 
 // Retrieved records a search in the background and at once returns its event id, which feedback
-// refers to. It never blocks. The record is in the store within a second, unless the store is
+// refers to, "" where r.Unlearned. It never blocks. The record is in the store within a second, unless the store is
 // unavailable for long: then the newest are dropped, counted, and reported by Health.
 func (u *Usage) Retrieved(p *toolkeep.Principal, r Retrieval) string {
 	v, err := uuid.NewV7()
@@ -167,7 +167,7 @@ func (u *Usage) Retrieved(p *toolkeep.Principal, r Retrieval) string {
 	u.writer.put(func() (toolkeep.Event, error) {
 		subject := short(r.Session.Subject)
 		d := retrievedData{EventID: id, Timestamp: stamp(r.At), UserID: subject, AgentDID: short(agent), SessionID: short(r.Session.ID),
-			Strategy: r.Strategy, TookMS: r.Took.Milliseconds(), Found: max(r.Found, len(r.Tools)), Face: r.Face, Address: addr,
+			Strategy: r.Strategy, TookMS: r.Took.Milliseconds(), Found: max(r.Found, len(r.Tools)), Face: r.Face, Address: addr, Unlearned: r.Unlearned,
 			Agent: toolkeep.CutBytes(u.c.Clean(r.Agent), maxAgent)}
 		d.Query = u.kept(r.Query)
 		n := min(len(r.Tools), maxOffered)
@@ -179,5 +179,8 @@ func (u *Usage) Retrieved(p *toolkeep.Principal, r Retrieval) string {
 		e.Person = r.Session.Subject
 		return e, err
 	})
+	if r.Unlearned {
+		return ""
+	}
 	return id
 }

@@ -24,6 +24,7 @@ type ToolContextRequest struct {
 	Error    *ContextError    `json:"error,omitempty" doc:"what went wrong, for error_recovery"`
 	Budget   int              `json:"budget,omitempty" minimum:"500" maximum:"100000" doc:"tokens (o200k_base) at most; absent: what the settings search.budgets.* say for the phase"`
 	Format   string           `json:"format,omitempty" enum:"json,markdown" doc:"default json; the tokens are counted in it"`
+	Learn    *bool            `json:"learn,omitempty" doc:"false: the context is recorded for the audit, nothing is learned from it, and it has no X-Retrieval-ID; default true"`
 }
 
 // ContextMessage is one step of a conversation.
@@ -100,7 +101,7 @@ func (a *API) disclose(ctx context.Context, p *toolkeep.Principal, in *toolConte
 	if err != nil {
 		return nil, err
 	}
-	out := &toolContextOutput{RetrievalID: usage.Record(a.c.Retrievals, p, usage.OfContext(&r, c, as, time.Since(start)), "rest", in.UserAgent)}
+	out := &toolContextOutput{RetrievalID: a.retrieved(p, usage.OfContext(&r, c, as, time.Since(start)), in.SessionHeader, unlessFalse(in.Body.Learn))}
 	out.Body.Status = "success"
 	out.Body.Data.object = c.JSON()
 	if c.Format() == assembly.Markdown {

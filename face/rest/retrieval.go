@@ -31,6 +31,7 @@ type searchInput struct {
 	Strategy        string `query:"strategy" enum:"hybrid,semantic,keyword,category,session" doc:"how to search; default hybrid: words, meaning and usage. semantic compares meanings alone and gives a varied answer, keyword compares words alone; category is hybrid within the category that is sent with it; session is for conversations: tools that were called in it or go with those count heavily, even if the question does not speak of them"`
 	Explain         bool   `query:"explain" doc:"show the parts of each score"`
 	IncludeExamples bool   `query:"includeExamples" default:"true" doc:"false leaves them out, also of the manifests"`
+	Learn           bool   `query:"learn" default:"true" doc:"false: the search is recorded for the audit, nothing is learned from it, and it has no retrievalId"`
 }
 
 // searchBody is a search whose question is too long for a URL.
@@ -43,6 +44,7 @@ type searchBody struct {
 		Strategy        string `json:"strategy,omitempty" enum:"hybrid,semantic,keyword,category,session" doc:"how to search, as with GET"`
 		Explain         bool   `json:"explain,omitempty" doc:"show the parts of each score"`
 		IncludeExamples *bool  `json:"includeExamples,omitempty" doc:"false leaves them out, also of the manifests; default true"`
+		Learn           *bool  `json:"learn,omitempty" doc:"false: nothing is learned from the search, as with GET; default true"`
 	} `nameHint:"SearchRequestBody"`
 }
 
@@ -55,7 +57,15 @@ func (a *API) searchLong(ctx context.Context, p *toolkeep.Principal, in *searchB
 		return nil, err
 	}
 	return a.search(ctx, p, &searchInput{SessionHeader: in.SessionHeader, Q: b.Q, Limit: b.Limit, Category: b.Category, Strategy: b.Strategy, Explain: b.Explain,
-		IncludeExamples: b.IncludeExamples == nil || *b.IncludeExamples})
+		IncludeExamples: unlessFalse(b.IncludeExamples), Learn: unlessFalse(b.Learn)})
+}
+
+func unlessFalse(b *bool) bool { return b == nil || *b }
+
+// retrieved records a search and returns the id by which feedback names it, "" where learn is false.
+func (a *API) retrieved(p *toolkeep.Principal, r usage.Retrieval, by SessionHeader, learn bool) string {
+	r.Unlearned = !learn
+	return usage.Record(a.c.Retrievals, p, r, "rest", by.UserAgent)
 }
 
 // IndexEntry is one line of the lightweight index.
@@ -161,7 +171,7 @@ func (a *API) search(ctx context.Context, p *toolkeep.Principal, in *searchInput
 		index, shown, rest = a.searchIndex(ctx, ask, found, visible, seen, in.Explain)
 	}
 	took := time.Since(start)
-	retrieval := usage.Record(a.c.Retrievals, p, usage.Of(ask, shown, report, took), "rest", in.UserAgent)
+	retrieval := a.retrieved(p, usage.Of(ask, shown, report, took), in.SessionHeader, in.Learn)
 	if len(found) == 0 {
 		return nil, discover.NoneFound(ask, report, retrieval)
 	}
