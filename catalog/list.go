@@ -23,10 +23,20 @@ type Filter struct {
 	Folder            string // the version that is shown was published from the folder of this name
 	IncludeDeprecated bool   // also deprecated tools and versions
 	// Among, if not nil, are the ids to list, in this order; else all tools are listed, by id.
-	Among  []string
+	Among []string
+	// Keep, if not nil, is asked last about the version that represents each tool; false leaves the tool out. It must not change what it is given.
+	Keep func(toolkeep.Version) bool
+	// Sort is SortID or SortPublished, with - before it for the reverse; "" is by id, or the order of Among.
+	Sort   string
 	Offset int
 	Limit  int // default 50, at most 1,000
 }
+
+// Orders of a list.
+const (
+	SortID        = "id"
+	SortPublished = "published" // when the version that represents the tool was published
+)
 
 // Summary is one tool in a list, from its latest version.
 type Summary struct {
@@ -43,10 +53,11 @@ type Summary struct {
 	Held             *toolkeep.Hold        `json:"held,omitempty"` // if the latest version is held
 	SideEffects      string                `json:"side_effects"`
 	Risk             string                `json:"risk"`
+	Source           string                `json:"source"` // kind of the executor
 }
 
 // List returns a page of the tools of the principal's tenant and of all tenants with a version that visible admits,
-// ordered by id unless f.Among orders them, and the total count. Sunset, blocked and removed versions are never listed.
+// ordered by id unless f.Among or f.Sort orders them, and the total count. Sunset, blocked and removed versions are never listed.
 func (c *Catalog) List(p *toolkeep.Principal, f Filter, visible func(*toolkeep.Tool) bool) ([]Summary, int) {
 	if f.Limit <= 0 {
 		f.Limit = DefaultPage
@@ -56,8 +67,7 @@ func (c *Catalog) List(p *toolkeep.Principal, f Filter, visible func(*toolkeep.T
 
 	s := c.current.Load()
 	tenant := tenantOf(p)
-	page := []Summary{}
-	total := 0
+	var all []representation
 	for e := range s.tools(tenant, f.Among) {
 		if f.Namespace != "" && !inNamespace(e.key.id, f.Namespace) {
 			continue
@@ -66,16 +76,46 @@ func (c *Catalog) List(p *toolkeep.Principal, f Filter, visible func(*toolkeep.T
 		if !slices.ContainsFunc(e.versions, func(v *version) bool { return f.matches(v.Tool.Manifest) }) {
 			continue
 		}
-		latest := e.listed(f, visible)
+		latest := e.represented(f, visible)
 		if latest == nil || !f.matches(latest.Tool.Manifest) || f.Folder != "" && latest.Life.Folder != f.Folder {
 			continue
 		}
-		if total >= f.Offset && len(page) < f.Limit {
-			page = append(page, e.summary(latest, f, visible))
+		if f.Keep == nil || f.Keep(latest.Version) {
+			all = append(all, representation{e, latest})
 		}
-		total++
 	}
-	return page, total
+	f.sort(all)
+	from := min(f.Offset, len(all))
+	page := make([]Summary, min(f.Limit, len(all)-from))
+	for i := range page {
+		page[i] = all[from+i].entry.summary(all[from+i].latest, f, visible)
+	}
+	return page, len(all)
+}
+
+// representation is a tool with the version that represents it.
+type representation struct {
+	entry  *entry
+	latest *version
+}
+
+func (f *Filter) sort(all []representation) {
+	order, reverse := strings.CutPrefix(f.Sort, "-")
+	var compare func(a, b representation) int
+	switch order {
+	case SortID:
+		compare = func(a, b representation) int { return strings.Compare(a.entry.key.id, b.entry.key.id) }
+	case SortPublished:
+		compare = func(a, b representation) int { return a.latest.Life.PublishedAt.Compare(b.latest.Life.PublishedAt) }
+	default:
+		return
+	}
+	slices.SortStableFunc(all, func(a, b representation) int {
+		if reverse {
+			a, b = b, a
+		}
+		return compare(a, b)
+	})
 }
 
 // tools yields the tools of a tenant and of all tenants: those among the ids, or all of them by id if among is nil.
@@ -104,8 +144,8 @@ func (s *Snapshot) tools(tenant string, among []string) iter.Seq[*entry] {
 	}
 }
 
-// listed returns the version that represents the tool in a list.
-func (e *entry) listed(f Filter, visible func(*toolkeep.Tool) bool) *version {
+// represented returns the version that represents the tool in a list.
+func (e *entry) represented(f Filter, visible func(*toolkeep.Tool) bool) *version {
 	if v := e.latest; v != nil && (visible == nil || visible(v.Tool)) {
 		return v
 	}
@@ -150,6 +190,7 @@ func (e *entry) summary(latest *version, f Filter, visible func(*toolkeep.Tool) 
 		ToolID: latest.Tool.ID, ToolName: m.ToolName, Description: m.Description, ShortDescription: m.ShortDescription,
 		Category: m.Category, LatestVersion: latest.Tool.Version, Tags: m.Tags, RequiresApproval: m.RequiresApproval,
 		State: latest.state(), Held: latest.Life.Held, SideEffects: m.SideEffects, Risk: m.Risk,
+		Source: m.Execution.Kind,
 	}
 	for _, v := range slices.Backward(e.versions) {
 		if f.shows(v) && (visible == nil || visible(v.Tool)) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/toolkeep/toolkeep"
 )
@@ -57,6 +58,9 @@ func TestList(t *testing.T) {
 		{"namespace", Filter{Namespace: "a"}, []string{"a.one@1.1.0"}, 1},
 		{"deprecated", Filter{Namespace: "z", IncludeDeprecated: true}, []string{"z.old@1.0.0"}, 1},
 		{"page", Filter{Offset: 1, Limit: 2}, []string{"ab.two@1.0.0", "b.three@0.9.0"}, 4},
+		{"reverse", Filter{Sort: "-id", Limit: 2}, []string{"s.all@1.0.0", "b.three@0.9.0"}, 4},
+		{"by id among", Filter{Sort: SortID, Among: []string{"s.all", "a.one"}}, []string{"a.one@1.1.0", "s.all@1.0.0"}, 2},
+		{"kept", Filter{Keep: func(v toolkeep.Version) bool { return v.Tool.Version == "1.0.0" }, Limit: 1}, []string{"ab.two@1.0.0"}, 2},
 		{"behind the end", Filter{Offset: 9}, nil, 4},
 	} {
 		got, total := ids(r.f, nil)
@@ -74,6 +78,24 @@ func TestList(t *testing.T) {
 	}
 	if page, total := c.List(nil, Filter{}, nil); total != 1 || page[0].ToolID != "s.all" {
 		t.Errorf("nobody sees %v", page)
+	}
+}
+
+func TestListByAge(t *testing.T) {
+	c, _, clock := open(t)
+	for _, id := range []string{"m.second", "z.first", "a.third"} {
+		publish(t, c, id, "1.0.0")
+		clock.add(time.Second)
+	}
+	for order, want := range map[string]string{SortPublished: "[m.second z.first a.third]", "-" + SortPublished: "[a.third z.first m.second]"} {
+		page, _ := c.List(admin("acme"), Filter{Sort: order}, nil)
+		var got []string
+		for _, s := range page {
+			got = append(got, s.ToolID)
+		}
+		if fmt.Sprint(got) != want {
+			t.Errorf("%s: %v", order, got)
+		}
 	}
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/toolkeep/toolkeep/discover"
 )
 
-// repeatable are the query parameters that are lists.
-var repeatable = map[string]bool{"tool": true, "tag": true, "state": true}
+// repeatable are the query parameters that are lists, on some route.
+var repeatable = map[string]bool{"tool": true, "tag": true, "source": true, "state": true, "risk": true, "side_effects": true, "auth_state": true, "auth_scope": true}
 
 // checkQuery refuses what net/url would pass over: a part that cannot be decoded, of two
 // values all but the first, and characters that no JSON body may have.

@@ -272,6 +272,9 @@ func (in *input) readParams(r *http.Request, v reflect.Value) error {
 		case "query":
 			values = query[p.name]
 			delete(query, p.name)
+			if len(values) > 1 && !p.explode { // it is a list on another route
+				return toolkeep.NewError(toolkeep.InvalidEncoding, "the query parameter %q is given %d times", p.name, len(values))
+			}
 		default:
 			values = r.Header.Values(p.name)
 		}

@@ -2,12 +2,9 @@ package rest
 
 import (
 	"context"
-	"time"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/catalog"
-	"github.com/toolkeep/toolkeep/discover"
-	"github.com/toolkeep/toolkeep/discover/usage"
 	"github.com/toolkeep/toolkeep/secret"
 )
 
@@ -18,94 +15,6 @@ func (a *API) visible(p *toolkeep.Principal) func(*toolkeep.Tool) bool {
 
 func (a *API) callable(p *toolkeep.Principal) func(*toolkeep.Tool) bool {
 	return func(t *toolkeep.Tool) bool { return a.c.Callable(p, t) }
-}
-
-type listToolsInput struct {
-	SessionHeader
-	paging
-	Category          string   `query:"category" maxLength:"64"`
-	Tag               []string `query:"tag,explode" maxItems:"64" doc:"only tools with all of these tags; repeatable"`
-	Capability        string   `query:"capability" maxLength:"64" doc:"a capability that the tool declares"`
-	CapabilityQuery   string   `query:"capability_query" maxLength:"16000" doc:"only tools that a search for these words finds, best first, at most 200"`
-	Namespace         string   `query:"namespace" maxLength:"64"`
-	Folder            string   `query:"folder" maxLength:"64" doc:"only tools whose latest version was published from the folder of configuration of this name"`
-	IncludeDeprecated bool     `query:"include_deprecated" doc:"list deprecated versions too"`
-}
-
-// ToolSummary is BC-2's, with what an agent wants to know before a call.
-type ToolSummary struct {
-	ToolID           string   `json:"tool_id"`
-	ToolName         string   `json:"tool_name"`
-	Description      string   `json:"description"`
-	ShortDescription string   `json:"short_description,omitempty"`
-	Category         string   `json:"category"`
-	Versions         []string `json:"versions"`
-	LatestVersion    string   `json:"latest_version"`
-	Tags             []string `json:"tags"`
-	RequiresApproval bool     `json:"requires_approval"`
-	State            string   `json:"state" doc:"of the latest version"`
-	Callable         bool     `json:"callable" doc:"whether you may call the latest version; false: your roles show it to you, and let you not call it"`
-	SideEffects      string   `json:"side_effects" doc:"none, reads or writes"`
-	Risk             string   `json:"risk"`
-	// Held says why the latest version waits for review and is refused with E3012.
-	Authentication *secret.Auth   `json:"authentication,omitempty" doc:"how the latest version stands with its secrets for you; absent where it needs none"`
-	Health         string         `json:"health,omitempty" doc:"healthy, degraded or unhealthy; absent where nothing is known"`
-	Held           *toolkeep.Hold `json:"held,omitempty" doc:"why the latest version waits for review; calls of it are refused with E3012"`
-}
-
-type listToolsOutput struct {
-	Body struct {
-		Tools []ToolSummary `json:"tools"`
-		paged
-	} `nameHint:"ToolList"`
-}
-
-func (a *API) listTools(ctx context.Context, p *toolkeep.Principal, in *listToolsInput) (*listToolsOutput, error) {
-	f := catalog.Filter{Category: in.Category, Tags: in.Tag, Capability: in.Capability, Namespace: in.Namespace,
-		Folder: in.Folder, IncludeDeprecated: in.IncludeDeprecated, Offset: in.offset(), Limit: in.PageSize}
-	if in.CapabilityQuery != "" {
-		if a.c.Search == nil {
-			return nil, toolkeep.NewError(toolkeep.IndexUnavailable, "this server has no search index; leave capability_query out")
-		}
-		f.Among = a.found(ctx, p, in)
-	}
-	list, total := a.c.Catalog.List(p, f, a.visible(p))
-	out := &listToolsOutput{}
-	out.Body.Tools = make([]ToolSummary, len(list))
-	for i, s := range list {
-		out.Body.Tools[i] = ToolSummary{
-			ToolID: s.ToolID, ToolName: s.ToolName, Description: s.Description, ShortDescription: s.ShortDescription,
-			Category: s.Category, Versions: some(s.Versions), LatestVersion: s.LatestVersion, Tags: some(s.Tags),
-			RequiresApproval: s.RequiresApproval, State: string(s.State), SideEffects: s.SideEffects, Risk: s.Risk, Held: s.Held,
-		}
-		v, _, err := a.c.Catalog.Find(p, s.ToolID, s.LatestVersion, a.visible(p))
-		if err != nil { // removed or blocked meanwhile
-			continue
-		}
-		out.Body.Tools[i].Callable = a.c.Callable(p, v.Tool)
-		if a.c.Secrets != nil {
-			out.Body.Tools[i].Authentication = a.toolAuth(ctx, p, v.Tool, false)
-		}
-		if a.c.ToolHealth != nil {
-			out.Body.Tools[i].Health = a.c.ToolHealth(p, v.Tool).Status.Shown()
-		}
-	}
-	out.Body.paged = in.of(total)
-	return out, nil
-}
-
-// found are the ids of the tools that the list's query finds, best first.
-func (a *API) found(ctx context.Context, p *toolkeep.Principal, in *listToolsInput) []string {
-	as := a.asker(p, in.SessionHeader)
-	ask := discover.Query{Text: in.CapabilityQuery, Limit: discover.MaxResults, Category: in.Category, Session: as.Session, Audience: a.audience(p, "list")}
-	start := time.Now()
-	matches, report := a.c.Search.Find(ctx, ask, a.visible(p))
-	usage.Record(a.c.Retrievals, p, usage.Of(ask, matches, report, time.Since(start)), "rest", in.UserAgent)
-	ids := make([]string, len(matches))
-	for i, m := range matches {
-		ids[i] = m.Tool.ID
-	}
-	return ids
 }
 
 // toolID is the id of a tool that may be named as exports name it.
