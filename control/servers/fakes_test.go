@@ -425,7 +425,7 @@ func (h *fixture) read(defs ...[]byte) { h.DefinitionsRead("pages", "acme", h.of
 
 func (h *fixture) accept(tools ...string) *Plan {
 	h.t.Helper()
-	p, err := h.Accept(h.t.Context(), admin("acme"), "pages", tools)
+	p, err := h.Accept(h.t.Context(), admin("acme"), "pages", tools, nil)
 	if err != nil {
 		h.t.Fatal(err)
 	}

@@ -108,7 +108,7 @@ func TestImportRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantCode(t, put("acme", "common", httpSpec, ImportOptions{}), toolkeep.StateConflict)
-	_, err := h.Accept(t.Context(), admin("acme"), "common", nil)
+	_, err := h.Accept(t.Context(), admin("acme"), "common", nil, nil)
 	wantCode(t, err, toolkeep.PermissionDenied)
 	wantCode(t, h.Remove(t.Context(), admin("acme"), "common", ""), toolkeep.PermissionDenied)
 

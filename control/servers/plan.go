@@ -38,6 +38,9 @@ type Tool struct {
 	source.PlannedTool
 	State   ToolState
 	Changes []source.Change // what differs from the pinned definition
+	// Definition is what is offered where nothing is pinned, as JSON with the invisible characters of its texts and names escaped.
+	// It is left out once an answer has 2 MiB of them, which a warning says.
+	Definition []byte
 }
 
 // ToolState is what stands in the catalogue for a definition.
@@ -61,6 +64,8 @@ type comparison struct {
 	// seen are the held tools with the digest that each is held for: a definition that
 	// has changed once more is not what was looked at.
 	seen map[string]string
+	// expected, if not nil, is the digest of each definition that may be accepted, "" of one that is gone.
+	expected map[string]string
 	// firstImport is set for the import that first shows the tools: a tool with a finding
 	// of severity high waits until an operator accepts it.
 	firstImport bool
@@ -145,6 +150,7 @@ func (s *Servers) answer(c comparison, plan *source.Plan) *Plan {
 		}
 	}
 	out := &Plan{Server: c.id.name, Refused: plan.Refused, Warnings: plan.Warnings}
+	room, unshown := shownDefinitions, 0
 	for _, t := range plan.Tools {
 		was, known := have[t.ID]
 		tool := Tool{PlannedTool: t, State: ToolPending}
@@ -154,6 +160,13 @@ func (s *Servers) answer(c comparison, plan *source.Plan) *Plan {
 				if before, err := source.Definition(was.tool); err == nil {
 					tool.Changes = source.Diff(before, now)
 				}
+			}
+		} else if now := defs[t.Digest]; now != nil {
+			if tool.Definition = source.Readable(now); room < len(tool.Definition) {
+				tool.Definition, room = nil, 0
+			}
+			if room -= len(tool.Definition); tool.Definition == nil {
+				unshown++
 			}
 		}
 		if tool.State == ToolHeld {
@@ -166,8 +179,14 @@ func (s *Servers) answer(c comparison, plan *source.Plan) *Plan {
 			out.Held++
 		}
 	}
+	if unshown > 0 {
+		out.Warnings = append(out.Warnings, fmt.Sprintf("the definitions of %d new tools are too long to be shown here; accept the others first, and compare again", unshown))
+	}
 	return out
 }
+
+// shownDefinitions bounds the definitions of new tools in one answer, in bytes.
+const shownDefinitions = 2 << 20
 
 func stateOf(t pinned, change string) ToolState {
 	switch {

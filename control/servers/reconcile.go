@@ -110,6 +110,9 @@ func (s *Servers) reconcile(ctx context.Context, c comparison) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := c.asExpected(plan); err != nil {
+		return nil, err
+	}
 	a := actions{retire: map[string]string{}}
 	for i := range plan.Tools {
 		t := &plan.Tools[i]
@@ -289,8 +292,9 @@ func (s *Servers) Refresh(ctx context.Context, p *toolkeep.Principal, name strin
 
 // Accept takes over what a server offers now: of the tools with these ids, or of all.
 // What changed once more since it was held is left out with a warning. E3013, E3201,
-// E3301 for an id that is not the server's, and what the server answers.
-func (s *Servers) Accept(ctx context.Context, p *toolkeep.Principal, name string, tools []string) (*Plan, error) {
+// E3301 for an id that is not the server's, and what the server answers. With expected, by tool id the
+// digest that each definition was shown with ("" where it is gone), all is accepted as it was shown or nothing: E3963.
+func (s *Servers) Accept(ctx context.Context, p *toolkeep.Principal, name string, tools []string, expected map[string]string) (*Plan, error) {
 	doc, err := s.findToChange(p, name)
 	if err != nil {
 		return nil, err
@@ -307,7 +311,10 @@ func (s *Servers) Accept(ctx context.Context, p *toolkeep.Principal, name string
 	if err != nil {
 		return nil, err
 	}
-	c.by, c.seen, c.accepts, c.whole = publisher(doc.Tenant, p), seen, everything, len(tools) == 0
+	if expected != nil {
+		seen = expected
+	}
+	c.by, c.seen, c.expected, c.accepts, c.whole = publisher(doc.Tenant, p), seen, expected, everything, len(tools) == 0
 	if len(tools) > 0 {
 		plan, _, err := s.plan(ctx, c)
 		if err != nil {
@@ -321,4 +328,25 @@ func (s *Servers) Accept(ctx context.Context, p *toolkeep.Principal, name string
 		c.accepts = func(id string) bool { return slices.Contains(tools, id) }
 	}
 	return s.reconcile(ctx, c)
+}
+
+// asExpected refuses a plan by which something else would be accepted than was shown. E3963.
+func (c *comparison) asExpected(plan *source.Plan) error {
+	if c.expected == nil {
+		return nil
+	}
+	offered := map[string]bool{}
+	for i := range plan.Tools {
+		t := &plan.Tools[i]
+		offered[t.ID] = true
+		if digest, shown := c.expected[t.ID]; c.accepts(t.ID) && (shown && digest != t.Digest || !shown && t.Change != source.ChangeUnchanged) {
+			return toolkeep.NewError(toolkeep.StateConflict, "the MCP server %s offers another definition of %s than the one in expected; nothing was accepted; compare again", c.id.name, toolkeep.ClipBytes(t.ID, 100))
+		}
+	}
+	for id := range c.expected {
+		if !offered[id] {
+			return toolkeep.NewError(toolkeep.StateConflict, "the MCP server %s does not offer %q, which is in expected, as a tool; nothing was accepted; compare again", c.id.name, toolkeep.ClipBytes(id, 100))
+		}
+	}
+	return nil
 }

@@ -24,7 +24,7 @@ func TestAccept(t *testing.T) {
 	if p := h.pending[serverID{"acme", "pages"}]; len(p) != 1 || p[0] != "pages.list" {
 		t.Errorf("pending are %v", p)
 	}
-	_, err := h.Accept(t.Context(), admin("acme"), "pages", []string{"pages.none"})
+	_, err := h.Accept(t.Context(), admin("acme"), "pages", []string{"pages.none"}, nil)
 	wantCode(t, err, toolkeep.InvalidParameters)
 
 	// By name, then all: older versions end where the change is more than an addition.
@@ -60,6 +60,42 @@ func TestAcceptWhatWasSeen(t *testing.T) {
 	h.want("read@1.0.0 active held:definition_changed")
 	if p = h.accept(); p.Published != 1 || len(p.Warnings) != 0 {
 		t.Errorf("%+v", p)
+	}
+}
+
+// TestAcceptAsShown: with the digests that a person saw, anything else is refused and nothing is accepted.
+func TestAcceptAsShown(t *testing.T) {
+	h := newFixture(t, nil)
+	h.imports(httpSpec, tool("read", "Reads."))
+	h.read(tool("read", "Reads fast."))
+	h.offers(tool("read", "Reads faster."), tool("list", "Lists \u200b."))
+	plan, err := h.Diff(t.Context(), admin("acme"), "pages")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := map[string]string{}
+	for _, one := range plan.Tools {
+		shown[one.ID] = one.Digest
+		if d := string(one.Definition); (d != "") != (one.ID == "pages.list") || d != "" && (!strings.Contains(d, `Lists \\u{200B}.`) || !strings.Contains(d, "inputSchema")) {
+			t.Errorf("%s is shown as %s", one.ID, d)
+		}
+	}
+	h.offers(tool("read", "Reads faster."), tool("list", "Lists and sells."))
+	_, err = h.Accept(t.Context(), admin("acme"), "pages", nil, shown)
+	wantCode(t, err, toolkeep.StateConflict)
+	_, err = h.Accept(t.Context(), admin("acme"), "pages", nil, map[string]string{"pages.read": shown["pages.read"]})
+	wantCode(t, err, toolkeep.StateConflict)
+	h.offers(tool("read", "Reads faster."))
+	_, err = h.Accept(t.Context(), admin("acme"), "pages", []string{"pages.read"}, shown)
+	wantCode(t, err, toolkeep.StateConflict)
+	h.want("read@1.0.0 active held:definition_changed")
+
+	h.offers(tool("read", "Reads faster."), tool("list", "Lists \u200b."))
+	if p, err := h.Accept(t.Context(), admin("acme"), "pages", []string{"pages.read"}, map[string]string{"pages.read": shown["pages.read"]}); err != nil || p.Published != 1 || len(p.Warnings) != 0 {
+		t.Errorf("%+v %v", p, err)
+	}
+	if p, err := h.Accept(t.Context(), admin("acme"), "pages", nil, shown); err != nil || p.Published != 1 {
+		t.Errorf("%+v %v", p, err)
 	}
 }
 

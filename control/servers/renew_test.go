@@ -173,7 +173,7 @@ func TestOlderProcessIsNotReadForAnOperator(t *testing.T) {
 	v1, v2 := tool("fetch", "one"), tool("fetch", "two")
 	for name, do := range map[string]func(h *fixture) error{
 		"refresh": func(h *fixture) error { return h.Refresh(t.Context(), admin("acme"), "pages") },
-		"accept":  func(h *fixture) error { _, err := h.Accept(t.Context(), admin("acme"), "pages", nil); return err },
+		"accept":  func(h *fixture) error { _, err := h.Accept(t.Context(), admin("acme"), "pages", nil, nil); return err },
 		"diff": func(h *fixture) error {
 			p, err := h.Diff(t.Context(), admin("acme"), "pages")
 			if err == nil && len(p.Tools[0].Changes) > 0 {

@@ -27,6 +27,8 @@ type ServerTool struct {
 	source.PlannedTool
 	State   servers.ToolState `json:"state" doc:"published, held, pending (not yet accepted) or blocked"`
 	Changes []source.Change   `json:"changes,omitempty" doc:"what differs from the pinned definition"`
+
+	Definition object `json:"definition,omitempty" doc:"of a new tool: what is offered, with the invisible characters of its texts and names escaped"`
 }
 
 // ServerState is servers.State.
@@ -61,7 +63,7 @@ func planOutput(p *servers.Plan, err error) (*serverPlanOutput, error) {
 	out := &serverPlanOutput{Body: ServerPlan{Server: p.Server, Tools: []ServerTool{}, Refused: some(p.Refused), Warnings: some(p.Warnings),
 		Published: p.Published, Held: p.Held, Definition: p.Definition}}
 	for _, t := range p.Tools {
-		out.Body.Tools = append(out.Body.Tools, ServerTool(t))
+		out.Body.Tools = append(out.Body.Tools, ServerTool{t.PlannedTool, t.State, t.Changes, object(t.Definition)})
 	}
 	return out, nil
 }
@@ -124,11 +126,13 @@ type acceptInput struct {
 	ServerPath
 	Body struct {
 		Tools []string `json:"tools,omitempty" maxItems:"10000" doc:"tool ids to accept; all without it"`
+
+		Expected map[string]string `json:"expected,omitempty" doc:"by tool id, the digest that diff showed, empty where the definition is gone: what differs from it, or is not in it, is E3963 and nothing is accepted"`
 	}
 }
 
 func (a *API) acceptServer(ctx context.Context, p *toolkeep.Principal, in *acceptInput) (*serverPlanOutput, error) {
-	return planOutput(a.c.Servers.Accept(ctx, p, in.Name, in.Body.Tools))
+	return planOutput(a.c.Servers.Accept(ctx, p, in.Name, in.Body.Tools, in.Body.Expected))
 }
 
 // onServer is a route that does one thing to a server and answers nothing.
