@@ -48,8 +48,9 @@ type Request struct {
 	Tool      string     `json:"tool_digest"`
 	Digest    string     `json:"digest"` // of version and arguments, see Digest
 	Why       string     `json:"why"`
-	Risk      string     `json:"risk,omitempty"`      // of the tool
-	DecideAt  string     `json:"decide_at,omitempty"` // address where the approval is read and decided
+	Risk      string     `json:"risk,omitempty"`         // of the tool
+	Effects   string     `json:"side_effects,omitempty"` // of the tool
+	DecideAt  string     `json:"decide_at,omitempty"`    // address where the approval is read and decided
 	Rule      string     `json:"rule,omitempty"`
 	Needed    int        `json:"needed"`
 	Confirm   bool       `json:"confirm,omitempty"`
@@ -129,7 +130,7 @@ func DigestOf(v *toolkeep.Invocation) string {
 func newRequest(n *Need, v *toolkeep.Invocation) *Request {
 	return &Request{
 		ID: v.ID, Tenant: v.Tenant, Subject: v.Subject, OnBehalf: v.OnBehalf, Chain: v.Chain, Actor: v.Actor, KeyID: v.KeyID, Session: v.Session,
-		ToolID: v.ToolID, Version: v.Version, Reads: !v.Writes, Tool: v.Digest, Digest: DigestOf(v), Why: n.Why, Risk: n.Risk, Rule: n.Rule,
+		ToolID: v.ToolID, Version: v.Version, Reads: !v.Writes, Tool: v.Digest, Digest: DigestOf(v), Why: n.Why, Risk: n.Risk, Effects: n.Effects, Rule: n.Rule,
 		Needed: n.Count, Confirm: n.Confirm, Levels: n.Levels, CreatedAt: v.CreatedAt, ExpiresAt: v.Deadline, State: Pending,
 	}
 }

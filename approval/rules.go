@@ -25,6 +25,7 @@ type Level struct {
 type Need struct {
 	Why     string        // for people: what asks for it
 	Risk    string        // of the tool
+	Effects string        // its side_effects
 	Rule    string        // which rule says who decides, "" for the default
 	Levels  []Level       // at least one, by time
 	Count   int           // how many persons must approve
@@ -273,7 +274,7 @@ func (rs *Rules) Of(p *toolkeep.Principal, t *toolkeep.Tool, why string, byRisk 
 	if why == "" {
 		return nil
 	}
-	need.Why, need.Risk = why, t.Manifest.Risk
+	need.Why, need.Risk, need.Effects = why, t.Manifest.Risk, t.Manifest.SideEffects
 	return &need
 }
 

@@ -89,6 +89,8 @@ type Approval struct {
 	UserID       string     `json:"user_id,omitempty" doc:"the person that the agent acts for"`
 	SessionID    string     `json:"session_id,omitempty"`
 	Why          string     `json:"why" doc:"what asks for the approval"`
+	Risk         string     `json:"risk,omitempty" doc:"of the tool version: low, medium or high"`
+	SideEffects  string     `json:"side_effects,omitempty" doc:"of the tool version: none, reads or writes; absent for requests of older programs"`
 	Rule         string     `json:"rule,omitempty" doc:"the approval rule that says who decides; absent for the default"`
 	Digest       string     `json:"digest" doc:"of tool version and arguments: what is approved"`
 	Needed       int        `json:"needed" doc:"how many persons must approve"`
@@ -122,7 +124,7 @@ type Decision struct {
 func view(p *toolkeep.Principal, q *approval.Request) Approval {
 	v := Approval{
 		InvocationID: q.ID, State: string(q.State), ToolID: q.ToolID, ToolVersion: q.Version, AgentID: q.Subject, UserID: q.OnBehalf,
-		SessionID: q.Session, Why: q.Why, Rule: q.Rule, Digest: q.Digest, Needed: q.Needed, Have: q.Have(), Roles: q.Roles(),
+		SessionID: q.Session, Why: q.Why, Risk: q.Risk, SideEffects: q.Effects, Rule: q.Rule, Digest: q.Digest, Needed: q.Needed, Have: q.Have(), Roles: q.Roles(),
 		YouDecide: q.State == approval.Pending && q.Asks(p) && !q.IsOwn(p), Level: q.Level, CreatedAt: q.CreatedAt.UTC(), ExpiresAt: q.ExpiresAt.UTC(),
 		Decisions: make([]Decision, len(q.Decisions)),
 	}
