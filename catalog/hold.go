@@ -54,10 +54,36 @@ func (c *Catalog) SetHolds(ctx context.Context, p *toolkeep.Principal, changes [
 	return err
 }
 
+// HoldByHand holds one version for an administrator, who needs catalog:admin instead of servers:admin, or with why nil lets it
+// go. A hold that has another cause stays as it is: the definition behind it is accepted, or comes back. Doing the same again
+// changes nothing.
+//
+// Errors: E3201 without catalog:admin; E3963 for a version that is held for another cause; else those of Hold.
+func (c *Catalog) HoldByHand(ctx context.Context, p *toolkeep.Principal, toolID, version string, why *string) (toolkeep.Lifecycle, error) {
+	if p == nil || p.Tenant == "" || !p.May(toolkeep.PermLifecycle) {
+		return toolkeep.Lifecycle{}, denied(toolkeep.PermLifecycle, "hold or release a tool")
+	}
+	var h *toolkeep.Hold
+	if why != nil {
+		h = &toolkeep.Hold{Cause: toolkeep.CauseAdministrator, Why: *why}
+	}
+	return c.changeHolds(ctx, p, []HoldChange{{toolID, version, h}}, func(m move) error {
+		if held := m.from.Life.Held; held != nil && held.Cause != toolkeep.CauseAdministrator {
+			return toolkeep.NewError(toolkeep.StateConflict, "%s is held already, because its definition at the MCP server is not the accepted one (%s); it is accepted there, or blocked here", m.from.Tool.Ref(), held.Cause)
+		}
+		return nil
+	})
+}
+
 func (c *Catalog) setHolds(ctx context.Context, p *toolkeep.Principal, list []HoldChange) (toolkeep.Lifecycle, error) {
 	if p == nil || p.Tenant == "" || !p.May(toolkeep.PermServers) {
 		return toolkeep.Lifecycle{}, denied(toolkeep.PermServers, "hold or release a tool")
 	}
+	return c.changeHolds(ctx, p, list, func(move) error { return nil })
+}
+
+// changeHolds asks may about each version.
+func (c *Catalog) changeHolds(ctx context.Context, p *toolkeep.Principal, list []HoldChange, may func(move) error) (toolkeep.Lifecycle, error) {
 	if len(list) > MaxBatch {
 		return toolkeep.Lifecycle{}, badState("%d tools are to be held or released; at most %d at once", len(list), MaxBatch)
 	}
@@ -76,7 +102,13 @@ func (c *Catalog) setHolds(ctx context.Context, p *toolkeep.Principal, list []Ho
 	defer c.busy.take(ids)()
 
 	return c.carryOut(ctx, p,
-		func() ([]move, error) { return c.holdMoves(p, list) },
+		func() ([]move, error) {
+			moves, err := c.holdMoves(p, list)
+			for i := 0; err == nil && i < len(moves); i++ {
+				err = may(moves[i])
+			}
+			return moves, err
+		},
 		func(m move, at time.Time) (toolkeep.Change, error) {
 			return appendEvent(eventDefinition, p.Tenant, at, holdData(m.to, m.from.Life.Held, p.Subject))
 		})
@@ -174,6 +206,9 @@ func sameLife(a, b toolkeep.Lifecycle) bool {
 func heldBack(v toolkeep.Version) error {
 	h, server := v.Life.Held, serverOf(v.Tool)
 	todo := "toolkeep servers diff " + server + " shows the change, toolkeep servers accept " + server + " accepts it"
+	if h.Cause == toolkeep.CauseAdministrator {
+		todo = "an administrator lets it go (DELETE /api/v1/tools/" + v.Tool.ID + "/versions/" + v.Tool.Version + "/hold)"
+	}
 	err := toolkeep.NewError(toolkeep.DefinitionChanged, "%s is held for review: %s; %s", v.Tool.Ref(), h.Why, todo).
 		With("tool_id", v.Tool.ID).With("version", v.Tool.Version).With("state", string(v.Life.State)).
 		With("cause", string(h.Cause)).With("reason", h.Why).With("held_at", stamp(h.At)).With("server", server).With("todo", todo)

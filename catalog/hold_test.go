@@ -13,7 +13,7 @@ const seenDigest = "sha256:00112233445566778899aabbccddeeff00112233445566778899a
 
 func hold(t testing.TB, c *Catalog, id, version string) toolkeep.Lifecycle {
 	t.Helper()
-	life, err := c.Hold(t.Context(), admin("acme"), id, version, &toolkeep.Hold{Why: "its definition changed", Digest: seenDigest})
+	life, err := c.Hold(t.Context(), admin("acme"), id, version, &toolkeep.Hold{Cause: toolkeep.CauseDefinitionChanged, Why: "its definition changed", Digest: seenDigest})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -316,5 +316,44 @@ func TestHoldHammer(t *testing.T) {
 	all.Wait()
 	if hold(t, c, "a.b", "2.0.0").Held == nil {
 		t.Error("not held at last")
+	}
+}
+
+// TestHoldByHand: an administrator holds and lets go what no server holds, with catalog:admin.
+func TestHoldByHand(t *testing.T) {
+	c, _, _ := open(t)
+	publish(t, c, "a.b", "1.0.0", "2.0.0")
+	why := "look at it"
+	for _, p := range []*toolkeep.Principal{nil, {Subject: "s", Tenant: "acme", Permissions: []string{toolkeep.PermServers, toolkeep.PermPublish}}} {
+		_, err := c.HoldByHand(t.Context(), p, "a.b", "2.0.0", &why)
+		wantCode(t, err, toolkeep.PermissionDenied)
+	}
+	by := &toolkeep.Principal{Subject: "ada", Tenant: "acme", Permissions: []string{toolkeep.PermLifecycle}}
+	life, err := c.HoldByHand(t.Context(), by, "a.b", "2.0.0", &why)
+	if err != nil || life.Held == nil || life.Held.Cause != toolkeep.CauseAdministrator || life.Held.Why != why {
+		t.Fatalf("%+v %v", life, err)
+	}
+	_, _, err = c.Resolve(t.Context(), admin("acme"), "a.b", "2.0.0", nil)
+	if e := wantCode(t, err, toolkeep.DefinitionChanged); strings.Contains(e.Message, "servers accept") || !strings.Contains(e.Message, "/versions/2.0.0/hold") {
+		t.Error(e.Message)
+	}
+	if _, _, err := c.Resolve(t.Context(), admin("acme"), "a.b", "1.0.0", nil); err != nil {
+		t.Error(err)
+	}
+	if life, err = c.HoldByHand(t.Context(), by, "a.b", "2.0.0", nil); err != nil || life.Held != nil {
+		t.Errorf("%+v %v", life, err)
+	}
+	_, err = c.HoldByHand(t.Context(), by, "a.b", "3.0.0", &why)
+	wantCode(t, err, toolkeep.ToolVersionNotFound)
+	_, err = c.HoldByHand(t.Context(), by, "a.none", "1.0.0", nil)
+	wantCode(t, err, toolkeep.ToolNotFound)
+
+	// What a server holds stays held.
+	if _, err := c.Hold(t.Context(), admin("acme"), "a.b", "1.0.0", &toolkeep.Hold{Cause: toolkeep.CauseDefinitionChanged, Why: "another one"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, reason := range []*string{&why, nil} {
+		_, err = c.HoldByHand(t.Context(), by, "a.b", "1.0.0", reason)
+		wantCode(t, err, toolkeep.StateConflict)
 	}
 }
