@@ -22,6 +22,9 @@ const (
 	YAML
 )
 
+// String is the format's name in lower case.
+func (f Format) String() string { return [...]string{"json", "toml", "yaml"}[f] }
+
 // Client is an MCP client.
 type Client struct {
 	Name   string // as it is named on the command line, such as "claude-code"
@@ -54,6 +57,22 @@ func Here() (Place, error) {
 		_, err := os.Stat(path)
 		return err == nil
 	}}, nil
+}
+
+// Elsewhere returns the place of a user of another machine, with a home folder and variables as the system's shell names them: ~, and
+// on Windows %USERPROFILE% and %APPDATA%. goos is as in runtime.GOOS.
+func Elsewhere(goos string) Place {
+	p := Place{GOOS: goos, Home: "~", Getenv: func(string) string { return "" }, Exists: func(string) bool { return false }}
+	if goos == "windows" {
+		p.Home = "%USERPROFILE%"
+		p.Getenv = func(name string) string {
+			if name == "APPDATA" {
+				return "%APPDATA%"
+			}
+			return ""
+		}
+	}
+	return p
 }
 
 // Server is what a client needs to know of Toolkeep: URL and Key, or, if URL is "", Command, Args and Env.

@@ -11,6 +11,7 @@ import (
 	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/config"
 	"github.com/toolkeep/toolkeep/control/breakers"
+	"github.com/toolkeep/toolkeep/control/caches"
 	"github.com/toolkeep/toolkeep/control/erasure"
 	"github.com/toolkeep/toolkeep/control/holds"
 	"github.com/toolkeep/toolkeep/control/imports"
@@ -117,6 +118,7 @@ func (n *Node) buildFaces(context.Context) error {
 		Search: n.search, Audience: n.access.Audience, SearchAdmin: n.searchControl, Keys: n.access, Blobs: n.blobs, Set: n.faces.sets.Member,
 		Console:  console.New(console.Config{Off: !c.Console.Enabled, Gate: n.faces.gate, BaseURL: n.publicURL, Login: []string{"key"}}).Serve,
 		Sessions: n.access, NodeName: n.name, BaseURL: n.publicURL, Invalidate: n.recall.Drop, Health: n.health.Handler(), TraceURL: c.Calls.TraceURL,
+		Caches:  &caches.Caches{Node: n.name, Results: n.recall, MostResults: c.Cache.Bytes, Search: n.searchCache, MostSearch: c.Search.Cache.Bytes},
 		Version: n.options.Version, Addr: c.HTTP.Addr, Log: n.logger("rest"),
 	})
 	return nil

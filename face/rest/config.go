@@ -13,6 +13,7 @@ import (
 	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/audit"
 	"github.com/toolkeep/toolkeep/catalog"
+	"github.com/toolkeep/toolkeep/control/caches"
 	"github.com/toolkeep/toolkeep/control/health"
 	"github.com/toolkeep/toolkeep/control/imports"
 	"github.com/toolkeep/toolkeep/control/nodes"
@@ -52,6 +53,7 @@ type Catalog interface {
 	// Find is Describe of what this node knows.
 	Find(p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error)
 	SetState(ctx context.Context, p *toolkeep.Principal, toolID, version string, ch catalog.StateChange) (toolkeep.Lifecycle, error)
+	HoldByHand(ctx context.Context, p *toolkeep.Principal, toolID, version string, why *string) (toolkeep.Lifecycle, error)
 	List(p *toolkeep.Principal, f catalog.Filter, visible func(*toolkeep.Tool) bool) ([]catalog.Summary, int)
 	Versions(p *toolkeep.Principal, toolID string, visible func(*toolkeep.Tool) bool) ([]toolkeep.Version, error)
 }
@@ -153,6 +155,8 @@ type Config struct {
 	Invalidate func(ctx context.Context, tenant, toolID, by string) (int, error)
 	// TraceURL is where the trace of a call is shown, with {trace_id} in place of its id; "": nowhere.
 	TraceURL string
+	// Caches are this node's; nil: no route.
+	Caches *caches.Caches
 	// Health answers /health, /ready and /health/….
 	Health http.Handler
 	// Mounts are other handlers on the same port, by ServeMux pattern (/mcp, /).

@@ -139,6 +139,14 @@ func (f *fakeCatalog) Highest(*toolkeep.Principal, string) *toolkeep.Tool { retu
 func (f *fakeCatalog) SetState(_ context.Context, _ *toolkeep.Principal, id, version string, ch catalog.StateChange) (toolkeep.Lifecycle, error) {
 	return f.setState(id, version, ch)
 }
+func (f *fakeCatalog) HoldByHand(_ context.Context, _ *toolkeep.Principal, id, version string, why *string) (toolkeep.Lifecycle, error) {
+	life := toolkeep.Lifecycle{State: toolkeep.Active}
+	if why != nil {
+		life.Held = &toolkeep.Hold{Cause: toolkeep.CauseAdministrator, Why: *why}
+	}
+	f.said = append(f.said, id+"@"+version)
+	return life, nil
+}
 func (f *fakeCatalog) List(_ *toolkeep.Principal, q catalog.Filter, _ func(*toolkeep.Tool) bool) ([]catalog.Summary, int) {
 	return f.list(q)
 }

@@ -26,7 +26,7 @@ type listToolsInput struct {
 	IncludeDeprecated bool     `query:"include_deprecated" doc:"list deprecated versions too"`
 	Source            []string `query:"source,explode" maxItems:"16" maxLength:"64" doc:"only tools of this kind of source, one of these where it is repeated: http, grpc, sql, file, mcp, …, the manifest's execution.kind"`
 	State             []string `query:"state,explode" maxItems:"2" enum:"active,deprecated" doc:"state of the version that is listed; deprecated lists deprecated versions too. Repeatable"`
-	Risk              []string `query:"risk,explode" maxItems:"4" enum:"low,medium,high,critical" doc:"repeatable"`
+	Risk              []string `query:"risk,explode" maxItems:"3" enum:"low,medium,high" doc:"repeatable"`
 	SideEffects       []string `query:"side_effects,explode" maxItems:"3" enum:"none,reads,writes" doc:"repeatable"`
 	AuthState         []string `query:"auth_state,explode" maxItems:"5" enum:"none,ready,missing,expired,unreadable" doc:"how the tool stands with its secrets for you, as authentication.state; none: it needs none. Repeatable"`
 	AuthScope         []string `query:"auth_scope,explode" maxItems:"4" enum:"user,workspace,organisation,server" doc:"whose secret would be used. Repeatable"`

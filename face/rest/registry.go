@@ -240,6 +240,35 @@ func (a *API) setState(ctx context.Context, p *toolkeep.Principal, id, version s
 	return &stateOutput{Body: StateAnswer{ToolID: a.toolID(p, id), Version: version, Lifecycle: life}}, nil
 }
 
+type holdToolInput struct {
+	ToolID  string `path:"tool_id" maxLength:"4096"`
+	Version string `path:"version" maxLength:"256"`
+	Body    struct {
+		Reason string `json:"reason" minLength:"1" maxLength:"2000" doc:"shown to callers, who are refused with E3012"`
+	} `nameHint:"HoldToolRequest"`
+}
+
+func (a *API) holdTool(ctx context.Context, p *toolkeep.Principal, in *holdToolInput) (*stateOutput, error) {
+	return a.heldByHand(ctx, p, in.ToolID, in.Version, &in.Body.Reason)
+}
+
+type releaseToolInput struct {
+	ToolID  string `path:"tool_id" maxLength:"4096"`
+	Version string `path:"version" maxLength:"256"`
+}
+
+func (a *API) releaseTool(ctx context.Context, p *toolkeep.Principal, in *releaseToolInput) (*stateOutput, error) {
+	return a.heldByHand(ctx, p, in.ToolID, in.Version, nil)
+}
+
+func (a *API) heldByHand(ctx context.Context, p *toolkeep.Principal, id, version string, why *string) (*stateOutput, error) {
+	life, err := a.c.Catalog.HoldByHand(ctx, p, id, version, why)
+	if err != nil {
+		return nil, err
+	}
+	return &stateOutput{Body: StateAnswer{ToolID: a.toolID(p, id), Version: version, Lifecycle: life}}, nil
+}
+
 type importInput struct {
 	Body struct {
 		Type      string            `json:"type" enum:"openapi"`

@@ -124,6 +124,8 @@ func (a *API) operations() {
 	register(a, publish("PUT", tool, "publishVersion", "Publish a version of this tool"), toolkeep.PermPublish, a.putTool)
 	register(a, op("DELETE", tool, "deprecateTool", tagRegistry, "Deprecate one version of a tool, or all"), toolkeep.PermLifecycle, a.deleteTool)
 	register(a, op("POST", tool+"/versions/{version}/state", "setVersionState", tagRegistry, "Move a version to another state"), toolkeep.PermLifecycle, a.postState)
+	register(a, op("PUT", tool+"/versions/{version}/hold", "holdTool", tagRegistry, "Hold a version: it stays listed, and calls of it are refused until it is let go"), toolkeep.PermLifecycle, a.holdTool)
+	register(a, op("DELETE", tool+"/versions/{version}/hold", "releaseTool", tagRegistry, "Let a version go that an administrator holds"), toolkeep.PermLifecycle, a.releaseTool)
 	batch := op("POST", tools+"/batch-register", "batchRegister", tagRegistry, "Publish many tool versions, all or none or each by itself")
 	batch.description = "With `Accept: text/event-stream` or `application/x-ndjson` the answer is a stream: `progress` with stage, done and total, at most four a second, " +
 		"and as the last one `result`, which is the JSON of the plain answer, or `error`, a problem document. As lines of JSON each is an object of `event` and `data`."
@@ -177,6 +179,10 @@ func (a *API) operations() {
 		register(a, op("GET", "/api/v1/admin/nodes", "listNodes", tagAdmin, "List the nodes that share the store, and what each does for all"), toolkeep.PermOperate, a.listNodes)
 	}
 	a.overviewRoutes()
+	if a.c.Caches != nil {
+		register(a, op("GET", "/api/v1/admin/caches", "listCaches", tagAdmin, "Read how full this node's caches are, and how often they answered"), toolkeep.PermOperate, a.listCaches)
+	}
+	a.connectRoutes()
 	a.policyRoutes()
 	a.breakerRoutes()
 	a.auditRoutes()
