@@ -123,6 +123,8 @@ type Request struct {
 	Shares   Shares
 	Budget   int    // of this context; 0: the phase's
 	Format   Format // "" is JSON
+	// CountAll fills in Metadata.TokensOfAll.
+	CountAll bool
 }
 
 // Rename replaces each name of a tool in the request by what id returns for it.
@@ -242,16 +244,18 @@ type Recovery struct {
 
 // Metadata says how a context was built.
 type Metadata struct {
-	Phase               Phase     `json:"phase" enum:"initial_planning,tool_selection,execution_preparation,error_recovery"`
-	PhaseReason         string    `json:"phaseReason" doc:"why this phase"`
-	TokensUsed          int       `json:"tokensUsed" doc:"of the context in the form that was asked for, this included"`
-	TokenBudget         int       `json:"tokenBudget"`
-	Tokenizer           string    `json:"tokenizer" enum:"o200k_base"`
-	TotalToolsAvailable int       `json:"totalToolsAvailable" doc:"tools that you may see"`
-	ToolsRetrieved      int       `json:"toolsRetrieved" doc:"tools shown whole"`
-	Degraded            string    `json:"degraded,omitempty" doc:"why meanings were not compared although they should be, or of how many of the tools that you may see they were not"`
-	QueryCut            bool      `json:"queryCut,omitzero" doc:"what is to be done has more than 16,000 characters; the rest was not read"`
-	LeftOut             []LeftOut `json:"leftOut,omitempty" doc:"what did not fit or does not exist"`
+	Phase                Phase     `json:"phase" enum:"initial_planning,tool_selection,execution_preparation,error_recovery"`
+	PhaseReason          string    `json:"phaseReason" doc:"why this phase"`
+	TokensUsed           int       `json:"tokensUsed" doc:"of the context in the form that was asked for, this included"`
+	TokenBudget          int       `json:"tokenBudget"`
+	Tokenizer            string    `json:"tokenizer" enum:"o200k_base"`
+	TotalToolsAvailable  int       `json:"totalToolsAvailable" doc:"tools that you may see"`
+	ToolsRetrieved       int       `json:"toolsRetrieved" doc:"tools shown whole"`
+	Degraded             string    `json:"degraded,omitempty" doc:"why meanings were not compared although they should be, or of how many of the tools that you may see they were not"`
+	QueryCut             bool      `json:"queryCut,omitzero" doc:"what is to be done has more than 16,000 characters; the rest was not read"`
+	LeftOut              []LeftOut `json:"leftOut,omitempty" doc:"what did not fit or does not exist"`
+	TokensOfAll          int       `json:"tokensOfAll,omitempty,omitzero" doc:"where countAll asked for it: how many tokens the whole manifests of all tools that you may see would take"`
+	TokensOfAllEstimated bool      `json:"tokensOfAllEstimated,omitempty,omitzero" doc:"it was not counted, but follows from the manifests' bytes"`
 }
 
 // LeftOut is a part left out of a context.
@@ -306,6 +310,9 @@ func Build(r Request) (*Context, error) {
 		b.c.format = JSON
 	}
 	b.c.Metadata = Metadata{Phase: phase, PhaseReason: why, TokenBudget: budget, Tokenizer: Tokenizer, TotalToolsAvailable: len(all.tools), Degraded: toolkeep.ClipBytes(oneLine(r.Degraded), 160), QueryCut: r.Cut}
+	if r.CountAll {
+		b.c.Metadata.TokensOfAll, b.c.Metadata.TokensOfAllEstimated = tokensOf(all.tools), true
+	}
 	b.choose()
 	switch phase {
 	case InitialPlanning:

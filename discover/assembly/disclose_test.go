@@ -15,6 +15,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/discover"
+	"github.com/toolkeep/toolkeep/pack"
 )
 
 func made(t testing.TB, manifest map[string]any) *toolkeep.Tool {
@@ -507,6 +508,40 @@ func TestTokens(t *testing.T) {
 		t.Error("invalid text is not counted")
 	}
 }
+
+// TestTokensOfAll: the estimate is of outlines as of whole tools, is near to the count, and is told where it is asked for.
+func TestTokensOfAll(t *testing.T) {
+	tools := generated(t, 60)
+	counted := 0
+	outlines := make([]*toolkeep.Tool, len(tools))
+	for i, tool := range tools {
+		counted += Tokens(string(tool.Raw))
+		body, err := pack.New(tool)
+		if err != nil {
+			t.Fatal(err)
+		}
+		outline := *tool
+		outline.Raw, outline.Packed = nil, sized{body}
+		outlines[i] = &outline
+	}
+	got := tokensOf(tools)
+	if got != tokensOf(outlines) || got < counted*7/10 || got > counted*14/10 {
+		t.Errorf("whole %d, outlines %d, counted %d", got, tokensOf(outlines), counted)
+	}
+	r := requests(indexed(tools), question, []string{tools[0].ID}, nil)[InitialPlanning]
+	if m := built(t, r).Metadata; m.TokensOfAll != 0 || m.TokensOfAllEstimated {
+		t.Errorf("%+v", m)
+	}
+	r.CountAll = true
+	if m := built(t, r).Metadata; m.TokensOfAll != got || !m.TokensOfAllEstimated {
+		t.Errorf("%+v, want %d", m, got)
+	}
+}
+
+// sized is the body of an outline.
+type sized struct{ *pack.Manifest }
+
+func (sized) Whole(*toolkeep.Tool) (*toolkeep.Tool, error) { return nil, nil }
 
 func TestTheDataMeansWhatItSays(t *testing.T) {
 	tools := generated(t, 60)

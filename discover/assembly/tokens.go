@@ -5,6 +5,8 @@ import (
 	"sync"
 
 	"github.com/tiktoken-go/tokenizer/codec"
+
+	"github.com/toolkeep/toolkeep"
 )
 
 // Tokenizer is the vocabulary used to count tokens.
@@ -31,4 +33,20 @@ func atMost(text string, most int) int {
 		return max(most+1, len(text)/4)
 	}
 	return Tokens(text)
+}
+
+// bytesPerToken is what manifests have on average.
+const bytesPerToken = 4
+
+// tokensOf estimates the tokens of the tools' whole manifests: counting those of 10,000 tools would take seconds.
+func tokensOf(tools []*toolkeep.Tool) int {
+	bytes := 0
+	for _, t := range tools {
+		if p, ok := t.Packed.(interface{ Size() int }); ok {
+			bytes += p.Size()
+		} else {
+			bytes += len(t.Raw)
+		}
+	}
+	return bytes / bytesPerToken
 }

@@ -24,6 +24,7 @@ type ToolContextRequest struct {
 	Error    *ContextError    `json:"error,omitempty" doc:"what went wrong, for error_recovery"`
 	Budget   int              `json:"budget,omitempty" minimum:"500" maximum:"100000" doc:"tokens (o200k_base) at most; absent: what the settings search.budgets.* say for the phase"`
 	Format   string           `json:"format,omitempty" enum:"json,markdown" doc:"default json; the tokens are counted in it"`
+	CountAll bool             `json:"countAll,omitempty" doc:"tell in metadata.tokensOfAll what all tools would take"`
 	Learn    *bool            `json:"learn,omitempty" doc:"false: the context is recorded for the audit, nothing is learned from it, and it has no X-Retrieval-ID; default true"`
 }
 
@@ -122,7 +123,7 @@ func (in *ToolContextRequest) request() (assembly.Request, error) {
 	if err := discover.CheckQuery(in.Q); err != nil {
 		return assembly.Request{}, err
 	}
-	r := assembly.Request{Query: in.Q, Phase: assembly.Phase(in.Phase), Chosen: in.ToolIDs, Failure: in.Error.failure(), Budget: in.Budget, Format: assembly.Format(in.Format)}
+	r := assembly.Request{Query: in.Q, Phase: assembly.Phase(in.Phase), Chosen: in.ToolIDs, Failure: in.Error.failure(), Budget: in.Budget, Format: assembly.Format(in.Format), CountAll: in.CountAll}
 	for i, m := range in.Messages {
 		var said assembly.Text
 		if m.Content.object != nil {
