@@ -1,0 +1,5 @@
+import type { Route } from '../../routes'
+
+export const routes: Route[] = [
+  { path: '/tools/:id/:view?', load: () => import('./Tool'), title: 'Tool' },
+]
