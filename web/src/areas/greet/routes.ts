@@ -1,0 +1,5 @@
+import type { Route } from '../../routes'
+
+export const routes: Route[] = [
+  { path: '/', load: () => import('./Greet'), title: 'Welcome' },
+]
