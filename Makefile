@@ -7,7 +7,7 @@ export CGO_ENABLED ?= 0
 # Traces and reports of the race detector do not need it. All targets have the same flags: what one compiled serves the next.
 export GOFLAGS := $(GOFLAGS) -gcflags=all=-dwarf=false
 
-.PHONY: help run build compile deps model quick test check fresh generate generate-code lint fuzz soak registry bench clean
+.PHONY: help run build console console-fresh console-test console-perf compile deps model quick test check fresh generate generate-code lint fuzz soak registry bench clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -18,6 +18,21 @@ run: build ## build and start Toolkeep on loopback with the example catalogue
 
 build: ## build bin/toolkeep
 	@$(GO) build -trimpath -ldflags "$(LDFLAGS)" -o bin/toolkeep ./cmd/toolkeep
+
+# Toolkeep embeds what is in face/console/dist, so that building it needs no Node.js.
+console: ## build the web console (web/) into face/console/dist
+	@scripts/console.sh
+	@cd web && npm run -s build
+
+console-fresh: # types, lint and unit tests of the console, and that face/console/dist is what web/ builds
+	@scripts/console.sh
+	@cd web && npm run -s check && npm run -s unit && node build.mjs --check
+
+console-test: ## all browser tests of the console, also those that make test leaves out
+	@TOOLKEEP_TEST_ALL=1 $(GOTEST) -count=1 -timeout 15m -v ./toolkeeptest/console -args -all
+
+console-perf: ## measure the console in a browser with 10,000 tools and 100,000 calls
+	@TOOLKEEP_TEST_ALL=1 TOOLKEEP_CONSOLE_PERF=1 $(GOTEST) -count=1 -timeout 15m -v -run TestSpeed ./toolkeeptest/console
 
 compile: # all packages, with the flags of the tests
 	@$(SELDOM) $(GO) build ./...
@@ -38,7 +53,7 @@ BOTH := ./inspect ./redact ./schema ./discover ./discover/usage ./invoke
 SYSTEM := ./toolkeeptest/... ./cmd/... ./store/postgres ./secret/vault ./discover/pgvector
 # Those that take longest begin first, so that none of them is left alone at the end. Not
 # toolkeeptest/mcp: the conformance suite measures how long clients wait.
-LONG := ./cmd/toolkeep/crash ./cmd/toolkeep ./catalog/source/openapi ./discover/assembly
+LONG := ./toolkeeptest/console ./cmd/toolkeep/crash ./cmd/toolkeep ./catalog/source/openapi ./discover/assembly
 LONGRACE := ./toolkeeptest ./store/postgres ./discover/usage ./upstream ./executor/sqltool ./inspect ./invoke ./discover ./job \
 	./discover/minilm ./face/rest ./secret/vault ./redact ./schema ./discover/pgvector ./executor/httptool
 LONGQUICK := ./upstream ./invoke ./discover/assembly ./catalog/export ./discover ./catalog/source/openapi ./discover/minilm ./mcp ./inspect
@@ -69,7 +84,7 @@ quick: ## vet, and the tests that need no server, without the largest documents 
 	@$(SELDOM) $(GO) vet ./...
 	@$(GOTEST) -short -timeout 5m $(LONGQUICK) $$($(GO) list ./... | grep -vxF "$$($(GO) list $(SYSTEM) $(LONGQUICK))")
 
-check: fresh lint ## formatting, lint, generated files fresh, go.mod tidy
+check: fresh lint console-fresh ## formatting, lint, generated files fresh, go.mod tidy, the console as it is built
 
 # docs/openapi-coverage.md, which takes longest to write, is compared by the test that writes it.
 fresh: generate-code ## formatting, generated files fresh, go.mod tidy

@@ -70,6 +70,12 @@ need_mcptest() (
 	echo "$pins" >.installed
 )
 
+# What builds the web console, and Debian's Chromium to test it in; with its fonts pictures look as they do elsewhere.
+need_console() {
+	need chromium-headless-shell chromium-headless-shell
+	compgen -G '/usr/share/fonts/truetype/liberation*' >/dev/null || install "the Liberation fonts" fonts-liberation
+}
+
 # The jars of a Kafka broker, pinned in tools/kafkatest; Maven compares their checksums.
 need_kafka() (
 	cd "$(dirname "$0")/../tools/kafkatest"
@@ -109,10 +115,12 @@ need_postgres
 need_pgbouncer
 need_mariadb
 need_redis
+need_console
 # What is downloaded comes while programs are built.
 {
 	need_mcptest
 	need_kafka
+	"$(dirname "$0")/console.sh"
 	"$(dirname "$0")/model.sh"
 	"$(dirname "$0")/pgvector.sh"
 } &
