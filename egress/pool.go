@@ -2,6 +2,7 @@ package egress
 
 import (
 	"container/list"
+	"context"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
@@ -173,6 +174,12 @@ func NewAllowList(hosts []toolkeep.HostPort) AllowList {
 	}
 	slices.Sort(texts)
 	return AllowList{key: strings.Join(slices.Compact(texts), "\n"), hosts: hosts}
+}
+
+// Dialer connects as the transports of p do, for protocols that manage their own connections: see PoolConfig.Dialer.
+// It also connects to the addresses of allow if they are internal ones.
+func (p *Pool) Dialer(allow []toolkeep.HostPort) func(ctx context.Context, addr string) (net.Conn, error) {
+	return p.config.Dialer(&Guard{Allow: allow, Resolver: p.config.Resolver, ConnectTimeout: p.config.ConnectTimeout})
 }
 
 // Transport returns the tenant's transport for tools with the allow-list: every

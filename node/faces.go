@@ -106,7 +106,7 @@ func (n *Node) buildFaces(context.Context) error {
 		mounts[access.ResourceMetadataPath], mounts[access.ResourceMetadataPath+"/"] = n.access.ResourceMetadata(), n.access.ResourceMetadata()
 	}
 	n.faces.imports = imports.New(imports.Config{Catalog: n.catalog, Visible: n.access.Visible,
-		Transport: func(tenant string) http.RoundTripper { return n.pool.Transport(tenant, egress.AllowList{}) }})
+		Transport: func(tenant string) http.RoundTripper { return n.pool.Transport(tenant, egress.AllowList{}) }, Dialer: n.pool.Dialer})
 	n.faces.api = rest.New(rest.Config{
 		Policies: policies.New(policies.Config{Explainer: n.pipeline, Store: n.store, Engine: n.policy, Access: n.access, Catalog: n.catalog, Approvals: n.approvals,
 			Calls: n.store.Invocations(), Timeout: c.Policy.Timeout, Clock: n.options.Clock}),

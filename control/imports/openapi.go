@@ -3,6 +3,7 @@ package imports
 import (
 	"cmp"
 	"context"
+	"net"
 	"net/http"
 	"net/url"
 	"time"
@@ -31,6 +32,8 @@ type Config struct {
 	Visible func(p *toolkeep.Principal, t *toolkeep.Tool) bool
 	// Transport reaches the URLs of documents for a tenant, under the SSRF guard.
 	Transport func(tenant string) http.RoundTripper
+	// Dialer connects under the SSRF guard, also to the named addresses if they are internal ones.
+	Dialer func(inside []toolkeep.HostPort) func(ctx context.Context, addr string) (net.Conn, error)
 }
 
 // Imports plans and publishes.
@@ -69,11 +72,11 @@ type Plan struct {
 	Warnings   []string      `json:"warnings"`
 }
 
-// PlannedTool is one operation that becomes a tool.
+// PlannedTool is one operation, method or function that becomes a tool.
 type PlannedTool struct {
 	Name        string `json:"name"`
-	Method      string `json:"method"`
-	Path        string `json:"path"`
+	Method      string `json:"method" doc:"of an OpenAPI operation, else empty"`
+	Path        string `json:"path" doc:"of an OpenAPI operation, else the name in the source: Service/Method or the function's"`
 	OperationID string `json:"operation_id,omitempty"`
 	Version     string `json:"version"`
 	Change      string `json:"change" enum:"new,unchanged,patch,minor,major"`
@@ -97,13 +100,8 @@ const (
 //
 // Errors: E3201; E3011 the document cannot be read; those of catalog.Publish.
 func (m *Imports) OpenAPI(ctx context.Context, p *toolkeep.Principal, r Request) (*Plan, []catalog.Published, error) {
-	if err := need(p, toolkeep.PermPublish); err != nil {
+	if err := mayPublish(p, r.PublishOptions); err != nil {
 		return nil, nil, err
-	}
-	if r.Force || r.Shared {
-		if err := need(p, toolkeep.PermLifecycle); err != nil {
-			return nil, nil, err
-		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, importTime)
 	defer cancel()

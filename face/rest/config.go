@@ -13,6 +13,8 @@ import (
 	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/audit"
 	"github.com/toolkeep/toolkeep/catalog"
+	"github.com/toolkeep/toolkeep/catalog/source/function"
+	"github.com/toolkeep/toolkeep/catalog/source/grpc"
 	"github.com/toolkeep/toolkeep/control/caches"
 	"github.com/toolkeep/toolkeep/control/health"
 	"github.com/toolkeep/toolkeep/control/imports"
@@ -89,6 +91,8 @@ type Blobs interface {
 // Imports is what control/imports does, which see.
 type Imports interface {
 	OpenAPI(ctx context.Context, p *toolkeep.Principal, r imports.Request) (*imports.Plan, []catalog.Published, error)
+	GRPC(ctx context.Context, p *toolkeep.Principal, o grpc.Options, pub catalog.PublishOptions) (*imports.Plan, []catalog.Published, error)
+	Functions(ctx context.Context, p *toolkeep.Principal, o function.Options, pub catalog.PublishOptions) (*imports.Plan, []catalog.Published, error)
 	Publish(ctx context.Context, p *toolkeep.Principal, b *imports.Batch) error
 	SetAbout(ctx context.Context, p *toolkeep.Principal, namespace, text string, from catalog.AboutFrom, shared bool) error
 	Choices(ctx context.Context, p *toolkeep.Principal, namespace string, shared bool) (map[string]catalog.Choice, error)

@@ -18,6 +18,8 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/catalog"
+	"github.com/toolkeep/toolkeep/catalog/source/function"
+	"github.com/toolkeep/toolkeep/catalog/source/grpc"
 	"github.com/toolkeep/toolkeep/control/health"
 	"github.com/toolkeep/toolkeep/control/imports"
 	"github.com/toolkeep/toolkeep/discover"
@@ -234,6 +236,14 @@ type fakeImports func(r imports.Request) (*imports.Plan, []catalog.Published, er
 
 func (f fakeImports) OpenAPI(_ context.Context, _ *toolkeep.Principal, r imports.Request) (*imports.Plan, []catalog.Published, error) {
 	return f(r)
+}
+
+func (f fakeImports) GRPC(_ context.Context, _ *toolkeep.Principal, o grpc.Options, pub catalog.PublishOptions) (*imports.Plan, []catalog.Published, error) {
+	return f(imports.Request{Location: o.Target, Document: o.Protoset, Namespace: o.Namespace, Name: fmt.Sprintln(o.Plaintext, o.Services, o.Methods, o.Deadline, o.Auth), PublishOptions: pub})
+}
+
+func (f fakeImports) Functions(_ context.Context, _ *toolkeep.Principal, o function.Options, pub catalog.PublishOptions) (*imports.Plan, []catalog.Published, error) {
+	return f(imports.Request{Server: o.URL, Document: o.Data, Namespace: o.Namespace, Name: fmt.Sprintln(o.Form, o.Method, o.SideEffects, o.Auth), PublishOptions: pub})
 }
 
 func (fakeImports) SetAbout(context.Context, *toolkeep.Principal, string, string, catalog.AboutFrom, bool) error {

@@ -271,17 +271,18 @@ func (a *API) heldByHand(ctx context.Context, p *toolkeep.Principal, id, version
 
 type importInput struct {
 	Body struct {
-		Type      string            `json:"type" enum:"openapi"`
-		Location  string            `json:"location,omitempty" maxLength:"4096" doc:"http or https URL of the document"`
-		Document  string            `json:"document,omitempty" doc:"the document itself, JSON or YAML, instead of location"`
+		Type      string            `json:"type" enum:"openapi,grpc,functions"`
+		Location  string            `json:"location,omitempty" maxLength:"4096" doc:"http or https URL of the document; of grpc the server, HOST:PORT"`
+		Document  string            `json:"document,omitempty" doc:"the document itself, JSON or YAML, instead of location; of functions their schemas as JSON"`
 		Namespace string            `json:"namespace,omitempty" maxLength:"32" doc:"of the tools; absent is made from the title"`
-		Server    string            `json:"server,omitempty" maxLength:"4096" doc:"base URL instead of the document's"`
+		Server    string            `json:"server,omitempty" maxLength:"4096" doc:"base URL instead of the document's; of functions the URL that executes them, {name} in its path is the function's name"`
 		Auth      map[string]string `json:"auth,omitempty" doc:"security scheme -> secret reference, such as env://PETSTORE_KEY"`
 		Schemes   map[string]string `json:"schemes,omitempty" doc:"what a security scheme is that the document does not define: header:NAME, query:NAME, cookie:NAME, bearer or basic"`
 		DeepLists string            `json:"deep_lists,omitempty" enum:"indices,brackets,repeat" doc:"how style deepObject writes the elements of a list: a[0]=1 (default), a[]=1 or a=1"`
 		Include   []string          `json:"include,omitempty" maxItems:"100" doc:"patterns of the operations that become tools: id:, path:, tag: or method: and a text with * for any characters; of include, exclude and names each that is absent is as the last import of the document chose; one empty text drops that"`
 		Exclude   []string          `json:"exclude,omitempty" maxItems:"100" doc:"patterns of the operations that become none"`
 		Names     []string          `json:"names,omitempty" maxItems:"100" doc:"rules REGEXP=REPLACEMENT for the names that operationIds become"`
+		sourceImport
 		PublishOptions
 	} `nameHint:"ImportRequestBody"`
 }
@@ -299,6 +300,10 @@ type importOutput struct {
 
 func (a *API) importTools(ctx context.Context, p *toolkeep.Principal, in *importInput) (*importOutput, error) {
 	b := &in.Body
+	if b.Type != "openapi" {
+		plan, list, err := a.importSource(ctx, p, in)
+		return a.imported(ctx, p, in, plan, list, err)
+	}
 	if (b.Location == "") == (b.Document == "") {
 		return nil, toolkeep.NewError(toolkeep.MalformedRequest, "send either location or document")
 	}
@@ -310,12 +315,16 @@ func (a *API) importTools(ctx context.Context, p *toolkeep.Principal, in *import
 		Location: b.Location, Document: []byte(b.Document), Namespace: b.Namespace, Server: b.Server, Auth: b.Auth, Schemes: b.Schemes, DeepLists: b.DeepLists,
 		Choice: openapi.Choice{Include: b.Include, Exclude: b.Exclude, Names: b.Names}, PublishOptions: b.options(),
 	})
+	return a.imported(ctx, p, in, plan, list, err)
+}
+
+func (a *API) imported(ctx context.Context, p *toolkeep.Principal, in *importInput, plan *imports.Plan, list []catalog.Published, err error) (*importOutput, error) {
 	if err != nil {
 		return nil, err
 	}
 	out := &importOutput{}
 	out.Body.Plan = *plan
-	out.Body.Published = a.publishedList(ctx, p, list, b.PublishOptions)
+	out.Body.Published = a.publishedList(ctx, p, list, in.Body.PublishOptions)
 	return out, nil
 }
 

@@ -134,7 +134,7 @@ func (a *API) operations() {
 	batch.limits, batch.streams = bulk, true
 	batch.responses = tree{"200": tree{"description": "OK", "content": streams(eventsType, ndjsonType)}}
 	register(a, batch, toolkeep.PermPublish, a.batchRegister)
-	imp := op("POST", tools+"/import", "importTools", tagRegistry, "Make tools of an OpenAPI document")
+	imp := op("POST", tools+"/import", "importTools", tagRegistry, "Make tools of an OpenAPI document, a gRPC server or function schemas")
 	imp.limits = bulk
 	register(a, imp, toolkeep.PermPublish, a.importTools)
 

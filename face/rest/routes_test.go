@@ -229,7 +229,11 @@ func TestRegisterRefusals(t *testing.T) {
 		"import of a file":     {"POST", "/api/v1/tools/import", `{"type":"openapi","location":"file:///etc/passwd"}`, toolkeep.InvalidParameters},
 		"import of a path":     {"POST", "/api/v1/tools/import", `{"type":"openapi","location":"/etc/passwd"}`, toolkeep.InvalidParameters},
 		"import with userinfo": {"POST", "/api/v1/tools/import", `{"type":"openapi","location":"http://u:p@x/"}`, toolkeep.InvalidParameters},
-		"import of a kind":     {"POST", "/api/v1/tools/import", `{"type":"grpc","location":"http://x"}`, toolkeep.InvalidParameters},
+		"import of a kind":     {"POST", "/api/v1/tools/import", `{"type":"soap","location":"http://x"}`, toolkeep.InvalidParameters},
+		"grpc of a document":   {"POST", "/api/v1/tools/import", `{"type":"grpc","location":"x:1","document":"y"}`, toolkeep.MalformedRequest},
+		"grpc protoset":        {"POST", "/api/v1/tools/import", `{"type":"grpc","location":"x:1","protoset":"%"}`, toolkeep.InvalidParameters},
+		"grpc with a secret":   {"POST", "/api/v1/tools/import", `{"type":"grpc","location":"x:1","secret":"hunter2"}`, toolkeep.InvalidParameters},
+		"functions of no URL":  {"POST", "/api/v1/tools/import", `{"type":"functions","document":"[]"}`, toolkeep.MalformedRequest},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := s.do(t, x.method, x.path, x.body)
@@ -302,6 +306,19 @@ func TestImport(t *testing.T) {
 	m := decode(t, w)
 	if m["operations"] != number("2") || len(m["tools"].([]any)) != 1 || len(m["refused"].([]any)) != 1 || len(m["published"].([]any)) != 1 || m["warnings"] == nil {
 		t.Errorf("%v", m)
+	}
+	for body, want := range map[string]imports.Request{
+		`{"type":"grpc","location":"x:1","protoset":"AAE=","namespace":"n","plaintext":true,"services":["a.*"],"methods":["Get*"],"deadline_ms":5,"secret":"env://K","secret_as":"basic","dry_run":true}`: {Location: "x:1",
+			Document: []byte{0, 1}, Namespace: "n", Name: "true [a.*] [Get*] 5ms &{basic env://K", PublishOptions: catalog.PublishOptions{DryRun: true}},
+		`{"type":"functions","document":"[]","server":"https://x/","form":"openai","http_method":"PUT","side_effects":"reads"}`: {Server: "https://x/", Document: []byte("[]"), Name: "openai PUT reads <nil>"},
+	} {
+		wantStatus(t, s.do(t, "POST", "/api/v1/tools/import", body), 200)
+		if !strings.HasPrefix(got.Name, want.Name) {
+			t.Errorf("%q, want %q", got.Name, want.Name)
+		}
+		if got.Name = want.Name; fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%+v, want %+v", got, want)
+		}
 	}
 	s.Imports = fakeImports(func(imports.Request) (*imports.Plan, []catalog.Published, error) {
 		return nil, nil, toolkeep.NewError(toolkeep.ImportFailed, "line 3")
