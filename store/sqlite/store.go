@@ -98,7 +98,7 @@ func advised(err error) error {
 
 func (s *Store) open(ctx context.Context) (*writer, error) {
 	var err error
-	if s.write, err = openDB(s.cfg.dsn(false), 1); err != nil {
+	if s.write, err = openWriter(s.cfg.dsn(false)); err != nil {
 		return nil, err
 	}
 	if err := s.write.PingContext(ctx); err != nil {
