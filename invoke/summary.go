@@ -30,13 +30,17 @@ func summary(output []byte, personal redact.Personal) string {
 	if len(output) > 0 && output[0] == '"' {
 		output, _ = jsontext.AppendUnquote(make([]byte, 0, len(output)), output) // of a text that was cut all but its last character
 	}
-	var b strings.Builder
-	b.Grow(min(len(output), maxSummary))
+	var room [maxSummary + beyondSummary + utf8.UTFMax]byte
+	b := room[:0]
 	for n := 0; len(output) > 0 && n <= maxSummary+beyondSummary; {
+		if c := output[0]; c > ' ' && c <= '~' {
+			b, output = append(b, c), output[1:]
+			n++
+			continue
+		}
 		r, size := utf8.DecodeRune(output)
 		output = output[size:]
 		switch {
-		case r > ' ' && r <= '~':
 		case unicode.IsSpace(r):
 			if r = ' '; n == 0 {
 				continue
@@ -44,10 +48,10 @@ func summary(output []byte, personal redact.Personal) string {
 		case r == utf8.RuneError && size == 1, !unicode.IsGraphic(r):
 			continue
 		}
-		b.WriteRune(r)
+		b = utf8.AppendRune(b, r)
 		n++
 	}
-	return toolkeep.Clip(personal.Clean(strings.TrimSpace(b.String())), maxSummary)
+	return toolkeep.Clip(personal.Clean(strings.TrimSpace(string(b))), maxSummary)
 }
 
 // sessionKey names a session: what a caller calls it is its own alone.
