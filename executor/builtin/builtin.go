@@ -58,8 +58,8 @@ type Executor struct {
 	clock     func() time.Time
 	dir       string
 	functions map[string]function
-	byBinding map[string]function // by the binding's canonical text
-	notes     sync.Mutex          // one writer of note files at a time
+	names     map[string]string // of functions, by the binding's canonical text, which need not be read
+	notes     sync.Mutex        // one writer of note files at a time
 }
 
 // function executes one tool. It returns a JSON tree.
@@ -92,9 +92,9 @@ func New(c Config) *Executor {
 		"uuid":        newUUIDs,
 		"wait":        wait,
 	}
-	e.byBinding = make(map[string]function, len(e.functions))
-	for name, f := range e.functions {
-		e.byBinding[`{"name":"`+name+`"}`] = f
+	e.names = make(map[string]string, len(e.functions))
+	for name := range e.functions {
+		e.names[`{"name":"`+name+`"}`] = name
 	}
 	return e
 }
@@ -104,12 +104,16 @@ func (e *Executor) Kind() string { return "builtin" }
 
 // Reach implements toolkeep.Reacher: functions compute, but for the notes, which are files.
 func (e *Executor) Reach(t *toolkeep.Tool) (toolkeep.Reach, error) {
-	var r bindings.Reader
-	o, ok := r.Read(t.Manifest)
+	name, ok := e.names[string(t.Manifest.Execution.Binding)]
 	if !ok {
-		return toolkeep.Reach{}, bindings.Error(r.Faults)
+		var r bindings.Reader
+		o, ok := r.Read(t.Manifest)
+		if !ok {
+			return toolkeep.Reach{}, bindings.Error(r.Faults)
+		}
+		name = o.Text("name", false)
 	}
-	return toolkeep.Reach{OtherFiles: strings.HasPrefix(o.Text("name", false), "note.")}, nil
+	return toolkeep.Reach{OtherFiles: strings.HasPrefix(name, "note.")}, nil
 }
 
 // Check requires a binding with the name of a function and no other member.
@@ -130,19 +134,18 @@ func (e *Executor) Check(m *toolkeep.Manifest) []toolkeep.Fault {
 // zone name, fail with E3310; a result over MaxBytes (default 100 MiB) with E3710, a
 // cancelled ctx with E3902, a passed deadline with E3502. With E3310 nothing was done.
 func (e *Executor) Execute(ctx context.Context, x *toolkeep.Execution) (*toolkeep.Output, error) {
-	f, ok := e.byBinding[string(x.Tool.Manifest.Execution.Binding)]
+	name, ok := e.names[string(x.Tool.Manifest.Execution.Binding)]
 	if !ok {
 		if faults := e.Check(x.Tool.Manifest); len(faults) > 0 {
 			return nil, bindings.Error(faults)
 		}
 		tree, _ := canon.ParseObject(x.Tool.Manifest.Execution.Binding, canon.Limits{}) // Check has parsed it
-		name, _ := tree["name"].(string)
-		f = e.functions[name]
+		name, _ = tree["name"].(string)
 	}
 	if ctx.Err() != nil {
 		return nil, ended(ctx)
 	}
-	v, err := f(ctx, x)
+	v, err := e.functions[name](ctx, x)
 	if err != nil {
 		return nil, err
 	}
