@@ -11,6 +11,7 @@ test('a task shows what is found, and what each phase would tell a model', async
     await expect(told.getByRole('group', { name: `Context of ${phase}` })).toContainText('bookshop.createOrder')
     await expect(told.getByRole('row', { name: new RegExp(`^${phase} [0-9,]+`) })).toBeVisible()
   }
+  await expect(told.getByRole('row', { name: /^All tools \(about\) [0-9,]+/ })).toBeVisible()
   await looksRight(page, 'playground')
   await page.getByLabel('Form').selectOption('json')
   await expect(told.getByRole('group', { name: 'Context of Planning' })).toContainText('"lightweightIndex"')

@@ -28,7 +28,7 @@ type Request = components['schemas']['ToolContextRequest']
 export function requestOf(a: Asked, phase: Phase): Request {
   const chosen = a.tool !== '' && (phase === 'execution_preparation' || phase === 'error_recovery')
   return {
-    q: a.q, phase, format: a.format, ...(a.budget ? { budget: a.budget } : {}), ...(chosen ? { toolIds: [a.tool] } : {}),
+    q: a.q, phase, format: a.format, countAll: true, ...(a.budget ? { budget: a.budget } : {}), ...(chosen ? { toolIds: [a.tool] } : {}),
     ...(phase === 'error_recovery' ? { error: { errorCode: a.error, ...(a.tool ? { toolId: a.tool } : {}) } } : {}),
   } as Request
 }
@@ -36,7 +36,7 @@ export function requestOf(a: Asked, phase: Phase): Request {
 /** Asks for the context of a phase. Nothing of it is learned from. */
 export async function contextOf(a: Asked, phase: Phase, signal: AbortSignal): Promise<Shown> {
   const { data } = await must(api.POST('/api/v1/tools/retrieval/context', { body: { ...requestOf(a, phase), ...known(ofContext, { learn: false }) }, signal }))
-  const m = data.metadata as typeof data.metadata & { tokensOfAll?: number; tokensOfAllEstimated?: boolean }
+  const m = data.metadata
   return {
     phase, used: m.tokensUsed, budget: m.tokenBudget, whole: m.toolsRetrieved, seen: m.totalToolsAvailable, degraded: m.degraded, left: m.leftOut ?? [],
     ...(a.format === 'markdown' ? { text: data.markdown ?? '' } : { value: data }), all: m.tokensOfAll, estimated: m.tokensOfAllEstimated,
