@@ -149,6 +149,9 @@ func restQuestions(t *testing.T, boss *client) (all []question) {
 			if method == "post" && !known {
 				t.Errorf("the test has no body for %s", op.OperationID)
 			}
+			if op.OperationID == "watchInvocations" {
+				continue // its answer has no end; TestFollowHidden of package invoke shows what it tells
+			}
 			at, query := path, url.Values{}
 			for _, p := range op.Parameters {
 				switch {
