@@ -16,7 +16,12 @@ func Escape(token string) string {
 }
 
 // Unescape is the reverse of Escape.
-func Unescape(token string) string { return unescaper.Replace(token) }
+func Unescape(token string) string {
+	if strings.IndexByte(token, '~') < 0 {
+		return token
+	}
+	return unescaper.Replace(token)
+}
 
 var unescaper = strings.NewReplacer("~1", "/", "~0", "~")
 

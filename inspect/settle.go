@@ -39,7 +39,7 @@ type mark struct {
 func (i *Inspector) settle(r *result, schema *schema.Schema) error {
 	s := settling{field: i.field, head: int(min(r.tool.MaxOutputBytes(), int64(maxInt)))}
 	s.own = r.ownBase64()
-	s.constructor = schema != nil && schema.Known("/constructor") == "/constructor"
+	s.constructor = schema != nil && schema.Defines("constructor")
 	s.walk(r.value)
 	if s.long > 0 {
 		return toolkeep.NewError(toolkeep.ResultTooLarge,

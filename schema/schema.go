@@ -30,19 +30,18 @@ type Schema struct {
 	text      int                    // bytes of what it was compiled from, in a Cache
 }
 
+// Defines tells whether a property of that name stands anywhere in the schema; the zero Schema defines none.
+func (s *Schema) Defines(name string) bool { return s.names != nil && s.names()[name] }
+
 // Known returns a pointer into a value with "*" for every name that the schema does not define; the zero Schema defines
 // none. What is left are names that the schema's author chose, and numbers up to 2^31.
 func (s *Schema) Known(pointer string) string {
 	if pointer == "" {
 		return ""
 	}
-	var names map[string]bool
-	if s.names != nil {
-		names = s.names()
-	}
 	parts := strings.Split(pointer, "/")[1:]
 	for i, part := range parts {
-		if _, err := strconv.ParseUint(part, 10, 31); err != nil && !names[canon.Unescape(part)] {
+		if _, err := strconv.ParseUint(part, 10, 31); err != nil && !s.Defines(canon.Unescape(part)) {
 			parts[i] = "*"
 		}
 	}
