@@ -10,6 +10,12 @@ import (
 // queuedLong is how old a queued call is, at least, that is put into the queue again: until then a worker may just be about to take it.
 const queuedLong = time.Minute
 
+// reachedFor tells whether the store was reached without a gap for a time.
+func (p *Pipeline) reachedFor(d time.Duration) bool {
+	since, ok := p.contact.reached()
+	return ok && p.Clock().Sub(since) >= d
+}
+
 // Requeue puts a call into the queue again that is lost: one that runs although its lease lapsed twice its time ago, and a queued one
 // that no worker takes. Of a synchronous call, whose caller is gone, it ends the record and frees the key, as the sweep does. It returns
 // the call as it is then. E3013; E3963 with the reason where the call is not lost, or may have taken effect.
@@ -32,6 +38,8 @@ func (p *Pipeline) Requeue(ctx context.Context, pr *toolkeep.Principal, id strin
 			return nil, refuse("this node runs it")
 		case !p.knowsStoreTime():
 			return nil, refuse("the time of the store is not known here, so whether its node lives is not; ask again")
+		case !p.Alone && !p.reachedFor(p.Lease):
+			return nil, refuse("the store was away until a moment ago, and its node may still renew its lease; ask again in %s", p.Lease)
 		case row.LeaseUntil.IsZero() || !p.storeNow().After(sure):
 			return nil, refuse("its node %s renewed its lease, or may still do it until %s", row.LeaseOwner, sure.UTC().Format(time.RFC3339))
 		case row.Lapsed(p.declaredIdempotent(ctx, row)) == toolkeep.CallUnknown:

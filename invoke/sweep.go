@@ -3,6 +3,7 @@ package invoke
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
@@ -41,8 +42,11 @@ const maxRequeues = 5
 
 // contact is since when the sweep reaches the store without a gap. It begins with the first
 // sweep: until a process started the store may have been away. Only the goroutine of the sweep
-// uses it.
-type contact struct{ last, since time.Time }
+// uses it, but for steady.
+type contact struct {
+	last, since time.Time
+	steady      atomic.Int64 // since, in Unix nanoseconds
+}
 
 // note notes an answer of the store, or that it did not come.
 func (c *contact) note(now time.Time, err error, gap time.Duration) {
@@ -53,6 +57,13 @@ func (c *contact) note(now time.Time, err error, gap time.Duration) {
 		c.since = now
 	}
 	c.last = now
+	c.steady.Store(c.since.UnixNano())
+}
+
+// reached tells since when the store is reached, to any goroutine; false before the first sweep.
+func (c *contact) reached() (since time.Time, ok bool) {
+	ns := c.steady.Load()
+	return time.Unix(0, ns), ns != 0
 }
 
 // storeNow is the store's time, which leases follow: nodes whose clocks differ take no lease for
