@@ -53,6 +53,7 @@ func (p *Pipeline) takeLease(ctx context.Context, row *toolkeep.Invocation) (boo
 		row.StartedAt = now
 	}
 	row.State, row.LeaseOwner, row.LeaseUntil = toolkeep.CallRunning, p.Node, p.storeNow().Add(p.Lease)
+	row.Steps = toolkeep.CallSteps{} // they are those of the run before, which did not end
 	mine := *row
 	err := p.apply(ctx, toolkeep.MoveCall{Invocation: &mine, From: []toolkeep.CallState{toolkeep.CallQueued, toolkeep.CallAccepted}})
 	if errors.Is(err, toolkeep.ErrStale) {
