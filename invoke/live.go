@@ -28,8 +28,9 @@ type LiveEvent struct {
 }
 
 const (
-	// maxFollowers and maxOwnFollowers are how many follow the calls of a node at once, all together and of one subject.
-	maxFollowers, maxOwnFollowers = 64, 8
+	// maxFollowers, maxTenantFollowers and maxOwnFollowers are how many follow the calls of a node at once, all together, of one tenant and
+	// of one subject.
+	maxFollowers, maxTenantFollowers, maxOwnFollowers = 64, 32, 8
 	// followBuffer is how many events wait for a follower that is slow, followRate how many a second it is told at most.
 	followBuffer, followRate = 256, 50
 	// followOthers is how often the list is asked for calls of other nodes, and followBack how long ago those were created.
@@ -60,14 +61,17 @@ func (l *live) join(pr *toolkeep.Principal, f toolkeep.InvocationFilter) (*follo
 	w := &follower{principal: pr, filter: f, events: make(chan LiveEvent, followBuffer)}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	own := 0
+	tenants, own := 0, 0
 	for o := range l.all {
-		if o.principal.Tenant == pr.Tenant && o.principal.Subject == pr.Subject {
-			own++
+		if o.principal.Tenant == pr.Tenant {
+			tenants++
+			if o.principal.Subject == pr.Subject {
+				own++
+			}
 		}
 	}
-	if len(l.all) >= maxFollowers || own >= maxOwnFollowers {
-		return nil, toolkeep.NewError(toolkeep.ConcurrencyLimitExceeded, "calls are followed %d times on this node, %d of them by you; at most %d and %d are possible: close one", len(l.all), own, maxFollowers, maxOwnFollowers).After(5 * time.Second)
+	if len(l.all) >= maxFollowers || tenants >= maxTenantFollowers || own >= maxOwnFollowers {
+		return nil, toolkeep.NewError(toolkeep.ConcurrencyLimitExceeded, "too many follow the calls of this node, %d times you; at most %d of all, %d of a tenant and %d of one subject can: close one", own, maxFollowers, maxTenantFollowers, maxOwnFollowers).After(5 * time.Second)
 	}
 	if l.all == nil {
 		l.all = map[*follower]struct{}{}
@@ -94,7 +98,7 @@ func (l *live) tell(kind string, v *toolkeep.Invocation) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	for w := range l.all {
-		if w.principal.Tenant != row.Tenant {
+		if w.principal.Tenant != row.Tenant || row.Subject != w.principal.Subject && !w.principal.May(toolkeep.PermInvocations) {
 			continue
 		}
 		if shown := told(w.principal, &row); mayFollow(w.principal, shown) && w.filter.Selects(shown) {
@@ -176,15 +180,19 @@ func (p *Pipeline) Follow(ctx context.Context, pr *toolkeep.Principal, f toolkee
 			if n := w.gap(); n > 0 && !yield(LiveEvent{Kind: LiveGap, Missed: n}, nil) {
 				return
 			}
-			if p.Alone || p.away.Load() {
-				continue
-			}
 			for id, v := range known {
 				if p.Clock().Sub(v.CreatedAt) > 2*followBack {
 					delete(known, id)
 				}
 			}
-			for _, v := range p.elsewhere(ctx, pr, f, began) {
+			if p.Alone || p.away.Load() {
+				continue
+			}
+			rows, missed := p.elsewhere(ctx, pr, f, began)
+			if missed > 0 && !yield(LiveEvent{Kind: LiveGap, Missed: missed}, nil) {
+				return
+			}
+			for _, v := range rows {
 				was := known[v.ID]
 				kind := LiveState
 				if v.State.Ended() {
@@ -201,8 +209,8 @@ func (p *Pipeline) Follow(ctx context.Context, pr *toolkeep.Principal, f toolkee
 	}
 }
 
-// elsewhere is the newest calls of all nodes, oldest first.
-func (p *Pipeline) elsewhere(ctx context.Context, pr *toolkeep.Principal, f toolkeep.InvocationFilter, began time.Time) []*toolkeep.Invocation {
+// elsewhere is the newest calls of all nodes, oldest first, and how many more there are, at least.
+func (p *Pipeline) elsewhere(ctx context.Context, pr *toolkeep.Principal, f toolkeep.InvocationFilter, began time.Time) (rows []*toolkeep.Invocation, missed int) {
 	since := p.Clock().Add(-followBack)
 	if since.Before(began) {
 		since = began
@@ -211,15 +219,15 @@ func (p *Pipeline) elsewhere(ctx context.Context, pr *toolkeep.Principal, f tool
 		f.Since = since
 	}
 	f.Offset, f.Limit = 0, 200
-	rows, _, err := p.List(ctx, pr, f)
+	rows, of, err := p.List(ctx, pr, f)
 	if err != nil {
 		if ctx.Err() == nil {
 			p.seldom.Warn("the calls of other nodes cannot be read for those who follow", "error", err)
 		}
-		return nil
+		return nil, 1
 	}
 	for i, j := 0, len(rows)-1; i < j; i, j = i+1, j-1 {
 		rows[i], rows[j] = rows[j], rows[i]
 	}
-	return rows
+	return rows, of - len(rows)
 }

@@ -88,6 +88,9 @@ func (a *API) liveEvents(w http.ResponseWriter, r *http.Request, in *input) {
 			case e.err != nil:
 				s.end(r, e.err)
 				return
+			case !a.gate.Still(p):
+				s.end(r, gate.Gone())
+				return
 			case !s.tell(e.LiveEvent) || r.Method == http.MethodHead:
 				return
 			}
