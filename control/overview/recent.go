@@ -110,7 +110,7 @@ func (r *Recent) Called(v *toolkeep.Invocation, e *toolkeep.Error) {
 	case toolkeep.CallFailed, toolkeep.CallUnknown:
 		c.failed++
 	}
-	if v.State != toolkeep.CallRefused {
+	if v.State != toolkeep.CallRefused && v.TotalUS > 0 { // a call that ended as lost or while it waited has no duration
 		i, _ := slices.BinarySearch(bounds[:], float64(v.TotalUS)/1000)
 		c.took[i]++
 	}
