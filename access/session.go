@@ -169,21 +169,21 @@ func (a *Access) unseal(text string, context []byte, v any) bool {
 	return err == nil && json.Unmarshal(plain, v) == nil
 }
 
-// open reads a session with the token that goes with it, and says until when it holds if it is not used. E3214.
-func (a *Access) open(cookie, token string) (*sealed, time.Time, *toolkeep.Error) {
+// open reads a session with the token that goes with it. E3214.
+func (a *Access) open(cookie, token string) (*sealed, *toolkeep.Error) {
 	var s sealed
 	if !a.unseal(cookie, sessionContext, &s) {
-		return nil, time.Time{}, sessionOver()
+		return nil, sessionOver()
 	}
 	sum := sha256.Sum256([]byte(token))
 	if subtle.ConstantTimeCompare(sum[:], s.CSRF) != 1 {
-		return nil, time.Time{}, over("CSRF_WRONG", "X-Toolkeep-CSRF does not belong to the session; log in again")
+		return nil, over("CSRF_WRONG", "X-Toolkeep-CSRF does not belong to the session; log in again")
 	}
 	ends := time.Unix(min(s.Until, s.Used+int64(a.config.Sessions.Idle/time.Second)), 0)
 	if !a.config.Clock().Before(ends) || a.ended.has(s.Tenant, s.ID) {
-		return nil, time.Time{}, sessionOver()
+		return nil, sessionOver()
 	}
-	return &s, ends, nil
+	return &s, nil
 }
 
 // AuthenticateSession returns the principal of a browser's session: that of its key, as that is now. token is what goes with the
@@ -199,7 +199,7 @@ func (a *Access) AuthenticateSession(ctx context.Context, cookie, token, addr st
 			return nil, err
 		}
 	}
-	s, ends, no := a.open(cookie, token)
+	s, no := a.open(cookie, token)
 	if no != nil {
 		a.tell(Failure{Reason: "session", Addr: addr})
 		return nil, no
@@ -208,10 +208,17 @@ func (a *Access) AuthenticateSession(ctx context.Context, cookie, token, addr st
 	if err != nil {
 		return nil, err
 	}
-	if p.Until.IsZero() || ends.Before(p.Until) { // streams end with the session
-		p.Until = ends
+	// This request is a use of the session, so that its idle time begins again. A stream ends with that.
+	until := time.Unix(s.Until, 0)
+	if !p.Until.IsZero() && p.Until.Before(until) {
+		until = p.Until
 	}
-	p.Console = &toolkeep.ConsoleSession{ID: s.ID, Method: s.Method, Until: time.Unix(s.Until, 0), IdleUntil: ends}
+	idle := a.config.Clock().Add(a.config.Sessions.Idle)
+	if until.Before(idle) {
+		idle = until
+	}
+	p.Until = idle
+	p.Console = &toolkeep.ConsoleSession{ID: s.ID, Method: s.Method, Until: until, IdleUntil: idle}
 	return p, nil
 }
 
@@ -277,13 +284,13 @@ func (a *Access) sessionEvent(what string, p *toolkeep.Principal, id string, dat
 	if p.Addr != "" {
 		data["ip_address"] = p.Addr
 	}
-	return toolkeep.AppendEvent{Event: toolkeep.Event{ID: uuid.Must(uuid.NewV7()).String(), Type: "ai.agent.auth.session_" + what, Tenant: p.Tenant,
+	return toolkeep.AppendEvent{Event: toolkeep.Event{Person: p.Person(), ID: uuid.Must(uuid.NewV7()).String(), Type: "ai.agent.auth.session_" + what, Tenant: p.Tenant,
 		Time: a.config.Clock().UTC(), Data: canon.Append(nil, data)}}
 }
 
 // RenewSession returns the cookie of a session in use with its idle time begun again, "" where it needs none or holds no more.
 func (a *Access) RenewSession(cookie, token string) (renewed string, life time.Duration) {
-	s, _, no := a.open(cookie, token)
+	s, no := a.open(cookie, token)
 	now := a.config.Clock()
 	if no != nil || now.Sub(time.Unix(s.Used, 0)) < min(renewAfter, a.config.Sessions.Idle/2) {
 		return "", 0
@@ -323,7 +330,12 @@ func (a *Access) EndSession(ctx context.Context, p *toolkeep.Principal) error {
 	if n >= MaxEnded {
 		return toolkeep.NewError(toolkeep.ResourceExhausted, "the tenant has ended %d sessions that could still be valid, the most that are kept; revoke or rotate the key, which ends its sessions", n)
 	}
-	if err := a.config.Store.Apply(ctx, changes...); err != nil {
+	err = a.config.Store.Apply(ctx, changes...)
+	if errors.Is(err, toolkeep.ErrNotFound) { // another node swept the same
+		changes = changes[:2]
+		err = a.config.Store.Apply(ctx, changes...)
+	}
+	if err != nil {
 		return toolkeep.NewError(toolkeep.RecordUnavailable, "the session could not be ended; try again").Because(err)
 	}
 	for _, c := range changes {

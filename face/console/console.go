@@ -123,10 +123,10 @@ func newFile(name string, packed []byte) *file {
 	if hashed.MatchString(name) {
 		f.cache = "public, max-age=31536000, immutable"
 	}
-	f.plain = func() []byte {
+	f.plain = sync.OnceValue(func() []byte {
 		body, _ := io.ReadAll(brotli.NewReader(bytes.NewReader(packed))) // "" for what is damaged, which New finds in the page
 		return body
-	}
+	})
 	f.gzip = sync.OnceValue(func() []byte {
 		var b bytes.Buffer
 		w := gzip.NewWriter(&b)

@@ -50,7 +50,7 @@ func (g *Gate) base() (secure bool, path string) {
 	if err != nil {
 		return false, "/"
 	}
-	return u.Scheme == "https", strings.TrimRight(u.Path, "/") + "/"
+	return u.Scheme == "https", strings.TrimRight(u.EscapedPath(), "/") + "/"
 }
 
 func (g *Gate) cookieName() string {

@@ -38,7 +38,8 @@ export async function send(request: Request): Promise<Response> {
   }
   if (response.ok) return response
   const refused = await problemOf(response)
-  if (refused.status === 401 && !request.headers.has('Authorization')) loggedOut()
+  // A call may lack a capability token (E3211) while the session holds.
+  if (refused.status === 401 && refused.code !== 'E3211' && !request.headers.has('Authorization')) loggedOut()
   throw refused
 }
 

@@ -38,7 +38,7 @@ export function Login() {
 
   // A link has its token after the #, which no server and no log sees. It is taken out of the address at once.
   useEffect(() => {
-    const token = decodeURIComponent(location.hash.slice(1))
+    const token = location.hash.slice(1)
     if (!token || redeemed.current) return
     redeemed.current = true
     history.replaceState(history.state, '', location.pathname + location.search)

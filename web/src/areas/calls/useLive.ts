@@ -24,6 +24,7 @@ export function endOf(data: string): Problem {
 export function useLive(name: string, query: string, hold: boolean, listed: (id: string) => boolean, onOpen: (again: boolean) => void) {
   const [live, setLive] = useState<Live>(nothing)
   const [link, setLink] = useState<Link>('opening')
+  const [again, setAgain] = useState(0)
   const latest = useRef({ hold, listed, onOpen })
   latest.current = { hold, listed, onOpen }
 
@@ -58,14 +59,17 @@ export function useLive(name: string, query: string, hold: boolean, listed: (id:
         else if (type === 'gap') batch.push({ type, missed: Number((parse(data) as { missed?: number }).missed) || 0 })
         else if (type === 'started' || type === 'state' || type === 'progress' || type === 'ended') batch.push({ type: 'call', call: parse(data) as Call })
         else if (type === 'error') {
-          refuse(endOf(data))
+          const refused = endOf(data)
+          refuse(refused)
+          // A stream ends when the session was idle at its beginning for too long; one that holds still begins another.
+          if (refused.status === 401) askSession().then(() => { timer = window.setTimeout(() => setAgain((n) => n + 1), 1000) }, () => {})
           return 'stop'
         }
         if (batch.length > 0) timer ||= window.setTimeout(flush, 100)
       },
     }).catch((err: unknown) => { if (!abort.signal.aborted) refuse(problem(err)) })
     return () => { abort.abort(); clearTimeout(timer) }
-  }, [name, query])
+  }, [name, query, again])
 
   return { live, link, showWaiting: useCallback(() => setLive(release), []) }
 }
