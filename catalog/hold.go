@@ -33,24 +33,24 @@ func (c *Catalog) Hold(ctx context.Context, p *toolkeep.Principal, toolID, versi
 	if h == nil {
 		return toolkeep.Lifecycle{}, badState("a hold needs a reason; Release lifts one")
 	}
-	return c.setHolds(ctx, p, []HoldChange{{toolID, version, h}})
+	return c.setHolds(ctx, p, []HoldChange{{toolID, version, h}}, true)
 }
 
 // Release lifts the hold of a version, or with version "" of every one. Without a hold it changes nothing. Errors
 // are those of Hold.
 func (c *Catalog) Release(ctx context.Context, p *toolkeep.Principal, toolID, version string) (toolkeep.Lifecycle, error) {
-	return c.setHolds(ctx, p, []HoldChange{{toolID, version, nil}})
+	return c.setHolds(ctx, p, []HoldChange{{toolID, version, nil}}, true)
 }
 
 // SetHolds is Hold and Release for up to MaxBatch tools, all or none, in one commit. Of two changes of one version
-// the last one counts.
+// the last one counts. What an administrator holds stays as it is.
 //
 // Errors are those of Hold, and E3301 for more than MaxBatch.
 func (c *Catalog) SetHolds(ctx context.Context, p *toolkeep.Principal, changes []HoldChange) error {
 	if len(changes) == 0 {
 		return nil
 	}
-	_, err := c.setHolds(ctx, p, changes)
+	_, err := c.setHolds(ctx, p, changes, false)
 	return err
 }
 
@@ -67,7 +67,7 @@ func (c *Catalog) HoldByHand(ctx context.Context, p *toolkeep.Principal, toolID,
 	if why != nil {
 		h = &toolkeep.Hold{Cause: toolkeep.CauseAdministrator, Why: *why}
 	}
-	return c.changeHolds(ctx, p, []HoldChange{{toolID, version, h}}, func(m move) error {
+	return c.changeHolds(ctx, p, []HoldChange{{toolID, version, h}}, true, func(m move) error {
 		if held := m.from.Life.Held; held != nil && held.Cause != toolkeep.CauseAdministrator {
 			return toolkeep.NewError(toolkeep.StateConflict, "%s is held already, because its definition at the MCP server is not the accepted one (%s); it is accepted there, or blocked here", m.from.Tool.Ref(), held.Cause)
 		}
@@ -75,15 +75,15 @@ func (c *Catalog) HoldByHand(ctx context.Context, p *toolkeep.Principal, toolID,
 	})
 }
 
-func (c *Catalog) setHolds(ctx context.Context, p *toolkeep.Principal, list []HoldChange) (toolkeep.Lifecycle, error) {
+func (c *Catalog) setHolds(ctx context.Context, p *toolkeep.Principal, list []HoldChange, byHand bool) (toolkeep.Lifecycle, error) {
 	if p == nil || p.Tenant == "" || !p.May(toolkeep.PermServers) {
 		return toolkeep.Lifecycle{}, denied(toolkeep.PermServers, "hold or release a tool")
 	}
-	return c.changeHolds(ctx, p, list, func(move) error { return nil })
+	return c.changeHolds(ctx, p, list, byHand, func(move) error { return nil })
 }
 
-// changeHolds asks may about each version.
-func (c *Catalog) changeHolds(ctx context.Context, p *toolkeep.Principal, list []HoldChange, may func(move) error) (toolkeep.Lifecycle, error) {
+// changeHolds asks may about each version. What an administrator holds changes by hand alone.
+func (c *Catalog) changeHolds(ctx context.Context, p *toolkeep.Principal, list []HoldChange, byHand bool, may func(move) error) (toolkeep.Lifecycle, error) {
 	if len(list) > MaxBatch {
 		return toolkeep.Lifecycle{}, badState("%d tools are to be held or released; at most %d at once", len(list), MaxBatch)
 	}
@@ -103,7 +103,7 @@ func (c *Catalog) changeHolds(ctx context.Context, p *toolkeep.Principal, list [
 
 	return c.carryOut(ctx, p,
 		func() ([]move, error) {
-			moves, err := c.holdMoves(p, list)
+			moves, err := c.holdMoves(p, list, byHand)
 			for i := 0; err == nil && i < len(moves); i++ {
 				err = may(moves[i])
 			}
@@ -137,7 +137,7 @@ func checkHold(h *toolkeep.Hold) error {
 
 // holdMoves computes the new lifecycle of every named version, once each. It never returns an empty list without an
 // error.
-func (c *Catalog) holdMoves(p *toolkeep.Principal, list []HoldChange) ([]move, error) {
+func (c *Catalog) holdMoves(p *toolkeep.Principal, list []HoldChange, byHand bool) ([]move, error) {
 	s := c.current.Load()
 	now := c.today()
 	var moves []move
@@ -164,7 +164,9 @@ func (c *Catalog) holdMoves(p *toolkeep.Principal, list []HoldChange) ([]move, e
 				moves = append(moves, move{from: v})
 			}
 			to := *v
-			to.Life.Held = held(v.Life.Held, ch.Hold, now)
+			if was := v.Life.Held; byHand || was == nil || was.Cause != toolkeep.CauseAdministrator { // else only by hand
+				to.Life.Held = held(was, ch.Hold, now)
+			}
 			moves[i].to = &to
 		}
 	}

@@ -340,6 +340,17 @@ func TestHoldByHand(t *testing.T) {
 	if _, _, err := c.Resolve(t.Context(), admin("acme"), "a.b", "1.0.0", nil); err != nil {
 		t.Error(err)
 	}
+	// A server that holds and lets go all versions of its tool leaves that one as it is.
+	for _, h := range []*toolkeep.Hold{{Cause: toolkeep.CauseDefinitionChanged, Why: "another one"}, nil} {
+		if err := c.SetHolds(t.Context(), admin("acme"), []HoldChange{{ToolID: "a.b", Hold: h}}); err != nil {
+			t.Fatal(err)
+		}
+		_, _, err = c.Resolve(t.Context(), admin("acme"), "a.b", "2.0.0", nil)
+		wantCode(t, err, toolkeep.DefinitionChanged)
+		if _, _, err = c.Resolve(t.Context(), admin("acme"), "a.b", "1.0.0", nil); (err == nil) != (h == nil) {
+			t.Error(err)
+		}
+	}
 	if life, err = c.HoldByHand(t.Context(), by, "a.b", "2.0.0", nil); err != nil || life.Held != nil {
 		t.Errorf("%+v %v", life, err)
 	}

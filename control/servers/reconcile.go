@@ -26,8 +26,8 @@ type actions struct {
 
 // decide adds what follows for one tool of the plan.
 func (a *actions) decide(c *comparison, t *source.PlannedTool, was pinned, known bool) {
-	if known && was.blockedByAdministrator() {
-		return
+	if known && (was.blockedByAdministrator() || was.heldByAdministrator()) {
+		return // a new version would pass over what the administrator decided
 	}
 	accepted := c.accepted(t)
 	additive := c.spec.OnChange == upstream.OnChangeAdditive && !grave(t.Findings)
@@ -118,6 +118,9 @@ func (s *Servers) reconcile(ctx context.Context, c comparison) (*Plan, error) {
 		t := &plan.Tools[i]
 		was, known := have[t.ID]
 		a.decide(&c, t, was, known)
+		if known && was.heldByAdministrator() && c.accepts != nil && c.accepts(t.ID) && t.Change != source.ChangeUnchanged {
+			plan.Warnings = append(plan.Warnings, t.ID+" is held by an administrator, so it was not accepted; let it go first")
+		}
 		if seen, held := c.seen[t.ID]; held && c.accepts(t.ID) && seen != t.Digest && t.Change != source.ChangeUnchanged {
 			plan.Warnings = append(plan.Warnings, t.ID+" changed again since it was held, so it was not accepted; compare it again")
 		}

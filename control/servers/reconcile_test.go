@@ -151,6 +151,10 @@ func TestAdministratorsDecisionsStay(t *testing.T) {
 		t.Errorf("%+v", p.Tools)
 	}
 	h.want(want)
+	more := []byte(`{"name":"write","description":"Writes.","inputSchema":{"type":"object","properties":{"depth":{"type":"string"}},"required":[]}}`)
+	h.read(tool("read", "Reads."), more) // what is added would be taken, were it not held
+	h.accept("pages.write")
+	h.want(want)
 	h.read(tool("read", "Reads more."))
 	h.accept("pages.read")
 	h.want(want)
