@@ -63,6 +63,7 @@ type Options struct {
 const (
 	maxServices  = 1_000
 	maxMethods   = 20_000
+	maxManifests = 64 << 20 // bytes of all manifests together
 	maxText      = 8_000
 	maxFieldText = 1_000
 )
@@ -107,11 +108,18 @@ func Read(ctx context.Context, o Options) (*source.Plan, error) {
 	}
 	plan.Items = len(taken)
 	described := whole{}
+	size := 0
 	for _, m := range taken {
+		if err := ctx.Err(); err != nil {
+			return nil, invalid("the time for reading the source was over after %d of %d methods; choose fewer with --service or --method", len(plan.Tools), len(taken)).Because(err)
+		}
 		t, why := o.tool(m, described, host, port, plan)
 		if why != "" {
 			plan.Refused = append(plan.Refused, source.Refused{Origin: m.origin(), Reason: why})
 			continue
+		}
+		if size += len(t.Manifest); size > maxManifests {
+			return nil, invalid("the manifests of %d methods take more than %d MiB, of %d methods; choose fewer with --service or --method", len(plan.Tools), maxManifests>>20, len(taken))
 		}
 		plan.Tools = append(plan.Tools, t)
 	}
