@@ -49,7 +49,7 @@ func start(t *testing.T) *toolkeeptest.Toolkeep {
 		t.Fatal(err)
 	}
 	return toolkeeptest.New(t, toolkeeptest.Option{Limits: true, Settings: map[string]string{
-		"examples.enabled": "true", "approvals.rules_file": rules, "access.roles_file": roles,
+		"examples.enabled": "true", "node.name": "node-1", "approvals.rules_file": rules, "access.roles_file": roles,
 		"limits.agent_per_minute": "-1", "limits.global_per_minute": "-1",
 	}})
 }
