@@ -32,7 +32,7 @@ console-test: ## all browser tests of the console, also those that make test lea
 	@TOOLKEEP_TEST_ALL=1 $(GOTEST) -count=1 -timeout 15m -v ./toolkeeptest/console -args -all
 
 console-perf: ## measure the console in a browser with 10,000 tools and 100,000 calls
-	@TOOLKEEP_TEST_ALL=1 TOOLKEEP_CONSOLE_PERF=1 $(GOTEST) -count=1 -timeout 15m -v -run TestSpeed ./toolkeeptest/console
+	@TOOLKEEP_TEST_ALL=1 $(GOTEST) -count=1 -timeout 15m -v -tags consoleperf -run TestSpeed ./toolkeeptest/console
 
 compile: # all packages, with the flags of the tests
 	@$(SELDOM) $(GO) build ./...

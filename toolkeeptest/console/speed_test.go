@@ -1,8 +1,9 @@
+//go:build consoleperf
+
 package console
 
 import (
 	"fmt"
-	"os"
 	"testing"
 
 	"github.com/toolkeep/toolkeep/toolkeeptest"
@@ -10,9 +11,6 @@ import (
 
 // TestSpeed measures the console in a browser with 10,000 tools and 100,000 calls; make console-perf runs it.
 func TestSpeed(t *testing.T) {
-	if os.Getenv("TOOLKEEP_CONSOLE_PERF") != "1" {
-		t.Skip("it takes minutes; make console-perf runs it")
-	}
 	b := find(t)
 	k := start(t)
 	const tools, calls, batch = 10_000, 100_000, 500
