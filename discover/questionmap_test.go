@@ -168,8 +168,10 @@ type engaged struct {
 	now atomic.Int64
 }
 
-func (e *engaged) EmbedNow(context.Context, []string) ([][]float32, error) {
-	e.now.Add(1)
+func (e *engaged) EmbedNow(_ context.Context, texts []string) ([][]float32, error) {
+	if strings.HasPrefix(texts[0], "ask") { // a question that led to a tool, not a search that may still be under way
+		e.now.Add(1)
+	}
 	return nil, fmt.Errorf("no slot")
 }
 
