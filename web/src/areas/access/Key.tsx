@@ -60,7 +60,8 @@ function One({ k }: { k: Shown }) {
       <div className="row-of">
         <Link className="button" href={`/access/rights?subject=${encodeURIComponent(k.subject)}`}>What it may call</Link>
         <Link className="button" href={`/audit?agent_id=${encodeURIComponent(k.subject)}`}>What it did</Link>
-        {valid && <Button onClick={() => setAsking('rotate')}>Rotate</Button>}
+        {valid && !own && <Button onClick={() => setAsking('rotate')}>Rotate</Button>}
+        {valid && own && <span className="soft">This session ends with the key: rotate it with <code>toolkeep keys rotate</code></span>}
         {valid && <Button tone="bad" onClick={() => setAsking('revoke')}>Revoke</Button>}
       </div>
       <Confirm title="Revoke the key?" open={asking === 'revoke'} onClose={() => setAsking(undefined)} action="Revoke" tone="bad" onConfirm={async () => {

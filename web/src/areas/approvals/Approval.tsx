@@ -44,8 +44,10 @@ export default function Approval({ id }: { id: string }) {
 function One({ one, again }: { one: Shown; again: () => void }) {
   // What is edited is held against what was seen when the editing began; the server refuses where something else would run.
   const [edited, setEdited] = useState<{ text: string; seen: Shown }>()
-  const [asking, setAsking] = useState<'approve' | 'deny'>()
-  const seen = edited?.seen ?? one
+  const [asking, ask] = useState<{ what: 'approve' | 'deny'; seen: Shown }>()
+  // The question is about what stood on the page when it was opened, whatever another changes meanwhile.
+  const setAsking = (what?: 'approve' | 'deny') => ask(what && { what, seen: edited?.seen ?? one })
+  const seen = edited?.seen ?? asking?.seen ?? one
   const changed = seen.digest !== one.digest
   let parameters: unknown
   let fault = ''
@@ -113,7 +115,7 @@ function One({ one, again }: { one: Shown; again: () => void }) {
           </div>
         ))}
       </aside>
-      <Decide one={seen} asking={asking} parameters={edited && parameters} onClose={() => setAsking(undefined)} done={() => { setEdited(undefined); again(); void queries.invalidateQueries({ queryKey: ['approvals'] }) }} />
+      <Decide one={seen} asking={asking?.what} parameters={edited && parameters} onClose={() => setAsking(undefined)} done={() => { setEdited(undefined); again(); void queries.invalidateQueries({ queryKey: ['approvals'] }) }} />
     </div>
   )
 }

@@ -84,7 +84,7 @@ function MakeKey({ client, made, onMade }: { client: string; made: boolean; onMa
   return (
     <>
       <div className="filters">
-        <Field label="Subject of its key" value={subject} onChange={setSubject} onEnter={() => { if (subject.trim() !== '') void make() }} />
+        <Field label="Subject of its key" value={subject} onChange={setSubject} onEnter={() => { if (subject.trim() !== '' && !busy) void make() }} />
         <Button tone="primary" busy={busy} disabled={subject.trim() === ''} onClick={make}>Make a key</Button>
       </div>
       {failed && <ProblemView problem={failed} />}

@@ -79,9 +79,9 @@ export function Call({ tool, from, exact }: { tool: ToolAnswer; from: string; ex
     setBusy(dry ? 'dry' : 'call')
     try {
       const body = `{"tool_id":${JSON.stringify(tool.tool_id)}${exact ? `,"tool_version":${JSON.stringify(tool.version)}` : ''},"parameters":${json(value, '', '')}${dry ? ',"dry_run":true' : ''}${options.skip_cache ? ',"skip_cache":true' : ''},"execution_options":${JSON.stringify({ async_mode: options.async_mode, require_approval: options.require_approval })}}`
-      const headers: Record<string, string> = !dry && manifest.side_effects === 'writes' ? { 'Idempotency-Key': key.current } : {}
+      const headers: Record<string, string> = !dry && (manifest.side_effects ?? 'writes') === 'writes' ? { 'Idempotency-Key': key.current } : {}
       const got: unknown = await must(api.POST('/api/v1/tools/invoke', { body: {} as never, bodySerializer: () => body, headers, signal: stop.current.signal }))
-      key.current = ''
+      if (!dry) key.current = ''
       if (dry) {
         const run = got as Explanation
         setOutcome({ is: 'dry', run })
@@ -152,7 +152,7 @@ export function Call({ tool, from, exact }: { tool: ToolAnswer; from: string; ex
         </details>
         <div className="row-of tool-buttons">
           <Button busy={busy === 'dry'} onClick={() => send(true)}>Dry run</Button>
-          <Button tone="primary" icon="play" busy={busy === 'call'} onClick={() => send(false)}>{manifest.side_effects === 'writes' ? 'Call (it changes something)' : 'Call'}</Button>
+          <Button tone="primary" icon="play" busy={busy === 'call'} onClick={() => send(false)}>{(manifest.side_effects ?? 'writes') === 'writes' ? 'Call (it changes something)' : 'Call'}</Button>
           {tried && (open.length > 0 || jsonFault) && <span className="error" role="alert">Complete the arguments first.</span>}
         </div>
       </section>
