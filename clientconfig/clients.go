@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 )
@@ -203,6 +204,11 @@ func (p Place) from(variable, otherwise string) string {
 	}
 	return otherwise
 }
+
+// IsView tells whether a text is a path below /mcp of the HTTP face; "" is its default.
+func IsView(s string) bool { return viewForm.MatchString(s) }
+
+var viewForm = regexp.MustCompile(`^(|auto|all|search|(sets|servers)/[a-z0-9][a-z0-9_-]{0,63})$`)
 
 // Clients returns all clients, by name.
 func Clients() []Client {

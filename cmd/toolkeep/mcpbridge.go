@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -23,6 +22,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/clientconfig"
 	"github.com/toolkeep/toolkeep/datadir"
 	"github.com/toolkeep/toolkeep/mcp"
 	"github.com/toolkeep/toolkeep/mcp/transport"
@@ -49,11 +49,8 @@ The views are those of HTTP: auto (default), all, search, sets/NAME, servers/NAM
 	return c
 }
 
-// viewForm matches the paths below /mcp of the HTTP face; "" is its default.
-var viewForm = regexp.MustCompile(`^(|auto|all|search|(sets|servers)/[a-z0-9][a-z0-9_-]{0,63})$`)
-
 func (a *app) bridge(ctx context.Context, view string) error {
-	if !viewForm.MatchString(strings.Trim(view, "/")) {
+	if !clientconfig.IsView(strings.Trim(view, "/")) {
 		return usagef("--view %q: write auto, all, search, sets/NAME or servers/NAME", view)
 	}
 	dir, err := filepath.Abs(a.data) // what is told and handed on holds in every folder

@@ -3,7 +3,6 @@ package rest
 import (
 	"cmp"
 	"context"
-	"regexp"
 	"slices"
 
 	"github.com/toolkeep/toolkeep"
@@ -52,10 +51,8 @@ type connectOutput struct {
 	} `nameHint:"ClientConnection"`
 }
 
-var viewForm = regexp.MustCompile(`^(|auto|all|search|(sets|servers)/[a-z0-9][a-z0-9_-]{0,63})$`)
-
 func (a *API) connectClient(_ context.Context, _ *toolkeep.Principal, in *connectInput) (*connectOutput, error) {
-	if !viewForm.MatchString(in.View) {
+	if !clientconfig.IsView(in.View) {
 		return nil, toolkeep.NewError(toolkeep.InvalidParameters, "view is auto, all, search, sets/NAME or servers/NAME")
 	}
 	all := clientconfig.Clients()
