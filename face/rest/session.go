@@ -34,7 +34,7 @@ type Session struct {
 	Method      string          `json:"method" doc:"key or link, with which a session began; without a session bearer, oauth, mtls or proxy"`
 	Version     string          `json:"version" doc:"of the program"`
 	Node        string          `json:"node,omitempty" doc:"which answers"`
-	Operator    bool            `json:"operator" doc:"may see what is of all tenants"`
+	Operator    bool            `json:"operator" doc:"operates the server for all tenants"`
 	Parts       map[string]bool `json:"parts" doc:"which parts that can be left out the server has"`
 }
 
