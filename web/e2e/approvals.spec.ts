@@ -57,7 +57,7 @@ test('a denied call ends with the reason, by keys alone', async ({ login }) => {
   expect(JSON.stringify(call.error)).toContain('not today')
 })
 
-test('what was changed by another meanwhile is not approved', async ({ login, expects }) => {
+test('what another approved meanwhile cannot be approved', async ({ login, expects }) => {
   expects.push(/409|404/)
   const id = await waits('first')
   const page = await login('approver')

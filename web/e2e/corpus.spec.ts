@@ -1,4 +1,4 @@
-import { ask, expect, keys, test, url } from './fixtures'
+import { ask, expect, keys, settled, test, url } from './fixtures'
 
 // Texts that try to become markup, script, addresses or other words than they are.
 const corpus = [
@@ -38,7 +38,7 @@ test('no text of tools, callers, results and reasons becomes anything but text',
   for (const path of paths) {
     await page.goto(path)
     await expect(page.getByRole('heading', { level: 1 })).toBeVisible()
-    await page.waitForTimeout(150)
+    await settled(page)
     const made = await page.evaluate(() => ({
       hit: (window as unknown as { __hit?: number }).__hit,
       elements: document.querySelectorAll('script:not([type=module]), iframe, object, embed, img[src="x"], base:not(:first-of-type), form[action*=evil], meta[http-equiv], svg[onload], [onerror], [onload], [onfocus], [ontoggle]').length,

@@ -102,4 +102,7 @@ export const test = base.extend<Fixtures>({
   },
 })
 
+/** Waits until nothing on the page is being loaded. */
+export const settled = (page: Page) => expect(page.locator('[aria-busy=true]')).toHaveCount(0)
+
 export { expect }

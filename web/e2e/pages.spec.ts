@@ -1,4 +1,4 @@
-import { ask, expect, looksRight, test } from './fixtures'
+import { ask, expect, looksRight, settled, test } from './fixtures'
 
 const paths = ['/', '/tools', '/tools/std.hash', '/tools/std.hash/call', '/playground', '/connect', '/import', '/import/mcp', '/overview', '/calls', '/servers', '/servers/notes', '/queue', '/limits', '/system', '/approvals', '/approvals/standing', '/audit', '/audit/chain', '/access', '/access/roles', '/access/rights?tool=std.hash', '/access/secrets', '/access/policy', '/agents']
 
@@ -11,7 +11,7 @@ for (const phone of [false, true]) {
     for (const path of paths) {
       await page.goto(path)
       await expect(page.getByRole('heading', { level: 1 })).toBeVisible()
-      await page.waitForTimeout(400)
+      await settled(page)
       await looksRight(page, path.replace(/[^a-z0-9]+/gi, '_').replace(/^_|_$/g, '') || 'home')
       expect(await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth), `${path} is wider than the window`).toBeLessThanOrEqual(0)
     }

@@ -30,7 +30,7 @@ test('a login link works once, and its token leaves the address', async ({ page,
   const fragment = new URL(link).hash
   await page.goto(`/login${fragment}`)
   await expect(page.getByRole('heading', { level: 1, name: /Welcome/ })).toBeVisible()
-  expect(page.url()).not.toContain('token')
+  expect(page.url()).not.toContain(fragment)
   const other = await (await browser.newContext()).newPage()
   await other.goto(`${url}/login${fragment}`)
   await expect(other.getByRole('alert')).toBeVisible()
@@ -38,7 +38,7 @@ test('a login link works once, and its token leaves the address', async ({ page,
   await other.context().close()
 })
 
-test('revoking a key logs its session out within a second', async ({ login, page, expects }) => {
+test('revoking a key logs its session out', async ({ login, page, expects }) => {
   expects.push(/401/)
   const made = await ask<{ id: string; secret: string }>('admin', 'POST', '/api/v1/keys', { subject: 'dora', roles: ['auditor'] })
   await page.goto('/')
