@@ -189,7 +189,7 @@ test('nothing that a tool or a result says runs or is shown as a page @more', as
 test('the way from the catalogue to a result by keys alone @more', async ({ login }) => {
   const page = await login('admin')
   await page.goto('/tools')
-  await expect(page.getByRole('row', { name: /std\.uuid/ })).toBeVisible()
+  await expect(page.getByRole('row', { name: /bookshop\.cancelOrder/ })).toBeVisible() // the last ones are drawn when they are near
   await page.keyboard.press('j')
   await page.keyboard.press('End')
   await expect(page.getByRole('row', { name: /std\.wait/ })).toBeFocused()

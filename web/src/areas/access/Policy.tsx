@@ -11,6 +11,7 @@ import { Page } from '../../parts/Page'
 import { Empty, ProblemView, States } from '../../parts/States'
 import { Text } from '../../parts/Text'
 import { Time } from '../../parts/Time'
+import { scrolls } from '../../parts/scrolls'
 import { decisions } from './Rights'
 import { tabs } from './tabs'
 
@@ -71,7 +72,7 @@ function Replay() {
         <div role="status" className="stack">
           <p>{count(result.calls, 'call')} looked at: {result.same} decided the same, {(result.changed ?? []).length} otherwise, {result.not_asked} refused before a policy is asked, {(result.not_replayed ?? []).length} that cannot be decided again{result.timed_out && '. The time ended before the last call'}.</p>
           {(result.changed ?? []).length > 0 && (
-            <div className="scrolls">
+            <div {...scrolls('Decisions that change')}>
               <table className="table">
                 <thead><tr><th scope="col">Call</th><th scope="col">Agent</th><th scope="col">Tool</th><th scope="col">Was</th><th scope="col">Would be</th><th scope="col">Why</th></tr></thead>
                 <tbody>{(result.changed ?? []).slice(0, 500).map((one) => (

@@ -10,6 +10,7 @@ import { Field } from '../../parts/Field'
 import { Page } from '../../parts/Page'
 import { Empty, States } from '../../parts/States'
 import { Text } from '../../parts/Text'
+import { scrolls } from '../../parts/scrolls'
 import { tabs } from './tabs'
 
 const spec = { tool: text, subject: text, page: whole(1) }
@@ -47,7 +48,7 @@ export default function Rights() {
           {(data) => (
             <>
               <p role="status">{count(data.total_count, 'line')}{f.tool !== '' ? <> for <Text>{f.tool}</Text></> : <> for <Text>{f.subject}</Text></>}</p>
-              <div className="scrolls">
+              <div {...scrolls('Rights')}>
                 <table className="table">
                   <thead><tr><th scope="col">{f.tool !== '' ? 'Subject' : 'Tool'}</th><th scope="col">Key</th><th scope="col">Roles</th><th scope="col">Decision</th><th scope="col">Why</th></tr></thead>
                   <tbody>

@@ -14,6 +14,7 @@ import { Empty, ProblemView, States } from '../../parts/States'
 import { Text } from '../../parts/Text'
 import { Time } from '../../parts/Time'
 import { toast } from '../../parts/Toast'
+import { scrolls } from '../../parts/scrolls'
 import { tabs } from './tabs'
 
 type Secret = components['schemas']['SecretInfo']
@@ -31,7 +32,7 @@ export default function Secrets() {
         {(data) => (
           <>
             {data.total_count > (data.secrets ?? []).length && <p className="banner">The first {(data.secrets ?? []).length} of {data.total_count} are shown; the command <code>toolkeep secrets</code> lists all.</p>}
-            <div className="scrolls">
+            <div {...scrolls('Secrets')}>
               <table className="table">
                 <thead><tr><th scope="col">Name</th><th scope="col">Whose</th><th scope="col">State</th><th scope="col">Expires</th><th scope="col">Set</th><th scope="col">Tools</th><th scope="col"><span className="sr">Actions</span></th></tr></thead>
                 <tbody>

@@ -11,6 +11,7 @@ import { Page } from '../../parts/Page'
 import { Empty, ProblemView, States } from '../../parts/States'
 import { Text } from '../../parts/Text'
 import { Time } from '../../parts/Time'
+import { scrolls } from '../../parts/scrolls'
 import { tabs } from './wire'
 
 type Report = components['schemas']['Report']
@@ -71,7 +72,7 @@ export default function Chain() {
         <h2>Keys that sign checkpoints</h2>
         <States query={keys} empty={(data) => (data.keys ?? []).length === 0 && <Empty title="No key yet">The first checkpoint makes one.</Empty>}>
           {(data) => (
-            <div className="scrolls"><table className="table"><thead><tr><th scope="col">Key</th><th scope="col">Since</th><th scope="col">Public (Ed25519)</th></tr></thead>
+            <div {...scrolls('Keys')}><table className="table"><thead><tr><th scope="col">Key</th><th scope="col">Since</th><th scope="col">Public (Ed25519)</th></tr></thead>
               <tbody>{(data.keys ?? []).map((key) => <tr key={key.id}><td><Text mono>{key.id}</Text></td><td><Time at={key.created_at} /></td><td><Text mono>{key.public}</Text></td></tr>)}</tbody></table></div>
           )}
         </States>

@@ -13,6 +13,7 @@ import { Page } from '../../parts/Page'
 import { Rows } from '../../parts/Rows'
 import { Empty, ProblemView } from '../../parts/States'
 import { Text } from '../../parts/Text'
+import { scrolls } from '../../parts/scrolls'
 import { Drop } from './Drop'
 import { lines, pairs } from './read'
 import { tabs } from './tabs'
@@ -115,7 +116,7 @@ function Plan({ answer: a, done, busy, publish }: { answer: Answer; done: boolea
       {(a.refused ?? []).length > 0 && (
         <details open={tools.length === 0}>
           <summary>{count(a.refused!.length, 'operation')} refused</summary>
-          <div className="scrolls"><table className="table"><thead><tr><th scope="col">Operation</th><th scope="col">Why</th></tr></thead>
+          <div {...scrolls('Refused operations')}><table className="table"><thead><tr><th scope="col">Operation</th><th scope="col">Why</th></tr></thead>
             <tbody>{a.refused!.slice(0, 500).map((r, i) => <tr key={i}><td><Text mono>{r.operation}</Text></td><td><Text>{r.reason}</Text></td></tr>)}</tbody></table></div>
         </details>
       )}

@@ -13,6 +13,7 @@ import { Json } from '../../parts/Json'
 import { Page } from '../../parts/Page'
 import { Empty, ProblemView } from '../../parts/States'
 import { Text } from '../../parts/Text'
+import { scrolls } from '../../parts/scrolls'
 import { Drop } from './Drop'
 import { sealed, secretNameOf, servers, type Found } from './read'
 import { tabs } from './tabs'
@@ -94,7 +95,7 @@ function One({ found }: { found: Found }) {
           {plan && (
             <>
               {(plan.plan.warnings ?? []).map((w, i) => <p key={i} className="banner warn"><Icon name="warn" /><Text>{w}</Text></p>)}
-              <div className="scrolls"><table className="table"><thead><tr><th scope="col">Tool</th><th scope="col">Version</th><th scope="col">Change</th><th scope="col">State</th></tr></thead>
+              <div {...scrolls('Tools')}><table className="table"><thead><tr><th scope="col">Tool</th><th scope="col">Version</th><th scope="col">Change</th><th scope="col">State</th></tr></thead>
                 <tbody>
                   {(plan.plan.tools ?? []).slice(0, 500).map((t) => <tr key={t.tool_id}><td><Text>{t.tool_id}</Text>{(t.findings ?? []).map((f, i) => <div key={i} className="soft"><Icon name="warn" size={12} /> <Text>{f.message}</Text></div>)}</td><td><Text>{t.version}</Text></td><td><Badge tone={tones[t.change]}>{t.change}</Badge></td><td><Text>{t.state}</Text></td></tr>)}
                   {(plan.plan.refused ?? []).map((r) => <tr key={`r${r.index}`}><td><Text>{r.tool}</Text></td><td colSpan={2}><Badge tone="bad">refused</Badge></td><td><Text>{r.reason}</Text></td></tr>)}

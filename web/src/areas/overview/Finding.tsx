@@ -15,6 +15,7 @@ import { Empty, States } from '../../parts/States'
 import { Text } from '../../parts/Text'
 import { Time } from '../../parts/Time'
 import { toast } from '../../parts/Toast'
+import { scrolls } from '../../parts/scrolls'
 import { tabs } from './tabs'
 import './overview.css'
 
@@ -75,7 +76,7 @@ function Learned({ learning: l }: { learning: Learning }) {
       </div>
       <p>{modes[l.mode]} {l.at ? <>It learned <Time at={l.at} /> from {count(l.lessons, 'search', 'searches')} with a choice, {number(l.heldOut)} of them kept to compare. <Badge tone={l.better ? 'ok' : 'soft'}>{l.better ? 'Better' : 'Not better'}</Badge> <Text most={500}>{l.verdict}</Text></> : 'It has not learned yet.'}</p>
       {names.length > 0 && (
-        <div className="scrolls">
+        <div {...scrolls('Weights')}>
           <table className="table overview-codes">
             <thead><tr><th scope="col">Weight</th><th scope="col" className="end">Before</th><th scope="col" className="end">Learned</th></tr></thead>
             <tbody>

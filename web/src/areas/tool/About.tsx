@@ -5,6 +5,7 @@ import { Json } from '../../parts/Json'
 import { Text } from '../../parts/Text'
 import { Time } from '../../parts/Time'
 import { Tree } from '../../parts/Tree'
+import { scrolls } from '../../parts/scrolls'
 import { kindOf, read } from './form/schema'
 import { manifestOf, type ToolAnswer } from './wire'
 
@@ -58,7 +59,7 @@ function Members({ schema, none }: { schema: unknown; none: string }) {
   return (
     <>
       {members.length > 0 ? (
-        <div className="scrolls"><table className="table">
+        <div {...scrolls('Members')}><table className="table">
           <thead><tr><th scope="col">Name</th><th scope="col">Kind</th><th scope="col">What it is</th></tr></thead>
           <tbody>
             {members.slice(0, 100).map((one) => {

@@ -8,6 +8,7 @@ import { ProblemView, States } from '../../parts/States'
 import { problem } from '../../core/problem'
 import { Text } from '../../parts/Text'
 import { Time } from '../../parts/Time'
+import { scrolls } from '../../parts/scrolls'
 import { manifestOf, type ToolAnswer } from './wire'
 
 const tones: Record<string, Tone> = { healthy: 'ok', degraded: 'warn', unhealthy: 'bad' }
@@ -41,7 +42,7 @@ export function Usage({ tool }: { tool: ToolAnswer }) {
               <section>
                 <h2>Errors, and what solved them</h2>
                 {a.errorPatterns.length === 0 ? <p className="soft">None so far.</p> : (
-                  <div className="scrolls"><table className="table">
+                  <div {...scrolls('Errors')}><table className="table">
                     <thead><tr><th scope="col">Error</th><th scope="col" className="end">Times</th><th scope="col">What worked afterwards</th></tr></thead>
                     <tbody>{a.errorPatterns.map((e) => <tr key={e.errorType}><td><code>{e.errorType}</code></td><td className="end">{number(e.frequency)}</td><td>{e.commonResolution ? <Text most={400}>{e.commonResolution}</Text> : <span className="soft">not known yet</span>}</td></tr>)}</tbody>
                   </table></div>
@@ -54,7 +55,7 @@ export function Usage({ tool }: { tool: ToolAnswer }) {
       {known.length > 0 && (
         <section>
           <h2>Errors that its manifest knows</h2>
-          <div className="scrolls"><table className="table">
+          <div {...scrolls('Known errors')}><table className="table">
             <thead><tr><th scope="col">Error</th><th scope="col">What to do</th></tr></thead>
             <tbody>{known.slice(0, 100).map((e, i) => <tr key={i}><td><Text most={400}>{e.error}</Text></td><td><Text most={600}>{e.resolution}</Text></td></tr>)}</tbody>
           </table></div>

@@ -8,6 +8,7 @@ import { Select } from '../../parts/Field'
 import { States } from '../../parts/States'
 import { Text } from '../../parts/Text'
 import { Time } from '../../parts/Time'
+import { scrolls } from '../../parts/scrolls'
 import { State } from './badges'
 import type { ToolAnswer } from './wire'
 
@@ -24,7 +25,7 @@ export function Versions({ tool }: { tool: ToolAnswer }) {
     <States query={versions}>
       {(data) => (
         <div className="stack">
-          <div className="scrolls">
+          <div {...scrolls('Versions')}>
             <table className="table">
               <thead><tr><th scope="col">Version</th><th scope="col">State</th><th scope="col">Published</th><th scope="col">By</th><th scope="col">Note</th></tr></thead>
               <tbody>
